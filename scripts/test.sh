@@ -40,8 +40,8 @@ for keras in ${KERAS:-3 2}; do
   case "$part$keras" in
     --quick2) ;;
     --quick3)
-      tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_projections.py \
-        tests/metrics/test_of_lists.py tests/data/test_extreme.py tests/test_names.py \
+      tests_of_keras 3 --quick -m "not slow" tests/contract tests/losses/test_formulas.py \
+        tests/metrics/test_of_lists.py tests/data/test_formats.py tests/test_package.py \
         tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes "$@"
       ;;
     --all3) tests_of_keras 3 --doctest-modules -m "" rank4class_tf tests "$@" ;;

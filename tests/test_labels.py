@@ -1,10 +1,12 @@
-"""Labels of any dtype."""
+"""Labels, scores and weights of every form and dtype, and what comes in at the edges."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import stats
+from tensorflow import keras
 
-import rank4class_tf as r4c
+from rank4class_tf import _keras, layers, losses, metrics
 
 DTYPES: list[type] = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
 DTYPES += [np.uint64, np.float16, np.float32, np.float64]
@@ -17,7 +19,7 @@ def scores(rng):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+@pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.MRR])
 def test_class_ids_and_relevance(make, dtype, scores):
     ids, relevance = np.array([1, 0, 127, 100]), np.eye(4, 1000)
     ragged = tf.cast(tf.ragged.constant(ids[:, np.newaxis].tolist()), dtype)
@@ -37,9 +39,9 @@ def test_ids_count_once(width, scores, rng):
     for list_, of_list in zip(relevance, ids, strict=True):
         list_[of_list[of_list >= 0]] = 1
     spec = tf.TensorSpec([None, width], tf.int64)
-    loss = r4c.losses.SoftmaxLoss(label_format="ids", reduction="none")
+    loss = losses.SoftmaxLoss(label_format="ids", reduction="none")
     compute = tf.function(lambda y_true: loss(y_true, scores), input_signature=[spec])
-    expected = r4c.losses.SoftmaxLoss(reduction="none")(relevance, scores)
+    expected = losses.SoftmaxLoss(reduction="none")(relevance, scores)
     np.testing.assert_allclose(compute(ids), expected, rtol=1e-5)
 
 
@@ -47,18 +49,18 @@ def test_ids_count_once(width, scores, rng):
 def test_items_to_leave_out_of_other_lists_raise(exclude):
     scores = np.array([[1.0, 3.0, 2.0]] * 3, np.float32)
     with pytest.raises(ValueError, match=r"`exclude` must hold.*for scores of shape \(3, 3\)"):
-        r4c.metrics.MRR().update_state([0, 1, 2], scores, exclude=exclude)
+        metrics.MRR().update_state([0, 1, 2], scores, exclude=exclude)
     with pytest.raises(ValueError, match="`exclude` must hold"):
-        r4c.layers.ExcludeItems()([scores, np.array(exclude)])
+        layers.ExcludeItems()([scores, np.array(exclude)])
 
 
 def test_ids_of_no_class_raise(scores):
     for bad in (1000, 2**16 - 1):
         with pytest.raises(ValueError, match=r"class ids in \[0, 1000\)"):
-            r4c.losses.SoftmaxLoss()(np.array([1, bad, 0, 0], np.uint16), scores)
+            losses.SoftmaxLoss()(np.array([1, bad, 0, 0], np.uint16), scores)
 
 
-@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+@pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.MRR])
 def test_other_tensors_raise(make):
     scores, labels = tf.constant([[1.0, 2.0]]), tf.constant([[0, 1]])
     with pytest.raises(ValueError, match="`y_pred` must be dense or ragged. Received: a SparseT"):
@@ -75,7 +77,7 @@ def test_other_tensors_raise(make):
 
 @pytest.mark.parametrize("complex_first", [True, False])
 @pytest.mark.parametrize(
-    "make", [r4c.losses.SpearmanLoss, lambda: r4c.metrics.MeanAveragePrecision(2).update_state]
+    "make", [losses.SpearmanLoss, lambda: metrics.MeanAveragePrecision(2).update_state]
 )
 def test_complex_numbers_of_datasets_raise(make, complex_first):
     pair = [np.array([[1, 0], [0, 1]], dtype) for dtype in (np.complex64, np.float32)]
@@ -86,7 +88,7 @@ def test_complex_numbers_of_datasets_raise(make, complex_first):
 
 def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
     """Where shapes are known only as it runs, they were spread over all items."""
-    loss = r4c.losses.SoftmaxLoss(label_format="relevance", reduction="none")
+    loss = losses.SoftmaxLoss(label_format="relevance", reduction="none")
     function = tf.function(loss, [tf.TensorSpec([None, None])] * 2)
     np.testing.assert_allclose(function([[1.0, 0.0]], [[0.0, 0.0]]), np.log([2.0]), rtol=1e-6)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`y_true`"):
@@ -96,7 +98,7 @@ def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
 @pytest.mark.parametrize("wrong", [[np.nan, 1], [-np.inf, 1], [3e38, 3e38]])
 def test_relevance_is_finite_also_in_sum(wrong):
     """The sum of a list tells; the error shows the label that is to blame."""
-    rows, loss = np.float32([[0, 1], wrong]), r4c.losses.SoftmaxLoss()
+    rows, loss = np.float32([[0, 1], wrong]), losses.SoftmaxLoss()
     culprit = f"{wrong[0]:.3g}"[:3]
     for compute in (loss, tf.function(loss)):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as e:
@@ -104,7 +106,7 @@ def test_relevance_is_finite_also_in_sum(wrong):
         assert culprit in str(e.value).rpartition("Received")[2]
 
 
-@pytest.mark.parametrize("make", [r4c.losses.SoftmaxLoss, r4c.metrics.MRR])
+@pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.MRR])
 @pytest.mark.parametrize("label_format", ["ids", "relevance"])
 def test_lists_of_no_items_raise(make, label_format):
     labels, scores = np.full([2, 0 if label_format == "relevance" else 1], -1.0), np.zeros([2, 0])
@@ -121,8 +123,8 @@ def test_lists_of_no_items_raise(make, label_format):
 @pytest.mark.parametrize("form", ["ids", "relevance"])
 def test_weights_whose_width_only_running_tells(form, jit_compile):
     labels = tf.eye(3, 4) if form == "relevance" else tf.range(3)[:, tf.newaxis]
-    loss = r4c.losses.SoftmaxLoss(label_format=form, reduction="none")
-    metric = r4c.metrics.MRR(label_format=form)
+    loss = losses.SoftmaxLoss(label_format=form, reduction="none")
+    metric = metrics.MRR(label_format=form)
     of_any, scores = tf.TensorSpec([None, None]), tf.random.uniform([3, 4])
     weights = tf.random.uniform([3, 4])
     specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), of_any, of_any]
@@ -143,16 +145,16 @@ def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     expected = [weights[0, 1], weights[1, [0, 1, 3]].mean()]
     if form == "ids":
         labels, exclude = np.array([1, -1]), np.array([[-1], [2]])
-    metric = r4c.metrics.NDCG(2, count_empty=True)
+    metric = metrics.NDCG(2, count_empty=True)
     values, found = metric.per_list(labels, scores, weights, exclude)
     np.testing.assert_allclose(found, expected)
     weights[1] = np.nan  # Of a list that does not count.
-    metric = r4c.metrics.NDCG(2)
+    metric = metrics.NDCG(2)
     metric.update_state(labels, scores, weights, exclude)
     np.testing.assert_allclose(metric.result(), values[0, 0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("make", [r4c.losses.RankmaxLoss, lambda: r4c.metrics.NDCG().update_state])
+@pytest.mark.parametrize("make", [losses.RankmaxLoss, lambda: metrics.NDCG().update_state])
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
@@ -171,5 +173,141 @@ def test_labels_that_are_none(make, labels, message):
 
 def test_floating_ids_need_a_format(scores):
     ids = np.array([[3.0, 4.0], [5.0, -1.0], [6.0, 7.0], [8.0, -1.0]])
-    value = r4c.losses.SoftmaxLoss(label_format="ids")(ids, scores)
-    np.testing.assert_array_equal(value, r4c.losses.SoftmaxLoss()(ids.astype(int), scores))
+    value = losses.SoftmaxLoss(label_format="ids")(ids, scores)
+    np.testing.assert_array_equal(value, losses.SoftmaxLoss()(ids.astype(int), scores))
+
+
+SECONDS = 1_700_000_000 + np.array([[0, 1, 2, 3]])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
+def test_integers_that_float32_cannot_hold(dtype):
+    metric = metrics.MRR()
+    metric.update_state([3], SECONDS.astype(dtype))
+    assert float(metric.result()) == 1
+    expected = np.log(np.exp([-3.0, -2.0, -1.0, 0.0]).sum())
+    loss = losses.SoftmaxLoss()([3], SECONDS.astype(dtype))
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+
+
+def test_metrics_of_datasets_keep_the_digits_of_their_dtype():
+    values = 1.7e9 + np.arange(10)
+    metric = metrics.SpearmanCorrelation(dtype="float64")
+    metric.update_state(values, np.arange(10.0))
+    assert float(metric.result()) == pytest.approx(stats.spearmanr(values, np.arange(10))[0])
+    labels = np.arange(10) < 5
+    metric = metrics.MeanAveragePrecision(1, dtype="float64")
+    metric.update_state(labels.astype(float), 1 - np.geomspace(1e-9, 1e-7, 10))
+    assert float(metric.result()) == 1
+    with pytest.raises(ValueError, match=r"at most 2\*\*24"):
+        metrics.SpearmanCorrelation().update_state(SECONDS[0], np.arange(4.0))
+
+
+class Scores(keras.layers.Layer):
+    """The numbers of the items, with the mask that came with them."""
+
+    def __init__(self):
+        super().__init__()
+        self.supports_masking = True
+
+    def call(self, x):
+        return tf.squeeze(x, -1)
+
+    def compute_mask(self, x, mask=None):
+        return mask
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("loss", [losses.SoftmaxLoss(), losses.RankmaxLoss()], ids=lambda x: x.name)
+def test_items_that_keras_masks_are_absent(loss):
+    embedding = keras.layers.Embedding(4, 1, mask_zero=True)
+    inputs = keras.Input((3,), dtype="int32")
+    model = keras.Model(inputs, Scores()(embedding(inputs)))
+    embedding.set_weights([np.array([[9.0], [1.0], [2.0], [3.0]])])
+    ndcg = metrics.NDCG(2, name="weighted")
+    model.compile("sgd", loss, metrics=[metrics.MRR()], weighted_metrics=[ndcg])
+    x, ids, weight = np.array([[1, 2, 0], [3, 1, 0]]), np.array([1, 1]), np.array([2.0, 1.0])
+    found = model.evaluate(x, ids, sample_weight=weight, verbose=0, return_dict=True)
+    of_lists = [float(loss([1], [scores])) for scores in ([1.0, 2.0], [3.0, 1.0])]
+    assert found["loss"] == pytest.approx(np.mean(weight * of_lists), rel=1e-6)
+    assert found["mrr"] == pytest.approx((1 + 1 / 2) / 2)
+    expected = (2 * 1 + 1 / np.log2(3)) / 3
+    assert found["weighted"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_mask_of_another_shape_raises():
+    scores = tf.constant([[1.0, 2.0]])
+    scores._keras_mask = tf.constant([True])
+    for function in (losses.SoftmaxLoss(), metrics.MRR().update_state):
+        with pytest.raises(ValueError, match="mask that comes with `y_pred`"):
+            function([0], scores)
+
+
+def test_a_float_of_a_list_of_one_item_is_relevance():
+    for label, expected in ((0.0, 0), (2.0, 1), (0, 1)):  # The last one is an id.
+        metric = metrics.NDCG(count_empty=True)
+        metric.update_state(np.array([[label]]), np.array([[0.3]]))
+        assert float(metric.result()) == expected
+
+
+def test_the_unit_of_item_weights_changes_nothing():
+    labels, scores, weights = [[2.0, 1.0, 0.0]], [[1.0, 2.0, 3.0]], np.array([[1.0, 2.0, 1.0]])
+    gains, discounts = np.array([3.0, 2.0, 0.0]), 1 / np.log2([2, 3, 4])
+    expected = gains[::-1] @ discounts / (gains @ discounts)
+    for unit in (1, 1e38, 1e-30):
+        values, _ = metrics.NDCG(3).per_list(labels, scores, unit * weights)
+        np.testing.assert_allclose(values, [[expected]], rtol=1e-6)
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such reduction and dtype.")
+def test_the_newer_options_of_keras():
+    loss = losses.SoftmaxLoss(reduction="mean_with_sample_weight", dtype="float64")
+    value = loss([0, 1], [[1.0, 2.0], [3.0, 4.0]], sample_weight=[1.0, 3.0])
+    expected = (np.log1p(np.e) + 3 * np.log1p(1 / np.e)) / 4
+    assert value.dtype == tf.float64 and float(value) == pytest.approx(expected, rel=1e-6)
+    again = losses.SoftmaxLoss.from_config(loss.get_config())
+    assert (again.reduction, again.dtype) == (loss.reduction, "float64")
+
+
+def test_ids_beyond_float32():
+    scores = np.zeros((1, 2**24 + 3), np.float32)
+    scores[0, 2**24 + 1] = 1.0
+    loss = losses.RankmaxLoss(margin=0.5)
+    assert loss(np.array([2**24 + 1]), scores) == 0.0  # Nothing else within the margin.
+    assert loss(np.array([2**24]), scores) > 1.0
+
+
+def compiled():
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(20)])
+    model.compile("sgd", loss=losses.RankmaxLoss(), metrics=[metrics.NDCG(3)])
+    return model
+
+
+@pytest.mark.keras2
+def test_a_model_takes_forms_in_turns(rng):
+    """Keras traces a model for labels of any rank after it has met two."""
+    features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
+    padding, model = -np.ones_like(ids), compiled()
+    forms = ids[:, None], ids, np.stack([ids, padding], 1), np.stack([padding, ids, ids], 1)
+    found = [model.evaluate(features, labels, verbose=0) for labels in (*forms, *forms[:2])]
+    np.testing.assert_allclose(found, [found[0]] * 6, rtol=1e-6)
+
+
+@pytest.mark.keras2
+def test_labels_of_all_items_after_ids_raise(rng):
+    features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
+    model = compiled()
+    model.fit(features, ids, verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`label_format` must be"):
+        model.fit(features, np.eye(20, dtype=int)[ids], verbose=0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="zeros and ones is neither.*20 items"):
+        model.fit(features, np.eye(30, dtype=int)[ids], verbose=0)
+
+
+@pytest.mark.keras2
+def test_where_nothing_can_raise_labels_of_all_items_after_ids_are_nan(as_for_xla):
+    loss, scores = losses.SoftmaxLoss(reduction="none"), tf.zeros([2, 4])
+    compute = tf.function(loss, [tf.TensorSpec(None, tf.int64), tf.TensorSpec([2, 4])])
+    assert np.isnan(compute(np.eye(4, dtype=int)[:2], scores)).all()
+    for labels in ([1, 2], [[1], [2]], [[1, 2], [3, -1]]):
+        np.testing.assert_allclose(compute(np.array(labels), scores), loss(labels, scores))

@@ -1,4 +1,4 @@
-"""What the package is from outside: its version, and what an import of it brings."""
+"""What the package is from outside: its version, what an import brings, what it keeps."""
 
 import configparser
 import os
@@ -7,9 +7,12 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 import rank4class_tf as r4c
+from rank4class_tf import encoders
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
@@ -70,9 +73,63 @@ def test_names_of_the_bridge_are_listed_where_they_work():
     assert set(dir(r4c.tfr)) == set(r4c.tfr.__all__ if usable else ["load"])
 
 
+@pytest.mark.skipif(tf.__version__ < "2.16", reason="Its Keras runs on TensorFlow alone.")
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_keras_on_another_backend(backend):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_USE_LEGACY_KERAS": "0"}
     command = [sys.executable, "-c", "import rank4class_tf"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert "Keras must run on TensorFlow: set KERAS_BACKEND" in done.stderr
+
+
+SCORES = tf.constant([[2.0, 1.0, 0.5, -1.0, 0.2, 0.9], [0.0, 1.0, 0.5, 3.0, 0.1, 0.7]])
+IDS = tf.constant([0, 2])
+
+
+def test_an_argument_that_changes_after_calls():
+    loss = r4c.losses.RankmaxLoss(class_weight=[1.0] * 6)
+    for _ in range(4):
+        loss(IDS, SCORES)
+    loss.margin, loss.class_weight[0] = 3.0, 5.0
+    other = r4c.losses.RankmaxLoss(margin=3.0, class_weight=[5.0] + [1.0] * 5)
+    assert float(loss(IDS, SCORES)) == pytest.approx(float(other(IDS, SCORES)), rel=1e-6)
+
+
+def test_a_global_that_the_code_of_a_user_reads():
+    factor = [1.0]
+
+    class Mine(r4c.losses.RankingLoss):
+        def compute(self, lists):
+            return -factor[0] * lists.positive_scores[:, 0]
+
+    loss, dcg = Mine(), r4c.metrics.DCG(3, gain=lambda relevance: relevance * factor[0])
+    for _ in range(4):
+        first = float(loss(IDS, SCORES))
+        dcg.update_state(IDS, SCORES)
+    before, factor[0] = float(dcg.result()), 100.0
+    dcg.reset_state()
+    dcg.update_state(IDS, SCORES)
+    assert float(loss(IDS, SCORES)) == pytest.approx(100 * first, rel=1e-6)
+    np.testing.assert_allclose(dcg.result(), 100 * before, rtol=1e-5)
+
+
+@pytest.mark.skipif(not r4c._keras.KERAS_3, reason="Keras 2 has no stateless metrics.")
+def test_stateless_updates_repeat_and_leave_the_metric_as_it_is():
+    metric = r4c.metrics.NDCG(5)
+    start = [tf.convert_to_tensor(x) for x in metric.variables]
+    metric.update_state(IDS, SCORES)
+    expected = pytest.approx(float(metric.result()), rel=1e-6)
+    metric.reset_state()
+    for _ in range(5):
+        state = metric.stateless_update_state(start, IDS, SCORES)
+        assert float(metric.stateless_result(state)) == expected
+    metric.update_state(IDS, SCORES)
+    assert float(metric.result()) == expected
+
+
+@pytest.mark.keras2
+@pytest.mark.skipif(r4c._keras.KERAS_3, reason="Keras 3 has pretrained encoders.")
+@pytest.mark.parametrize("encoder", [encoders.TextEncoder, encoders.ImageEncoder])
+def test_pretrained_encoders_need_keras_3(encoder):
+    with pytest.raises(ImportError, match="keras-hub, which works only with Keras 3"):
+        encoder("a_preset")

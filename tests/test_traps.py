@@ -208,20 +208,6 @@ def test_class_weight_is_that_of_keras_for_ids(features, rng):
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
-def test_class_weight_of_relevance_is_weighted_by_it():
-    loss = r4c.losses.SoftmaxLoss(class_weight=[1.0, 5.0, 2.0], reduction="none")
-    labels, scores = np.float32([[1, 3, 0], [-1, 0, 2]]), np.zeros((2, 3), np.float32)
-    expected = r4c.losses.SoftmaxLoss(reduction="none")(labels, scores) * [(1 * 1 + 3 * 5) / 4, 2]
-    found = loss(labels, scores, sample_weight=[2.0, 3.0])  # Both weights count.
-    np.testing.assert_allclose(found, expected * [2, 3], rtol=1e-6)
-
-
-def test_class_weight_is_checked():
-    for wrong in ({0: -1.0}, {-1: 1.0}, [1.0, np.nan], {0.5: 1.0}, {"cat": 2.0}, 2.0, "12"):
-        with pytest.raises(ValueError, match="`class_weight` must be"):
-            r4c.losses.SoftmaxLoss(class_weight=wrong)
-
-
 def test_class_weight_is_of_all_classes_and_saved(tmp_path, features):
     for wrong in ([1.0] * 9, {10: 2.0}):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong))

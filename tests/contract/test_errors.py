@@ -1,6 +1,6 @@
 """What constructors of losses, metrics, optimizers and `ops` say of arguments out of range.
 
-`tests/test_constructors.py` gives every argument values of wrong types.
+`test_completeness.py` gives every argument values of wrong types.
 """
 
 import numpy as np
@@ -23,6 +23,8 @@ WRONG = [
     (losses.SoftmaxLoss, "class_prior", [[0.5, 0.6], [1.0, 0], [ARRAY], [NAN, 1.0], "no"], "must"),
     (losses.SoftmaxLoss, "prior_strength", [-0.5, NAN], "must be a finite number >= 0"),
     (losses.SoftmaxLoss, "positive_reduction", ["max"], KIND),
+    (losses.SoftmaxLoss, "class_weight", [{0: -1.0}, {-1: 1.0}, {0.5: 1.0}], "must be"),
+    (losses.SoftmaxLoss, "class_weight", [[1.0, NAN], {"cat": 2.0}, 2.0, "12"], "must be"),
     (losses.SoftmaxLoss, "label_smoothing", [-0.1, 1.0, "much"], r"must be .* \[0, 1\)"),
     (losses.SoftmaxLoss, "temperature", [tf.Variable(ARRAY)], "must be a scalar where it is a v"),
     (losses.RankmaxLoss, "positive_reduction", ["max"], KIND),

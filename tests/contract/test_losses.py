@@ -177,15 +177,17 @@ def test_max_positives_is_checked(case, scores, as_for_xla):
 
 @of_the_base
 def test_class_weight_multiplies(case, scores, relevance):
-    loss, weights = case.make(reduction="none"), np.arange(1.0, N + 1)
+    """Those of the positives by their relevance; weights of lists count too."""
+    loss, weights, of_lists = case.make(reduction="none"), np.arange(1.0, N + 1), np.arange(4.0)
     weighted = type(loss).from_config({**loss.get_config(), "class_weight": weights})
-    ids = np.array([2, 0, 6, 3])
-    for labels, of_list in (
+    ids, grades = np.array([2, 0, 6, 3]), relevance.copy()
+    relevance[1, 1] = -1
+    for labels, of_classes in (
         (ids, weights[ids]),
-        (relevance, relevance @ weights / relevance.sum(axis=1)),
+        (relevance, grades @ weights / grades.sum(axis=1)),
     ):
-        expected = [of_list * fresh(loss)(labels, scores)]
-        assert_same([fresh(weighted)(labels, scores)], expected)
+        expected = [of_classes * of_lists * fresh(loss)(labels, scores)]
+        assert_same([fresh(weighted)(labels, scores, of_lists)], expected)
 
 
 @of_the_base

@@ -10,7 +10,7 @@ import tensorflow as tf
 from rank4class_tf import data
 from rank4class_tf.data import elwc
 
-from .test_mind import line
+from .test_splits import line
 
 MIND = functools.partial(data.mind, "nowhere")
 LOADERS = [data.digits, data.goemotions, MIND, data.cifar10, data.imagenet2012]

@@ -1,4 +1,4 @@
-"""Wrong arguments of layers: errors that name them. `test_constructors.py` has all wrong types."""
+"""Wrong arguments of layers: errors that name them. `test_completeness.py` has all wrong types."""
 
 import numpy as np
 import pytest

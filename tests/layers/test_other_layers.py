@@ -1,13 +1,139 @@
-"""SparseDense, Companion, and what layers make of precisions and integers that others give them."""
+"""Layers of serving, SparseDense, Companion; what layers make of precisions and integers."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import special
 from tensorflow import keras
 
-from rank4class_tf import layers, losses
+from rank4class_tf import layers, losses, ops
+from tests.ops import projections
 
 from ..rounding import assert_all_close
+
+NAMES = ["cat", "dog", "eel", "fox", "gnu"]
+
+
+@pytest.fixture
+def scores(rng):
+    """Of seven examples and five classes."""
+    return rng.normal(size=(7, 5)).astype("float32")
+
+
+def end(layer, scores):
+    """A functional model that ends in the layer, over scores as they are."""
+    inputs = keras.Input(scores.shape[1:])
+    return keras.Model(inputs, layer(inputs))
+
+
+def test_probabilities(scores, mixed_precision):
+    of_float32 = tf.constant(scores)
+    softmax = layers.Probabilities(0.3)
+    expected = special.softmax(scores.astype("float64") / 0.3, axis=1)
+    np.testing.assert_allclose(softmax(of_float32), expected, rtol=2e-6)
+    euclidean = layers.Probabilities(2.0, "euclidean")
+    expected = [projections.euclidean(row, 1, 0.5) for row in scores.astype("float64")]
+    np.testing.assert_allclose(euclidean(of_float32), expected, atol=1e-6)
+    assert softmax(tf.cast(scores, tf.bfloat16)).dtype == tf.float32
+    scores[:, 2] = -np.inf
+    for layer in (softmax, euclidean):
+        p = layer(tf.constant(scores)).numpy()
+        assert (p[:, 2] == 0).all()
+        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+
+
+def sets_in_plain_python(p, threshold, method):
+    """The sets by their definitions."""
+    mask = np.zeros(p.shape, bool)
+    for row, of_row in zip(p, mask, strict=True):
+        for i, x in enumerate(row):
+            value = x if method == "lac" else 1 - row[row > x].sum()
+            of_row[i] = value >= threshold or x == row.max()
+    return mask
+
+
+@pytest.mark.parametrize("method", ["lac", "aps"])
+@pytest.mark.parametrize("threshold", [0.0, 0.1234, 0.4321, 1.0])
+def test_sets(method, threshold, scores):
+    layer = layers.PredictionSets(threshold, method, layers.Probabilities(0.7))
+    p = special.softmax(scores.astype("float64") / 0.7, axis=1)
+    expected = sets_in_plain_python(p, threshold, method)
+    for compute in (layer, tf.function(layer, jit_compile=True)):
+        np.testing.assert_array_equal(compute(tf.constant(scores)), expected)
+
+
+def test_mass_not_above(rng):
+    """What the method "aps" asks for."""
+    mass = layers.PredictionSets(0.5, "aps", probabilities=tf.identity).conformity
+    p = rng.dirichlet(np.ones(9), size=20)
+    p[0] = [0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625, 0.125, 0.0, 0.0]  # Exact sums with ties.
+    expected = [[(row * (row <= x)).sum() for x in row] for row in p]
+    np.testing.assert_allclose(mass(tf.constant(p)), expected, rtol=1e-12)
+    p = tf.constant([[1.0, 1e-20, 3e-30, 1e-30]])  # Small ones keep their digits.
+    np.testing.assert_allclose(mass(p)[0, 1:], [1e-20, 4e-30, 1e-30], rtol=1e-6)
+
+
+def test_top_classes(scores):
+    layer = layers.TopClasses(
+        3, NAMES, layers.Probabilities(0.5), layers.PredictionSets(0.1, "lac")
+    )
+    result = end(layer, scores).predict(scores, verbose=0)
+    assert set(result) == {"scores", "class_ids", "class_names", "probabilities", "set_sizes"}
+    order = np.argsort(-scores, axis=1)[:, :3]
+    np.testing.assert_array_equal(result["class_ids"], order)
+    np.testing.assert_array_equal(result["scores"], np.take_along_axis(scores, order, 1))
+    assert result["class_names"].tolist() == [[NAMES[i].encode() for i in row] for row in order]
+    p = special.softmax(2 * scores.astype("float64"), axis=1)
+    np.testing.assert_allclose(result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5)
+    p = special.softmax(scores.astype("float64"), axis=1)
+    np.testing.assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
+
+
+@pytest.mark.parametrize(
+    "make", [tf.constant, np.array, iter, lambda x: [tf.constant(x[0]), b"dog"]]
+)
+def test_names_of_many_types(make):
+    layer = layers.TopClasses(1, make(["cat", "dog"]))
+    assert layer.class_names == ["cat", "dog"] and not layer.supports_jit
+    best = layer(tf.constant([[1.0, 2.0]]))
+    assert list(best) == ["scores", "class_ids", "class_names"]  # What is asked for.
+    assert best["class_names"].numpy() == [[b"dog"]]
+
+
+@keras.utils.register_keras_serializable("tests")
+class Squared(ops.Regularizer):
+    """A regulariser that is not of this package: h(x) = x^2."""
+
+    def __init__(self):
+        super().__init__(lambda u: u / 2, tf.square)
+
+    def get_config(self):
+        return {}
+
+    @classmethod
+    def from_config(cls, config):
+        return cls()
+
+
+@pytest.mark.parametrize("regularizer", ["euclidean", Squared()])
+def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
+    probabilities = layers.Probabilities(0.5, regularizer)
+    sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))
+    model = end(layers.TopClasses(2, NAMES, probabilities, sets), scores)
+    model.save(tmp_path / "model.keras")
+    found, expected = keras.models.load_model(tmp_path / "model.keras")(scores), model(scores)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value)
+
+
+def test_where_classes_are_excluded_there_is_no_name():
+    scores = layers.ExcludeItems()([tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[2, 0]])])
+    best = layers.TopClasses(3, ["a", "b", "c"], layers.Probabilities())(scores)
+    np.testing.assert_array_equal(best["class_ids"], [[1, -1, -1]])
+    np.testing.assert_array_equal(best["class_names"], [[b"b", b"", b""]])
+    np.testing.assert_array_equal(best["probabilities"], [[1.0, 0.0, 0.0]])
+    assert 0 in layers.TopClasses(2)(tf.constant([[np.nan, 1.0]]))["class_ids"].numpy()
+
 
 SCORES = tf.constant([[1e6, 1.0001, 2.0]])
 IDS = tf.constant([1, 2, 3])

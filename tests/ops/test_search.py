@@ -1,12 +1,19 @@
-"""Searching, counting, gathering and taking the top of rows, against NumPy."""
+"""Searching, counting, gathering, ranks and the top of rows, also by blocks, against NumPy."""
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import rank4class_tf as r4c
 from rank4class_tf._lists import positives
 from rank4class_tf._tf import gather, search
+from rank4class_tf._tf.search import top_k_by_blocks
+from rank4class_tf.ops import ranks
+from rank4class_tf.ops.blocks import count_others_by_blocks
 
+from ..contract import tables
 from ..derivatives import value_and_gradient
 
 graph_and_xla = pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
@@ -111,3 +118,191 @@ def test_gather_and_its_gradient(shape, places, jit_compile, rng):
     of_values = np.zeros(shape)
     np.add.at(of_values, (rows, places), upstream)
     np.testing.assert_allclose(gradient, of_values, rtol=1e-12)
+
+
+@pytest.fixture(params=["distinct", "ties"])
+def scores(request, rng):
+    if request.param == "distinct":
+        return rng.normal(size=(4, 103)).astype(np.float32)
+    return rng.integers(0, 6, size=(4, 103)).astype(np.float32)
+
+
+def scorer(scores):
+    return lambda ids: tf.gather(scores, ids, axis=1)
+
+
+def above_and_tied(score, num_classes, class_ids, own, *args):
+    """Counts of the classes above and of those tied, 0 for padding and for a NaN score."""
+    class_ids = tf.cast(class_ids, tf.int32)
+    own = tf.convert_to_tensor(own)
+    above, others = count_others_by_blocks(score, num_classes, class_ids, own, *args)
+    ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
+    return above * ranked, (others + 1) * ranked
+
+
+@pytest.mark.parametrize("order", ["random", "rising", "falling"])
+@pytest.mark.parametrize("distinct", [False, True])
+def test_top_k_of_many_blocks(distinct, order, rng):
+    # Blocks wide enough for groups; rising scores are all new in each block.
+    scores = rng.normal(size=(5, 4000)).astype(np.float32)
+    scores = scores if distinct else np.round(scores, 1)
+    if order != "random":
+        scores = np.sort(scores, axis=1)[:, :: 1 if order == "rising" else -1]
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :20]
+    in_graph = tf.function(top_k_by_blocks)
+    in_xla = tf.function(top_k_by_blocks, jit_compile=True)
+    for find, k in [(top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
+        values, ids = find(scorer(scores), 4000, k, 512)
+        np.testing.assert_array_equal(ids, expected)
+        np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+
+
+def test_top_k_where_few_are_left(rng):
+    scores = np.full([3, 400], -np.inf)
+    scores[:, ::90] = rng.normal(size=[3, 5])
+    expected = np.argsort(-scores, axis=1, kind="stable")[:, :9]
+    for block_size in (64, 400, 1000):
+        _, ids = top_k_by_blocks(scorer(scores), 400, 9, block_size)
+        np.testing.assert_array_equal(ids, expected)
+
+
+@pytest.mark.parametrize("num_classes", [60, 400])
+def test_top_k_for_nobody(num_classes):
+    find = tf.function(lambda: top_k_by_blocks(scorer(scores), num_classes, 9, 64))
+    scores = np.zeros([0, num_classes], np.float32)
+    assert [tuple(x.shape) for x in find()] == [(0, 9)] * 2
+
+
+@pytest.mark.parametrize("block_size", [10, 103, 1000])
+def test_ranks(scores, block_size):
+    class_ids = np.array([[0, 102], [9, 10], [50, -1], [-1, -1]])
+    own = np.take_along_axis(scores, np.maximum(class_ids, 0), axis=1)
+    own[1, 1] = np.nan
+    above, tied = above_and_tied(scorer(scores), 103, class_ids, own, block_size)
+    there = (class_ids >= 0) & ~np.isnan(own)
+    expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
+    np.testing.assert_array_equal(above, expected)
+    np.testing.assert_array_equal(tied, (scores[:, None] == own[:, :, None]).sum(-1) * there)
+
+
+def test_own_score_counts_once_whatever_its_rounding(scores):
+    own = scores[:, 20:21]
+    for noise in (-1e-6, 1e-6):
+        noisy = scores.copy()
+        noisy[:, 20] += noise
+        for jit_compile in (False, True):
+            count = tf.function(above_and_tied, jit_compile=jit_compile)
+            above, tied = count(scorer(noisy), 103, np.full([4, 1], 20), own, 8)
+            np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
+            np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
+
+
+def test_scores_within_the_tolerance_tie():
+    scores = np.array([[1.0, 1.25, 1.5, 1.75, 2.0, np.nan, -np.inf, np.inf]], np.float32)
+    ids, own = [[0, 2, 4, 5, -1]], [[1.0, 1.5, 2.0, np.nan, 1.0]]
+    for tolerance, tied in ((0.0, [1, 1, 1, 0, 0]), (0.25, [2, 3, 2, 0, 0]), (1, [5, 5, 5, 0, 0])):
+        for block_size in (1, 3, 8):
+            above, found = above_and_tied(
+                scorer(scores), 8, ids, tf.constant(own), block_size, tolerance
+            )
+            np.testing.assert_array_equal(found, [tied])
+            # Those above, the infinite one among them, without those tied.
+            expected = {0.0: [5, 3, 1, 0, 0], 0.25: [4, 2, 1, 0, 0], 1: [1, 1, 1, 0, 0]}
+            np.testing.assert_array_equal(above, [expected[tolerance]])
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 1e30, np.inf, np.nan])
+def test_infinite_scores_tie_with_their_equals_alone(tolerance):
+    """Whatever a bound that overflows is: it is finite where a score is finite and not excluded."""
+    inf, highest = np.inf, np.finfo(np.float32).max
+    scores = np.array([[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32)
+    # Others tie within a bound that is finite.
+    for own, above, tied in ((0, 0, 2), (5, 5, 2), *([(2, 2, 1), (4, 4, 1)] * (tolerance < inf))):
+        of_own = tf.constant(scores[:, own : own + 1])
+        found = above_and_tied(scorer(scores), 8, [[own]], of_own, 3, tolerance)
+        assert [int(x[0, 0]) for x in found] == [above, tied]
+
+
+def count_above_and_tied(scores, ids, depth=None):
+    found = ranks.ranks_of_positives(scores, ids, depth=depth)
+    return found.above, found.tied
+
+
+def counts(values, thresholds):
+    compared = values[:, np.newaxis], thresholds[:, :, np.newaxis]
+    return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
+
+
+@pytest.mark.parametrize("size", [1, 5, 60, 4095, 4096, 9001])
+@pytest.mark.parametrize("width", [1, 3, 40])
+@pytest.mark.parametrize("mode", ["graph", "any shape", "xla"])
+def test_counts(rng, size, width, mode):
+    values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
+    values[rng.random(values.shape) < 0.1] = np.nan
+    values[rng.random(values.shape) < 0.1] = -np.inf
+    ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
+    ids = ids.astype(np.int32)
+    positives = np.where(ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan)
+    signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
+    signature = signature if mode == "any shape" else None
+    count = tf.function(count_above_and_tied, signature, jit_compile=mode == "xla" or None)
+    for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_counts_of_all_items_under_xla(rng):
+    """So many that no tensor of all pairs fits into memory."""
+    scores = rng.permuted(np.tile(np.arange(10_000, dtype=np.float32), (256, 1)), axis=1)
+    ids = np.tile(np.arange(10_000, dtype=np.int32), (256, 1))
+    above, tied = tf.function(count_above_and_tied, jit_compile=True)(scores, ids)
+    np.testing.assert_array_equal(above, 9_999 - scores)
+    np.testing.assert_array_equal(tied, np.ones_like(scores))
+
+
+PROPENSITIES = np.linspace(0.1, 1, 60).tolist()
+METRICS: dict[str, Callable] = {
+    **{case.name: case.make for case in tables.METRICS},
+    "ndcg_of_several_cutoffs": lambda: r4c.metrics.NDCG([1, 3, 7], gain="linear"),
+    "micro_recall": lambda: r4c.metrics.RecallAtK(5, average="micro"),
+    "ps_ndcg": lambda: r4c.metrics.PropensityScoredNDCG(5, PROPENSITIES),
+    "propensity_scored_precision": lambda: r4c.metrics.PropensityScoredPrecisionAtK(
+        5, PROPENSITIES
+    ),
+}
+
+
+def batch(rng, ties, positives, n=60):
+    """Graded lists: some scores are NaN, some items masked, some lists without a positive."""
+    scores = rng.normal(size=(9, n))
+    if ties:
+        scores = np.round(scores * ties) / ties
+    scores[rng.uniform(size=scores.shape) < 0.05] = np.nan
+    scores[1] = np.where(rng.uniform(size=n) < 0.3, -np.inf, scores[1])
+    labels = rng.integers(1, 4, scores.shape) * (rng.uniform(size=scores.shape) < positives)
+    labels[2] = 0
+    labels[rng.uniform(size=scores.shape) < 0.1] = -1
+    return labels.astype(np.float32), scores.astype(np.float32)
+
+
+@pytest.mark.parametrize("positives", [0.02, 0.6])
+@pytest.mark.parametrize("ties", [None, 0.5, 3], ids=["no_ties", "many_ties", "some_ties"])
+@pytest.mark.parametrize(
+    ("name", "xla"), [*((n, False) for n in METRICS), ("ndcg_2", True), ("mrr_3", True)]
+)
+def test_fewer_columns_change_nothing(name, ties, positives, xla, rng):
+    metric = METRICS[name]()
+    labels, scores = batch(rng, ties, positives)
+    function = tf.function(metric.per_list, jit_compile=xla, autograph=False)
+    values, weights = function(labels, scores)
+    ids = np.where(labels > 0, np.arange(60), -1)
+    of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
+    of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)
+    np.testing.assert_allclose(values, of_all, rtol=1e-12)
+    np.testing.assert_array_equal(weights, weights_of_all)
+
+
+def test_the_short_way_is_taken(rng, monkeypatch):
+    labels, scores = batch(rng, None, 0.6)
+    monkeypatch.setattr(ranks, "over_positives", None)  # Reads all positives.
+    for metric in (r4c.metrics.NDCG(5), r4c.metrics.MRR()):
+        metric.update_state(labels, scores)

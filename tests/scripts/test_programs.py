@@ -3,14 +3,11 @@
 import csv
 import subprocess
 import sys
-import types
 
 import pytest
 
-from scripts.benchmarks import harness, losses
+from scripts.benchmarks import harness
 from scripts.robustness import fuzz, strategies
-
-SPEC = types.SimpleNamespace(name="scripts.benchmarks.it")
 
 
 @pytest.mark.parametrize(
@@ -30,40 +27,6 @@ def test_in_process_gives_figures_or_the_reason(code, expected, tmp_path, monkey
     (tmp_path / "measured.py").write_text(code)
     limit = 0.5 if "sleep" in code else None
     assert harness.in_process("measured", {}, time_limit=limit) == expected
-
-
-def test_csv_has_all_tables_so_far(tmp_path, capsys):
-    path = tmp_path / "new" / "figures.csv"
-
-    def measured(args):
-        assert args.shapes == [(2, 8)] and args.seconds == 0.1
-        yield harness.Table("first", ["loss", "ms"], [["a, b", "1"]], right=1)
-        assert path.read_text().endswith('# first\nloss,ms\n"a, b",1\n')
-        yield harness.Table("second", ["loss"], [["c"]])
-
-    parser = harness.parser(SPEC, "It measures.", quick={"seconds": 0.1})
-    harness.add_shapes(parser, "batch x n", [(3, 4)])
-    given = ["--shapes", "2X8", "--quick", "--csv", str(path)]
-    harness.main(parser, None, measured, given)
-    assert path.read_text().endswith("# second\nloss\nc\n")
-    assert path.read_text().startswith(f"# python -m scripts.benchmarks.it {' '.join(given)}\n# ")
-    printed = capsys.readouterr().out
-    assert printed.endswith(
-        "**first**\n\n| loss | ms |\n|---|---:|\n| a, b | 1 |\n\n**second**\n\n"
-        "| loss |\n|---|\n| c |\n\n"
-    )
-
-
-def test_losses_are_compared_with_softmax_and_peers_with_ours():
-    own = {"graph": 3.0, "graph_softmax": 2.0, "xla": 1.0, "xla_softmax": 1.0, "graph_memory": 7.4}
-    peer = {"graph": 90.0, "graph_softmax": 3.0, "xla": "out of memory"}
-    peer["graph_memory"] = "over 9 s"
-    results = {"approx_ndcg": own, "tfr_approx_ndcg": peer, "tfr_softmax": {"error": "over 9 s"}}
-    assert losses.table((2, 8), results).rows == [
-        ["approx_ndcg", "1.50", "1.00", "7", "", "", ""],
-        ["tfr_approx_ndcg", "30.00", "out of memory", "over 9 s", "", "20.0", ""],
-        ["tfr_softmax", "over 9 s", "over 9 s", "", "", "", ""],
-    ]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Small pipelines on lists with a pattern to learn; imported only where TF-Ranking is there."""
+"""Small pipelines on lists with a pattern to learn. Without TF-Ranking, an import of it skips."""
 
 import dataclasses
 import os
@@ -10,8 +10,9 @@ from tensorflow import keras
 
 from rank4class_tf import tfr
 from rank4class_tf.data import elwc
+from tests.tf_ranking import load_or_skip
 
-_tfr: Any = tfr.load()
+_tfr: Any = load_or_skip()
 
 CONTEXT_SPEC = {"features": tf.io.FixedLenFeature([4], tf.float32)}
 EXAMPLE_SPEC = {"class_id": tf.io.FixedLenFeature([1], tf.int64, default_value=0)}

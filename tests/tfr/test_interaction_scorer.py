@@ -6,12 +6,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from tests import tf_ranking
-
-_tfr = tf_ranking.load_or_skip()
-
-from rank4class_tf import tfr  # noqa: E402
-from tests.tfr import pipelines  # noqa: E402
+from rank4class_tf import tfr
+from tests.tfr import pipelines
+from tests.tfr.pipelines import _tfr
 
 pytestmark = pytest.mark.keras2
 

@@ -1,9 +1,15 @@
-"""Files of ExampleListWithContext: what is written comes back, here and in TF-Ranking."""
+"""Files and lists that are written are read: ELWC, the Extreme Classification Repository, pairs."""
+
+import gzip
+import pathlib
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from rank4class_tf import data
 from rank4class_tf.data import elwc
 from tests import tf_ranking
 
@@ -153,3 +159,139 @@ def test_beam_writes_the_same(tmp_path, rng):
     order, read_order = np.argsort(features[:, 0]), np.argsort(read["features"][:, 0])
     np.testing.assert_array_equal(read["features"].numpy()[read_order], features[order])
     np.testing.assert_array_equal(read_ids.numpy()[read_order, 0], class_ids[order])
+
+
+POINTS = [
+    ([0, 2], [3, 1], [0.5, -1.25]),
+    ([], [0], [2.0]),
+    ([4], [], []),
+    ([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
+]
+
+
+@pytest.fixture(params=["toy.txt", "toy.txt.gz"])
+def path(request, tmp_path):
+    path = tmp_path / request.param
+    data.write_extreme_classification(path, POINTS, num_features=5, num_labels=6)
+    return path
+
+
+def dense(batches):
+    return [(tf.sparse.to_dense(f).numpy(), ids.numpy()) for f, ids in batches]
+
+
+def test_points_that_are_written_are_read(path):
+    assert data.read_extreme_header(path) == (4, 5, 6)
+    batches = data.extreme_classification(path, batch_size=3)
+    for _ in range(2):  # each epoch anew
+        (first, first_ids), (second, second_ids) = dense(batches)
+        expected = np.zeros([3, 5], np.float32)
+        expected[0, 3], expected[0, 1], expected[1, 0] = 0.5, -1.25, 2.0
+        np.testing.assert_array_equal(first, expected)
+        np.testing.assert_array_equal(first_ids, [[0, 2], [-1, -1], [4, -1]])
+        np.testing.assert_array_equal(second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]]))
+        np.testing.assert_array_equal(second_ids, [[1, 3, 4]])
+
+
+def test_one_label_is_drawn_uniformly(path):
+    batches = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
+    ((_, class_ids),) = dense(batches)
+    assert class_ids.shape == (3,) and class_ids[1] == 4  # the point without labels is left out
+    again = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
+    fresh = data.extreme_classification(path, batch_size=3, one_label=True)
+    drawn = [[int(ids[2]) for _, ids in labels.repeat(60)] for labels in (batches, again, fresh)]
+    for of_epochs in drawn:
+        assert set(of_epochs) == {1, 3, 4}
+    # Those of `batches` began an epoch later.
+    assert drawn[0][:-1] == drawn[1][1:]
+
+
+def test_splits_keep_their_points(path, tmp_path):
+    (tmp_path / "trSplit.txt").write_text("1 4\n3 3\n")
+    rows = data.read_extreme_split(tmp_path / "trSplit.txt", column=1)
+    ((_, class_ids),) = dense(data.extreme_classification(path, rows=rows))
+    np.testing.assert_array_equal(class_ids, [[4, -1, -1], [1, 3, 4]])
+
+
+@pytest.mark.parametrize("name", ["found.txt", "found.txt.gz"])
+def test_predictions(name, tmp_path):
+    found = [
+        (np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]])),
+        (tf.constant([[-1.5]]), tf.constant([[2]])),
+    ]
+    data.write_top_k(tmp_path / name, found, num_labels=5)
+    opener = gzip.open if name.endswith("gz") else open
+    with opener(tmp_path / name, "rt") as file:
+        assert file.read() == "3 5\n0:0.1 4:0.9\n1:2.0 3:1e-08\n2:-1.5\n"
+
+
+PARTS = ["train", "validation", "test"]
+SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
+
+
+@pytest.fixture
+def pairs(rng):
+    """3,000 different pairs of 50 users and 90 items, with ids that do not start at 0."""
+    chosen = rng.permutation(50 * 90)[:3000]
+    return np.stack([100 + 2 * (chosen // 90), 7 + 3 * (chosen % 90)])
+
+
+def as_pairs(users, part):
+    lists = getattr(users, part)
+    owners = users.user_ids[lists.value_rowids().numpy()]
+    return set(
+        zip(owners.tolist(), users.item_ids[lists.flat_values.numpy()].tolist(), strict=True)
+    )
+
+
+def test_every_pair_is_in_one_part_and_counts_once(pairs):
+    users = data.UserItems.from_pairs(np.split(pairs, 4, axis=1))
+    parts = [as_pairs(users, part) for part in PARTS]
+    assert [len(part) for part in parts] == [2400, 300, 300]
+    assert set.union(*parts) == set(zip(*pairs.tolist(), strict=True))
+    assert (users.num_users, users.num_items) == (50, 90)
+    other = data.UserItems.from_pairs([pairs], seed=2)
+    assert as_pairs(other, "test") != parts[2]
+    twice = data.UserItems.from_pairs([pairs, pairs[:, ::-1]])
+    assert [as_pairs(twice, part) for part in PARTS] == parts
+    users = data.UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
+    assert not list(users.batches("test", seed=1))  # It is empty.
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_batches(pairs, ragged):
+    users = data.UserItems.from_pairs([pairs])
+    lists = {part: getattr(users, part).to_list() for part in PARTS}
+    for number, part in enumerate(PARTS):
+        seen = []
+        for features, class_ids in users.batches(part, batch_size=16, ragged=ragged):
+            arrays = features["items"], features["exclude"], class_ids
+            dense = [(x.to_tensor(-1) if ragged else x).numpy() for x in arrays]
+            seen += [
+                tuple([i for i in row if i >= 0] for row in rows)
+                for rows in zip(*dense, strict=True)
+            ]
+        expected = [
+            (lists["train"][u], sum((lists[p][u] for p in PARTS[:number]), []), lists[part][u])
+            for u in range(50)
+            if lists[part][u]
+        ]
+        assert sorted(seen) == sorted(expected)
+        lengths = [len(class_ids) for _, _, class_ids in seen]
+        assert lengths == sorted(lengths)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.exists(), reason="the real data is not at ../shared/data")
+@pytest.mark.filterwarnings("ignore")  # of tensorflow-datasets
+def test_movielens(tmp_path):
+    pytest.importorskip("tensorflow_datasets", reason="the extra `data` is not installed")
+    # Fills the download cache of tensorflow-datasets, so that its builder needs no network.
+    script, folder = SHARED / "prime_tfds_cache.py", tmp_path / "downloads"
+    command = [sys.executable, script, SHARED / "raw", folder, "movielens"]
+    subprocess.run(command, check=True, capture_output=True)
+    users = data.movielens("latest-small", tmp_path)
+    # 100,836 ratings by 610 users; 9,724 of the 9,742 films are rated.
+    sizes = [getattr(users, part).flat_values.shape[0] for part in PARTS]
+    assert sizes == [80_670, 10_083, 10_083]
+    assert (users.num_users, users.num_items) == (610, 9724)

@@ -1,0 +1,480 @@
+"""What is special to the formula of a loss: limits, draws, ties at a margin, files."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import losses, ops
+
+from .. import derivatives
+from ..derivatives import gradient_of
+from . import oracles
+
+graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+
+
+def value_of(loss, scores, class_ids, relevance=None, mask=None):
+    """The formula without the work of the base around it, in the dtype of the scores."""
+    return loss.compute(ops.as_lists(scores, class_ids, relevance, mask))
+
+
+def value_and_gradient(loss, labels, scores):
+    """What `call` gives; `__call__` would make float32 of float64."""
+    found = derivatives.value_and_gradient(lambda x: loss.call(labels, x), scores)
+    return [x.numpy() for x in found]
+
+
+# Softmax: priors, temperatures, orders, probabilities
+
+
+def test_a_temperature_has_a_gradient_with_masked_items():
+    temperature = tf.Variable(0.05)
+    loss, masked = losses.SoftmaxLoss(temperature), [[True, True, False]]
+    with tf.GradientTape() as tape:
+        value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=masked)
+    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
+    other = 1 / (1 + np.exp(2.0))
+    np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
+    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
+
+
+@graph_and_xla
+def test_logit_adjustment_by_definition(jit_compile, rng):
+    """Of items that are masked the prior does not count."""
+    scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
+    prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
+    loss = losses.SoftmaxLoss(2.0, 0.0, prior, prior_strength=0.5, positive_reduction="mean")
+    compute = tf.function(loss.call, jit_compile=jit_compile)
+    value, gradient = derivatives.value_and_gradient(lambda x: compute(labels, x), scores)
+    gradient = gradient.numpy()
+    for row, y in enumerate(labels):
+        there = y >= 0
+        adjusted = scores[row, there] / 2 + 0.5 * np.log(prior[there])
+        positives, total = y[there], max(y[there].sum(), 1)
+        expected = oracles.softmax(adjusted, positives) / total
+        np.testing.assert_allclose(value[row], expected, rtol=1e-10, atol=1e-14)
+        slopes = oracles.gradient(lambda s, y=positives: oracles.softmax(s, y), adjusted)
+        np.testing.assert_allclose(gradient[row, there], slopes / 2 / total, rtol=1e-5, atol=1e-8)
+
+
+def test_class_prior_counts_labels():
+    padded, ragged = [[0, 2], [2, -1]], tf.ragged.constant([[0, 2], [2]])
+    dataset = tf.data.Dataset.from_tensor_slices((np.zeros(3), [0, 2, 2])).batch(2)
+    for labels in (padded, ragged, dataset):
+        prior = losses.class_prior(labels, num_classes=3)
+        np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
+    with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
+        losses.class_prior(padded, 3, pseudo_count=0.0)
+    for wrong in ([0, 3], [-2], [0.5], np.eye(3), [True, False]):
+        with pytest.raises(ValueError, match="`labels` must hold class ids"):
+            losses.class_prior(wrong, 3)
+    assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
+    assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
+    for arguments in ({"counts": []}, {"counts": [1, -1]}, {"counts": [1], "labels": [0]}, {}):
+        with pytest.raises(ValueError, match="`counts` must be"):
+            losses.class_prior(**arguments)
+
+
+@pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])
+def test_labels_of_all_items_under_xla(loss, rng):
+    """So many that no tensor of all pairs fits into memory."""
+    scores = rng.normal(size=(64, 10_000)).astype(np.float32)
+    relevance = np.zeros_like(scores)
+    relevance[:, 7] = 1
+    ids = np.tile(np.arange(10_000, dtype=np.int32), (64, 1))
+    actual = tf.function(functools.partial(value_of, loss), jit_compile=True)(
+        scores, ids, relevance
+    )
+    expected = tf.nn.sparse_softmax_cross_entropy_with_logits(np.full(64, 7), scores)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+FITTED = {
+    "softmax": losses.SoftmaxLoss(temperature=0.5),
+    "variable": losses.SoftmaxLoss(tf.Variable(2.0)),
+    "unique": losses.UniqueSoftmaxLoss(temperature=1.5),
+    "list_mle": losses.ListMLELoss(temperature=0.7),
+    "sparsemax": losses.SparsemaxLoss(),
+    "fenchel_young": losses.FenchelYoungLoss("euclidean", alpha=0.4),
+    "entropy": losses.FenchelYoungLoss("entropy", alpha=3.0),
+    "squared": losses.MeanSquaredLoss(positive_target=4.0),
+    "generalized": losses.GeneralizedCrossEntropyLoss(0.3),
+    "transition": losses.ForwardCorrectionLoss(np.eye(5)),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_the_loss_fits_its_probabilities(name, rng):
+    """Labels drawn from the probabilities of some scores leave these where they are."""
+    loss = FITTED[name]
+    scores = rng.normal(size=(8, 5))
+    if name == "squared":
+        # Scores that are probabilities; others it draws to these.
+        scores = 4 * rng.dirichlet(np.ones(5), size=8)
+    p = loss.probabilities(scores.astype("float32")).numpy()
+    np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+    assert np.ptp(p) > 0.2
+    slope = np.zeros_like(scores)
+    for label in range(5):
+        gradient = gradient_of(lambda x, ids=[label] * 8: loss.call(ids, x), scores)
+        slope += p[:, label : label + 1] * gradient
+    np.testing.assert_allclose(slope, 0, atol=2e-6)
+
+
+def test_other_losses_have_no_probabilities():
+    for loss in (
+        *(losses.RankmaxLoss(), losses.PairwiseLogisticLoss(), losses.SpearmanLoss()),
+        *(losses.FenchelYoungLoss(k=2), losses.FenchelYoungLoss(alpha="adaptive")),
+        losses.MeanSquaredLoss(positive_weight=15.0),
+        losses.SoftmaxLoss(class_prior=[0.5, 0.5]),
+        losses.GeneralizedCrossEntropyLoss(1.0),
+    ):
+        assert getattr(loss, "probabilities", None) is None, loss.name
+
+
+@pytest.mark.keras2
+def test_a_changing_temperature_is_saved_with_the_model(rng, tmp_path):
+    temperature = tf.Variable(4.0)
+    loss = losses.SoftmaxLoss(temperature, label_format="ids")
+    copy = losses.get(keras.utils.serialize_keras_object(loss))
+    assert copy.get_config() == loss.get_config()
+    assert loss.probabilities.temperature == 4
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
+    model.compile(keras.optimizers.SGD(0.1), loss=loss)
+    temperature.assign(2.0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras").loss
+    assert loaded.temperature == loss.probabilities.temperature == 2.0
+    scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
+    np.testing.assert_allclose(loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores))
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.SoftmaxLoss,
+        losses.PairwiseLogisticLoss,
+        losses.ApproxNDCGLoss,
+        losses.ApproxMRRLoss,
+        lambda **kw: losses.GumbelApproxNDCGLoss(seed=1, **kw),
+    ],
+)
+@graph_and_xla
+def test_every_temperature_may_change(loss, jit_compile, rng):
+    """A graph reads the variable in each step, with few and with many positives."""
+    scores = tf.constant(rng.normal(size=(3, 300)), tf.float32)
+    labels = (rng.uniform(size=(3, 300)) < 0.3).astype(np.float32)
+    variable = tf.Variable(2.0)
+    changing = loss(temperature=variable, max_positives=300)
+    function = tf.function(changing, jit_compile=jit_compile)
+    for number in (2.0, 0.5):
+        variable.assign(number)
+        expected = loss(temperature=number)(labels, scores)
+        np.testing.assert_allclose(function(labels, scores), expected, rtol=1e-5)
+    assert type(changing).from_config(changing.get_config()).get_config()
+
+
+# Rankmax and Fenchel-Young losses: all items selected, regularizers of one's own
+
+
+@pytest.mark.parametrize("z", [[1.0, -3.0, 0.5], [1.0, -np.inf, 0.5, -np.inf]])
+def test_lists_of_which_all_items_are_selected_have_no_loss(z):
+    value, gradient = value_and_gradient(losses.RankmaxLoss(3), [[0, 2]], np.array([z]))
+    np.testing.assert_array_equal(value, [0.0])
+    np.testing.assert_array_equal(gradient, np.zeros((1, len(z))))
+
+
+@keras.utils.register_keras_serializable("tests")
+class Steep(ops.Regularizer):
+    """h(x) = x² / 2a."""
+
+    def __init__(self, a):
+        self.a = a
+        super().__init__(lambda u: a * u, lambda x: x**2 / (2 * a))
+
+
+def test_a_regularizer_of_a_user_is_saved_with_its_arguments():
+    loss = losses.FenchelYoungLoss(Steep(3.0))
+    again = losses.FenchelYoungLoss.from_config(loss.get_config())
+    labels, scores = [0], [[1.0, 1.2, -0.5]]
+    assert float(again(labels, scores)) == float(loss(labels, scores))
+    assert again.regularizer.a == 3
+
+
+def test_gradient_by_what_a_regularizer_reads(rng):
+    z, factor = rng.normal(size=(1, 4)), tf.constant(0.8, tf.float64)
+
+    def value(factor):
+        return value_of(losses.FenchelYoungLoss(Steep(factor)), z, [[2]])[0]
+
+    expected = (value(factor + 1e-6) - value(factor - 1e-6)) / 2e-6
+    np.testing.assert_allclose(gradient_of(value, factor), expected, rtol=1e-6)
+
+
+class OwnConjugate(ops.Regularizer):
+    def __init__(self):
+        super().__init__(lambda u: u, lambda x: x * x / 2)
+
+    def conjugate(self, scores, threshold):
+        u = scores - threshold
+        return (tf.nn.relu(u) ** 2 - tf.nn.relu(u - 1) ** 2) / 2
+
+
+def test_a_conjugate_of_ones_own(rng):
+    z = tf.constant(rng.normal(size=(3, 5)))
+    ours, expected = (
+        functools.partial(value_of, losses.FenchelYoungLoss(r), class_ids=[[0], [1], [4]])
+        for r in (OwnConjugate(), "euclidean")
+    )
+    np.testing.assert_allclose(ours(z), expected(z))
+    np.testing.assert_allclose(gradient_of(ours, z), gradient_of(expected, z))
+
+
+@graph_and_xla
+def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
+    """It reads the mask within a loop."""
+    half = ops.Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)
+    scores = tf.constant([[1.0, 0.9, -np.inf, 0.0]])
+    project = tf.function(lambda s: ops.simplex_projection(s, half), jit_compile=jit_compile)
+    np.testing.assert_allclose(project(scores), [[0.6, 0.4, 0, 0]], atol=1e-6)
+    loss = losses.FenchelYoungLoss(half, label_format="relevance")
+    labels = tf.constant([[1.0, 0, -1, 0]])
+    compiled = tf.function(loss, jit_compile=jit_compile)
+    np.testing.assert_allclose(compiled(labels, scores), loss(labels, scores), rtol=1e-6)
+
+
+# Pairs: many positives, and far scores
+
+
+@pytest.mark.parametrize("grades", [2, 4])
+def test_many_positives_and_ties_on_the_margin(grades, rng):
+    n = 200
+    labels = rng.integers(0, grades, (3, n)).astype(np.float64)
+    labels[0, 50:] = 0
+    scores = np.round(rng.normal(size=(3, n)) * 4) / 4  # Many ties, on the margin too.
+    value, gradient = value_and_gradient(losses.PairwiseHingeLoss(), labels, scores)
+    expected = [oracles.pairwise_hinge(*row) for row in zip(scores, labels, strict=True)]
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    # At a kink the slope of a hinge is that of the flat side, as relu's.
+    active = (scores[:, :, None] - scores[:, None, :] < 1) & (
+        labels[:, :, None] > labels[:, None, :]
+    )
+    np.testing.assert_array_equal(gradient, active.sum(axis=1) - active.sum(axis=2))
+
+
+@graph_and_xla
+def test_hinges_are_exact_far_from_zero(jit_compile):
+    """Scores around 1e4 in float32: sums over far items must not blur those of near ones."""
+    n = 300
+    rng = np.random.default_rng(1)
+    scores = (rng.normal(size=(1, n)) * 1000 + 1e4).astype(np.float32)
+    labels = np.zeros((1, n), np.float32)
+    labels[0, np.argsort(-scores[0])[:100]] = 1
+    loss = tf.function(losses.PairwiseHingeLoss(margin=10.0), jit_compile=jit_compile)
+    expected = oracles.pairwise_hinge(scores[0].astype(np.float64), labels[0], margin=10.0)
+    np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss])
+def test_smoothed_labels_of_far_scores_are_finite(make, rng):
+    """The way of many positives that sorts is not that of smoothed labels."""
+    labels = np.zeros((2, 150), np.float32)
+    labels[:, :90] = 1
+    scores = 1e15 * rng.normal(size=(2, 150)).astype(np.float32)
+    value, gradient = value_and_gradient(make(label_smoothing=0.2), labels, scores)
+    assert np.isfinite(value).all() and np.isfinite(gradient).all()
+
+
+# Noisy labels; forward correction has no row in the tables, as its matrix names the classes
+
+N, IDS = 5, [0, 3, 2, 4]
+
+
+@pytest.fixture
+def transition(rng):
+    matrix = rng.uniform(size=(N, N)) * (rng.uniform(size=(N, N)) < 0.5) + np.eye(N)
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+def test_values_and_gradients(rng, transition):
+    """Also of masked classes, which have no probability."""
+    scores = rng.normal(size=(4, N)) * 3
+    loss = losses.ForwardCorrectionLoss(transition)
+    graded = np.eye(N)[IDS] + rng.integers(0, 3, size=(4, N))
+    masked = np.eye(N)[IDS]
+    masked[0, 2] = masked[1, [0, 4]] = -1
+    for labels in (IDS, graded, masked):
+        value, gradient = value_and_gradient(loss, labels, scores)
+        for row, y in enumerate(np.eye(N)[IDS] if labels is IDS else labels):
+            there = y >= 0
+
+            def definition(s, y=y, there=there):
+                seen = np.exp(s - np.logaddexp.reduce(s)) @ transition[there]
+                return -(np.maximum(y, 0) * np.log(seen)).sum()
+
+            s = scores[row, there]
+            np.testing.assert_allclose(value[row], definition(s), rtol=1e-11)
+            slopes = oracles.gradient(definition, s)
+            np.testing.assert_allclose(gradient[row, there], slopes, rtol=1e-5, atol=1e-8)
+            assert not gradient[row, ~there].any()
+
+
+def test_labels_that_cannot_be_are_finite():
+    loss = losses.ForwardCorrectionLoss([[1.0, 0.0], [0.5, 0.5]])
+    # The only class that could carry label 1 is masked, but for the label itself.
+    value, gradient = value_and_gradient(loss, [1], np.array([[0.0, -1e15]], np.float32))
+    assert np.isfinite(value) and np.isfinite(gradient).all()
+    # Of the classes that are left none carries label 0: its class does not, and the other is gone.
+    loss = losses.ForwardCorrectionLoss([[0.0, 1.0], [1.0, 0.0]])
+    value, gradient = value_and_gradient(loss, np.array([[1.0, -1.0]]), np.array([[0.5, 2.0]]))
+    np.testing.assert_allclose(value, [1e30], rtol=1e-6)
+    np.testing.assert_array_equal(gradient, [[0.0, 0.0]])
+
+
+def test_compiled_and_saved(rng, transition):
+    scores = rng.normal(size=(4, N)).astype(np.float32)
+    loss = losses.ForwardCorrectionLoss(transition)
+    again = losses.get(keras.utils.serialize_keras_object(loss))
+    assert again.transition == loss.transition
+    compiled = tf.function(again, jit_compile=True)
+    np.testing.assert_allclose(compiled(tf.constant(IDS), scores), loss(IDS, scores), rtol=1e-6)
+
+
+def test_the_estimate_comes_near_the_truth(rng):
+    transition = np.array([[0.7, 0.3, 0.0], [0.0, 0.8, 0.2], [0.1, 0.0, 0.9]])
+    classes = rng.integers(0, 3, 20_000)
+    labels = np.array([rng.choice(3, p=transition[c]) for c in classes])
+    # What a model knows of the labels if it knows the class nearly always.
+    probabilities = np.where(rng.random((20_000, 1)) < 0.02, 1 / 3, transition[classes])
+    estimate = losses.estimate_transition(probabilities, labels)
+    np.testing.assert_allclose(estimate, transition, atol=0.03)
+    losses.ForwardCorrectionLoss(estimate)
+
+
+def test_classes_without_examples_and_rounded_means_keep_their_labels():
+    estimate = losses.estimate_transition([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0]], [0, 1])
+    np.testing.assert_array_equal(estimate, np.eye(3))
+    assert (0.1 + 0.1 + 0.1) / 3 > 0.1
+    estimate = losses.estimate_transition([[0.9, 0.1]] * 3, [1, 1, 1])
+    np.testing.assert_array_equal(estimate, np.eye(2))
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "labels", "name"),
+    [
+        ([0.5, 0.5], [0], "probabilities"),
+        (np.zeros((0, 2)), [], "probabilities"),
+        ([[0.5, 0.5]], [2], "labels"),
+        ([[0.5, 0.5]], [-1], "labels"),
+        ([[0.5, 0.5]], [0.0], "labels"),
+        ([[0.5, 0.5]], [0, 1], "labels"),
+    ],
+)
+def test_what_the_estimate_cannot_be_made_of(probabilities, labels, name):
+    with pytest.raises(ValueError, match=rf"`{name}` must .* Received: "):
+        losses.estimate_transition(probabilities, labels)
+
+
+def test_a_label_without_any_probability_has_no_gradient():
+    loss = losses.GeneralizedCrossEntropyLoss(0.5)
+    value, gradient = value_and_gradient(loss, [0], np.array([[0.0, 1e15]], np.float32))
+    assert value == 2 and not gradient.any()  # (1 - 0) / 0.5
+
+
+# Ordered weighted losses, stochastic negative mining, WARP: names, files, samples
+
+of_kinds = pytest.mark.parametrize("kind", ["pairwise", "binary"])
+
+
+def loss_of(scores, class_ids, relevance=None, **kwargs):
+    return value_of(losses.OrderedWeightedLoss(**kwargs), scores, class_ids, relevance)
+
+
+@keras.utils.register_keras_serializable(package="test_ordered_weighted_loss")
+def cubic_hinge(margins):
+    return tf.nn.relu(1 - margins) ** 3
+
+
+@pytest.fixture
+def lists(rng):
+    return rng.normal(size=(6, 5)), rng.integers(0, 5, 6)
+
+
+def test_the_support_vector_machines_of_the_papers(lists):
+    scores, ids = lists
+    loss = losses.OrderedWeightedLoss
+    of_y = np.take_along_axis(scores, ids[:, None], axis=1)
+    others = np.array([np.delete(row, y) for row, y in zip(scores, ids, strict=True)])
+    hinges = np.sort(np.maximum(0, 1 - (of_y - others)), axis=1)
+    signs = 2 * np.eye(5)[ids] - 1
+    for made, expected in (
+        (loss.crammer_singer(reduction="none"), hinges[:, -1]),
+        (loss.weston_watkins(reduction="none"), hinges.sum(axis=1)),
+        (loss.lee(reduction="none"), np.maximum(0, 1 - signs * scores).sum(axis=1)),
+        (loss.top_k_svm(3, reduction="none"), hinges[:, -3:].mean(axis=1)),
+    ):
+        np.testing.assert_allclose(made(ids, scores), expected, rtol=1e-6)
+
+
+def test_a_phi_of_ones_own_is_saved_with_a_model(lists, tmp_path):
+    (scores, ids), weights = lists, np.array([1.0, 0.5])
+    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
+    model.compile("sgd", loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights))
+    model.save(tmp_path / "m.keras")
+    loss = keras.models.load_model(tmp_path / "m.keras").loss
+    assert loss.phi == cubic_hinge
+    assert loss.rank_weights == ops.get_rank_weights(weights)
+    np.testing.assert_allclose(loss(ids, scores), model.loss(ids, scores), rtol=1e-12)
+
+
+def mined(scores, class_ids, relevance=None, weights=(1.0,), **kwargs):
+    loss = losses.StochasticNegativeMiningLoss(rank_weights=weights, seed=1, **kwargs)
+    return value_of(loss, scores, class_ids, relevance)
+
+
+@of_kinds
+def test_lists_with_few_negatives_take_all(rng, kind):
+    scores = rng.normal(size=(2, 8))
+    scores[0, 4:] = -np.inf
+    lists = scores, np.array([[1, -1], [0, 2]]), np.array([[2.0, 0], [1, 3]])
+    weights = ops.TopKWeights(3)
+    drawn = mined(*lists, num_sampled=6, kind=kind, weights=weights)
+    np.testing.assert_allclose(drawn, loss_of(*lists, kind=kind, rank_weights=weights), rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_sampled", [4, 100])
+def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
+    scores = rng.normal(size=(3, 5))
+    class_ids = [[0], [1], [4]]
+    loss = losses.StochasticNegativeMiningLoss(num_sampled, seed=1)
+    loss = functools.partial(value_of, loss, class_ids=class_ids)
+    for function in (loss, tf.function(loss)):
+        with pytest.warns(UserWarning, match=rf"num_sampled={num_sampled} is at least the number"):
+            drawn = function(tf.constant(scores))
+        np.testing.assert_allclose(drawn, loss_of(scores, class_ids), rtol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.StochasticNegativeMiningLoss(1, rank_weights=[1.0], seed=1),
+        losses.WARPLoss(num_trials=1, seed=1),
+        losses.WARPLoss(),
+    ],
+)
+def test_a_nan_shows_though_it_is_not_sampled(loss, rng):
+    scores = rng.normal(size=(3, 300))
+    scores[0, 150] = scores[1, 1] = np.nan
+    np.testing.assert_array_equal(
+        np.isnan(value_of(loss, scores, [[0], [1], [2]])), [True, True, False]
+    )
+
+
+def test_warp_of_sampled_lists_without_negatives():
+    scores = np.array([[1.0, -np.inf, -np.inf], [0.0, 0.5, 0.5]])
+    loss = losses.WARPLoss([1.0, 0.5], num_trials=5, seed=1)
+    # In the second list any draw violates: L(2 / 1) * (0.5 + 1).
+    np.testing.assert_allclose(value_of(loss, scores, [[0], [0]]), [0.0, 1.5 * 1.5], rtol=1e-12)
