@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 # The one place of the version; setup.cfg reads it.
 __version__ = "0.1.0"
 
-__all__ = ["losses", "metrics", "layers", "models", "optimizers", "ops", "data", "encoders", "tfr"]
-__all__ += ["callbacks", "plots", "calibrate", "conformalize", "export_top_k"]
-__all__ += ["evaluate", "evaluate_retrieval", "compare", "average"]
-__all__ += ["Evaluation", "Estimate", "Comparison", "try_out", "TryOut", "Trial"]
+__all__ = ["try_out", "TryOut", "Trial"]
+__all__ += ["evaluate", "Evaluation", "Estimate", "compare", "Comparison", "average"]
+__all__ += ["evaluate_retrieval", "calibrate", "conformalize", "export_top_k"]
+__all__ += ["losses", "layers", "metrics", "models", "optimizers", "callbacks", "plots"]
+__all__ += ["data", "encoders", "tfr", "ops"]
 
 # Imported at their first use: no saved model needs them.
 _ON_FIRST_USE = ("callbacks", "data", "encoders", "plots")

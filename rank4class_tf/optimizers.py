@@ -16,7 +16,7 @@ from rank4class_tf._tf import gather
 from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._types import Array, Tensor
 
-__all__ = ["Rowwise", "RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD"]
+__all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
 
 
 # So many rows of a table are updated at once where all are.

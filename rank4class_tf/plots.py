@@ -3,8 +3,6 @@
 Everything shown comes from the evaluation's ranks, labels and top classes: no model runs here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +21,7 @@ Evaluations: TypeAlias = Evaluation | Mapping[str, Evaluation]
 __all__ = ["accuracy_by_k", "confusion_at_k", "hardest_classes", "rank_histogram"]
 
 
-def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> Figure:
+def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> "Figure":
     r"""The share of lists whose best positive is among the k first, for each k.
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
@@ -58,7 +56,7 @@ def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> Figure:
     return figure
 
 
-def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> Figure:
+def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     """How many lists have their best positive at each rank.
 
     Args:
@@ -81,7 +79,7 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> Figure:
     return figure
 
 
-def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: int = 10) -> Figure:
+def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: int = 10) -> "Figure":
     """The classes whose labels rank lowest on average, and how many lists each has.
 
     A list of several positives counts for its class in `class_ids`, with the rank of its best
@@ -110,7 +108,7 @@ def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: in
 
 def confusion_at_k(
     evaluation: Evaluation, k: int = 5, class_names: Names = None, count: int = 30
-) -> Figure:
+) -> "Figure":
     """For each class, how often each class is among the k first of its lists.
 
     For lists of one positive without ties the diagonal is the accuracy at k of each class.
@@ -173,7 +171,7 @@ def _name(class_id: int, class_names: Names) -> str:
     return as_names([class_names[class_id]])[0]
 
 
-def new_figure(width: float = 6, height: float = 4) -> tuple[Figure, Any]:
+def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", Any]:
     module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

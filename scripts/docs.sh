@@ -3,8 +3,9 @@
 # sphinx-build: scripts/docs.sh -E reads all pages anew.
 # scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
-EXTRAS="${EXTRAS:-docs,beam}"
+EXTRAS="${EXTRAS:-docs}"
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 
+rm -rf docs/api  # What it makes of docs/api.md.
 python -m sphinx --builder html --fail-on-warning --keep-going --quiet "$@" docs out/docs
 echo "The pages are in $PWD/out/docs/index.html"

@@ -1,17 +1,21 @@
 """The pages: their examples run, their links lead somewhere, and no public name is left out."""
 
+import importlib
+import inspect
 import json
 import re
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from docs import public
 from rank4class_tf import layers, losses
 from tests import pages
 from tests.derivatives import gradient_of
+
+API = (pages.ROOT / "docs" / "api.md").read_text()
 
 
 # Keras 3.15 warns at every `fit` on a dataset that is not told `shuffle=False`.
@@ -32,14 +36,46 @@ def test_the_readme_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     assert "is better in ndcg_at_5" in capsys.readouterr().out.splitlines()[-1]
 
 
-def test_every_public_name_has_a_docstring():
-    assert public.undocumented() == []
+@pytest.mark.parametrize("module", re.findall(r"^   (rank4class_tf[\w.]*)$", API, re.MULTILINE))
+def test_every_public_name_has_a_docstring_and_a_line_in_the_index(module):
+    if module.endswith("_beam"):
+        pytest.importorskip("apache_beam")
+    room = importlib.import_module(module)
+    listed = re.findall(r"`(?:\w+\.)?(\w+)`", API)
+    for name in set(room.__all__) & set(dir(room)):
+        value = getattr(room, name)
+        assert inspect.ismodule(value) or name in listed, name
+        assert vars(value)["__doc__"] if inspect.isclass(value) else value.__doc__, name
+        bases = inspect.getmro(value) if inspect.isclass(value) else ()
+        for place, base in enumerate(bases):
+            for key, code in vars(base).items():
+                if base.__module__.startswith("rank4class_tf") and not key.startswith("_"):
+                    is_new = not any(hasattr(above, key) for above in bases[place + 1 :])
+                    kinds = (types.FunctionType, classmethod, staticmethod, property)
+                    assert not (is_new and isinstance(code, kinds)) or code.__doc__, (base, key)
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "tests/README.md"])
-def test_links_lead_somewhere(page):
-    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", (pages.ROOT / page).read_text())
-    assert not [link for link in links if not ((pages.ROOT / page).parent / link).exists()]
+def test_code_that_begins_with_a_public_name_becomes_a_link():
+    pytest.importorskip("sphinx")
+    from docs import links
+
+    entry = types.SimpleNamespace(aliased=False)
+    public = ("p.losses.Loss", "p.losses.Loss.fit", "p.losses.get", "p.metrics.get", "p.try_out")
+    short = {"losses.Loss", "Loss", "losses.Loss.fit", "Loss.fit", "losses.get", "metrics.get"}
+    assert set(links.short_names(dict.fromkeys(public, entry))) == {*public, *short, "try_out"}
+
+
+@pytest.mark.parametrize("folder", [".", "tests", "docs", "docs/results"])
+def test_links_lead_somewhere_in_a_repository_browser(folder):
+    for page in (pages.ROOT / folder).glob("*.md"):
+        text = re.sub(r"(?s)```.*?\n```|`[^`]*`", "", page.read_text())
+        for link, anchor in re.findall(r"\]\(([^)#:\s]*)#?([\w-]*)\)", text):
+            target = page.parent / link if link else page
+            assert target.exists(), (page.name, link)
+            if anchor:
+                titles = re.findall("^#+ (.*)", target.read_text().lower(), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles]
+                assert anchor in anchors, (page.name, link, anchor)
 
 
 @pytest.mark.slow

@@ -16,6 +16,6 @@ from rank4class_tf.data.interactions import UserItems, mind, movielens
 from rank4class_tf.data.splits import Splits
 from rank4class_tf.data.texts import goemotions
 
-__all__ = ["Splits", "UserItems", "cifar10", "digits", "elwc", "goemotions", "imagenet2012", "mind"]
-__all__ += ["movielens", "extreme_classification", "read_extreme_header", "read_extreme_split"]
-__all__ += ["write_extreme_classification", "write_top_k"]
+__all__ = ["digits", "cifar10", "goemotions", "imagenet2012", "movielens", "mind"]
+__all__ += ["extreme_classification", "read_extreme_header", "read_extreme_split"]
+__all__ += ["write_extreme_classification", "write_top_k", "Splits", "UserItems", "elwc"]

@@ -16,6 +16,8 @@ from rank4class_tf import _checks
 from rank4class_tf._types import PathLike, Size, Tensor
 from rank4class_tf.data import shards
 
+__all__ = ["lists", "write", "read", "read_classes", "serialize"]
+
 CLASS_ID, LABEL, MASK = "class_id", "label", "mask"
 FEATURES = "features"
 

@@ -7,6 +7,8 @@ import apache_beam as beam
 from rank4class_tf._types import PathLike
 from rank4class_tf.data import elwc
 
+__all__ = ["WriteELWC"]
+
 
 class WriteELWC(beam.PTransform):
     """Writes lists, as pairs for `elwc.serialize`, to TFRecord files of `ExampleListWithContext`.

@@ -40,16 +40,18 @@ from rank4class_tf.ops import (
     UniformWeights,
 )
 
-__all__ = ["SoftmaxLoss", "RankmaxLoss", "SparsemaxLoss", "FenchelYoungLoss", "UniqueSoftmaxLoss"]
-__all__ += ["ListMLELoss", "PairwiseHingeLoss", "PairwiseLogisticLoss", "MeanSquaredLoss"]
-__all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
-__all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
+__all__ = ["SoftmaxLoss", "class_prior", "RankmaxLoss"]
 __all__ += ["GeneralizedCrossEntropyLoss", "ForwardCorrectionLoss", "estimate_transition"]
-__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss", "WeightedSumLoss"]
-__all__ += ["RankingLoss", "RandomRankingLoss", "MetricLoss", "GumbelNoise"]
-__all__ += ["OrderedLoss", "SorterLoss"]
-__all__ += ["NDCGLambdaWeights", "PowerLawWeights", "StaircaseWeights", "TopKWeights"]
-__all__ += ["UniformWeights", "class_prior", "get"]
+__all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
+__all__ += ["PairwiseLogisticLoss", "PairwiseHingeLoss", "NDCGLambdaWeights"]
+__all__ += ["ListMLELoss", "UniqueSoftmaxLoss", "MeanSquaredLoss"]
+__all__ += ["SparsemaxLoss", "FenchelYoungLoss"]
+__all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
+__all__ += ["TopKWeights", "UniformWeights", "PowerLawWeights", "StaircaseWeights"]
+__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss"]
+__all__ += ["WeightedSumLoss", "get"]
+__all__ += ["RankingLoss", "RandomRankingLoss", "MetricLoss", "GumbelNoise", "OrderedLoss"]
+__all__ += ["SorterLoss"]
 
 
 def get(

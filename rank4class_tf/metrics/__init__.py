@@ -23,11 +23,11 @@ from rank4class_tf.metrics.ranks import MRR, MeanRank, MedianRank
 # The name of the same metric in retrieval.
 HitRate = TopKAccuracy
 
-__all__ = ["NDCG", "DCG", "MRR", "TopKAccuracy", "HitRate", "PrecisionAtK", "RecallAtK"]
-__all__ += ["AveragePrecisionAtK", "BPref", "MeanRank", "MedianRank", "PropensityScoredNDCG"]
-__all__ += ["PropensityScoredPrecisionAtK", "propensities", "MacroAverage"]
-__all__ += ["ExpectedCalibrationError", "MeanAveragePrecision", "SpearmanCorrelation"]
-__all__ += ["RankingMetric", "get"]
+__all__ = ["NDCG", "TopKAccuracy", "HitRate", "MRR", "PrecisionAtK", "RecallAtK"]
+__all__ += ["AveragePrecisionAtK", "DCG", "BPref", "MeanRank", "MedianRank"]
+__all__ += ["PropensityScoredPrecisionAtK", "PropensityScoredNDCG", "propensities"]
+__all__ += ["MacroAverage", "ExpectedCalibrationError", "MeanAveragePrecision"]
+__all__ += ["SpearmanCorrelation", "get", "RankingMetric"]
 
 
 def get(identifier: Any, **kwargs: Any) -> Metric:

@@ -11,12 +11,12 @@ from rank4class_tf import _keras
 from rank4class_tf.tfr.loading import load
 
 _ON_FIRST_USE = {
-    "InteractionScorer": "serving",
-    "PipelineMixin": "pipeline",
-    "RankingDatasetBuilder": "pipeline",
     "RankingPipeline": "pipeline",
-    "ServingMixin": "pipeline",
+    "RankingDatasetBuilder": "pipeline",
+    "InteractionScorer": "serving",
     "ServingSignatures": "serving",
+    "PipelineMixin": "pipeline",
+    "ServingMixin": "pipeline",
 }
 
 __all__ = ["load", *_ON_FIRST_USE]

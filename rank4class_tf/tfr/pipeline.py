@@ -145,7 +145,6 @@ def _source(name: str, argument: str, ours: dict[str, Any]) -> tuple[str, None] 
 
 
 _MONITORING = (keras.callbacks.ModelCheckpoint, keras.callbacks.EarlyStopping)
-_DEFAULT_METRICS = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg")
 
 
 class PipelineMixin:
@@ -162,7 +161,7 @@ class PipelineMixin:
         model_builder: Any,
         dataset_builder: Any,
         hparams: Any,
-        metrics: Any = _DEFAULT_METRICS,
+        metrics: Any = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg"),
         weighted_metrics: Any = None,
         tensorboard: bool | None = None,
     ):

@@ -97,13 +97,14 @@ def _without_padding(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """TF-Ranking's serving signatures, and more: plain tensors and the best items.
 
-    | signature | takes | gives |
-    |---|---|---|
-    | TF-Ranking's `regress` | serialized `tf.train.Example`s | a score each |
-    | TF-Ranking's `predict` | serialized `ExampleListWithContext`s | scores `[batch, n]` |
-    | `top_k` | the same and `k` | `indices` and `scores`, `[batch, min(k, n)]`, best first |
-    | `predict_tensors` | the model's inputs as tensors, the mask among them | scores `[batch, n]` |
-    | `top_k_tensors` | the same and `k` | as `top_k` |
+    - TF-Ranking's `regress` takes serialized `tf.train.Example`s and gives a score each.
+    - TF-Ranking's `predict` takes serialized `ExampleListWithContext`s and gives scores
+      `[batch, n]`.
+    - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`, best
+      first.
+    - `predict_tensors` takes the model's inputs as tensors, the mask among them, and gives scores
+      `[batch, n]`.
+    - `top_k_tensors` takes the same and `k`, and gives what `top_k` gives.
 
     The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
     has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the

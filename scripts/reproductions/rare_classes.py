@@ -32,8 +32,9 @@ def imbalanced(task: tasks.Task, ratio: float, seed: int = 0) -> tasks.Task:
 
 def candidates(y: np.ndarray, number: int) -> dict:
     """The losses and heads for labels."""
-    prior = np.array(losses.class_prior(y, number))
-    weights = 1 / prior / np.mean(1 / prior[y])
+    prior = losses.class_prior(y, number)
+    weights = 1 / np.array(prior)
+    weights /= weights[y].mean()
     return {
         "softmax": losses.SoftmaxLoss(),
         "class_weight": losses.SoftmaxLoss(class_weight=weights.tolist()),
