@@ -122,9 +122,8 @@ def test_intervals_of_few_lists_with_positives(counted):
     low = stats.binomtest(counted, counted).proportion_ci(method="wilson").low if counted else 0
     for method, lowest in (("bootstrap", expected), ("normal", low)):
         found = r4c.evaluate(None, data, ["mrr"], method=method)["mrr"]
-        np.testing.assert_allclose(
-            [found.value, found.low, found.high], [expected, lowest, expected]
-        )
+        interval = found.value, found.low, found.high
+        np.testing.assert_allclose(interval, [expected, lowest, expected])
 
 
 def test_randomisation_test_equals_all_swaps():

@@ -20,7 +20,6 @@ def ragged(values):
 
 @pytest.fixture
 def lists(rng):
-    """Labels, scores and weights of items."""
     labels = ragged([0, 2, 1, 1, 0, 0, 3, 1, 1, 0, 1])
     return labels, ragged(rng.normal(size=11)), ragged(rng.uniform(0.5, 2, size=11))
 
@@ -29,10 +28,10 @@ def dense(labels, scores, weights):
     return labels.to_tensor(-1), scores.to_tensor(9.0), weights.to_tensor(5.0)
 
 
-def value_and_gradient(loss, labels, scores, *weights):
+def value_and_gradient(loss, labels, scores):
     with tf.GradientTape() as tape:
         tape.watch(scores)
-        value = tf.reduce_sum(loss(labels, scores, *weights))
+        value = tf.reduce_sum(loss(labels, scores))
     return float(value), tape.gradient(value, scores)
 
 

@@ -39,14 +39,12 @@ np.savez(sys.argv[3], **flat)
 
 
 def make():
-    """A model of four classes."""
     hidden, head = keras.layers.Dense(8, "relu"), r4c.layers.LatentCrossHead(4)
     return keras.Sequential([keras.layers.Input((5,)), hidden, head])
 
 
 @pytest.fixture
 def features(rng):
-    """Of six examples."""
     return rng.normal(size=(6, 5)).astype("float32")
 
 
@@ -55,7 +53,6 @@ SETS = r4c.layers.PredictionSets(0.2)
 
 
 def expected(model, features, k, names=True):
-    """What the layer gives."""
     layer = r4c.layers.TopClasses(k, NAMES if names else None, PROBABILITIES, SETS)
     return {name: np.asarray(value) for name, value in layer(model(features)).items()}
 
@@ -73,13 +70,9 @@ def test_served_in_a_new_process_without_the_package(features, tmp_path):
     model = make()
     r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
     np.save(tmp_path / "features.npy", features)
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *(tmp_path / n for n in ("served", "features.npy", "r"))],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    paths = (tmp_path / name for name in ("served", "features.npy", "r"))
+    command = [sys.executable, "-c", PROGRAM, *paths]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "r.npz") as arrays:
         for signature, k in (("top_k", 3), ("serving_default", 2)):
@@ -229,7 +222,6 @@ def model():
 
 
 def with_litert(model, features, path):
-    """The outputs of the model in LiteRT."""
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason=MISSING)
     model.export(path, verbose=False)
     content = tf.lite.TFLiteConverter.from_saved_model(str(path)).convert()
@@ -237,7 +229,6 @@ def with_litert(model, features, path):
 
 
 def with_onnx(model, features, path):
-    """The outputs of the model in ONNX Runtime."""
     convert = pytest.importorskip("tf2onnx.convert", reason=MISSING)
     runtime = pytest.importorskip("onnxruntime", reason=MISSING)
     specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype, name) for name, x in features.items()]

@@ -289,6 +289,7 @@ def test_the_dozen(data):
 
 
 def test_arguments_are_checked(data):
+    of_probabilities = keras.losses.SparseCategoricalCrossentropy()
     for options, message in (
         ({"settings": 0}, "`settings` must be a positive integer"),
         ({"monitor": "mrr"}, "`monitor` must be one of"),
@@ -297,10 +298,7 @@ def test_arguments_are_checked(data):
         ({"candidates": {}}, "`candidates` must be a dict with at least one"),
         ({"minutes": 0}, "`minutes` must be"),
         ({"patience": 0}, "`patience` must be a positive integer"),
-        (
-            {"candidates": {"a": keras.losses.SparseCategoricalCrossentropy()}},
-            "`candidates` must take scores",
-        ),
+        ({"candidates": {"a": of_probabilities}}, "`candidates` must take scores"),
     ):
         with pytest.raises(ValueError, match=message):
             run(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})

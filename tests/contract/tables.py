@@ -5,14 +5,14 @@ A new object gets a row here and with it every test of its kind; heads have thei
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
 import numpy as np
 from tensorflow import keras
 
-import rank4class_tf as r4c
-from rank4class_tf import losses
+from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
 from ..losses import oracles
 
@@ -89,7 +89,7 @@ LAMBDA = losses.NDCGLambdaWeights
 
 def above_one(margins):
     """A margin function that does not vanish, which items that are not there must not reach."""
-    return 1 + r4c.ops.get_phi("logistic")(margins)
+    return 1 + ops.get_phi("logistic")(margins)
 
 
 def ordered(kind, phi, weights):
@@ -134,11 +134,9 @@ LOSSES = [
     ordered("pairwise", "exponential", [3.0, 1.0]),
     ordered("binary", "hinge", losses.TopKWeights(2)),
     ordered("binary", "exponential", losses.UniformWeights()),
-    ordered("pairwise", r4c.ops.Scaled("hinge", 3.0), losses.TopKWeights(1)),
-    ordered("binary", r4c.ops.Ramp(4.0), losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2)),
-    mining(
-        "stochastic_negative_mining", num_sampled=3, rank_weights=losses.TopKWeights(2, tail=0.1)
-    ),
+    ordered("pairwise", ops.Scaled("hinge", 3.0), losses.TopKWeights(1)),
+    ordered("binary", ops.Ramp(4.0), losses.StaircaseWeights([(1, 1.0), (3, 0.5)], tail=0.2)),
+    mining("stochastic_negative_mining", num_sampled=3, rank_weights=losses.TopKWeights(2, 0.1)),
     mining(
         "stochastic_negative_mining_binary",
         **{"num_sampled": 2, "kind": "binary", "phi": "exponential", "rescale": False},
@@ -151,6 +149,7 @@ LOSSES = [
 ]
 
 # Options that no row above has: of the formula alone, so that only `test_definitions.py` runs them.
+BINARY = {"num_sampled": 3, "kind": "binary", "phi": "logistic"}
 OPTIONS = [
     rankmax("rankmax_2_margin", k=2, margin=2.5),
     fenchel_young("euclidean_3", k=3, alpha=2.0),
@@ -167,11 +166,7 @@ OPTIONS = [
     list_mle("list_mle_7", temperature=0.7),
     unique("unique_7", temperature=0.7),
     warp("warp_options", rank_weights=[1.0, 0.5, 0.25, 0.125], margin=0.3),
-    mining(
-        "mining_binary",
-        **{"num_sampled": 3, "kind": "binary", "phi": "logistic"},
-        rank_weights=losses.TopKWeights(2),
-    ),
+    mining("mining_binary", **BINARY, rank_weights=losses.TopKWeights(2)),
     *(
         ordered(kind, *phi_and_weights)
         for kind in ("pairwise", "binary")
@@ -188,21 +183,10 @@ OPTIONS = [
 ]
 
 # One for each path through the base: what the base does is tested with these alone.
-REPRESENTATIVES = {
-    "rankmax",
-    "fenchel_young_entropy_3",
-    "softmax",
-    "pairwise_hinge_lambda",
-    "approx_ndcg",
-    "gumbel_approx_ndcg",
-    "ordered_weighted_pairwise_hinge",
-    "stochastic_negative_mining",
-    "warp_sampled",
-    "ndcg",
-    "top_3",
-    "average_precision_3",
-    "median_rank",
-}
+REPRESENTATIVES = {"rankmax", "fenchel_young_entropy_3", "softmax", "pairwise_hinge_lambda"}
+REPRESENTATIVES |= {"approx_ndcg", "gumbel_approx_ndcg", "ordered_weighted_pairwise_hinge"}
+REPRESENTATIVES |= {"stochastic_negative_mining", "warp_sampled"}
+REPRESENTATIVES |= {"ndcg", "top_3", "average_precision_3", "median_rank"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,18 +206,15 @@ class SorterLossCase:
     width: int = 8
 
 
+def _zeros_and_ones(rng):
+    return rng.integers(0, 2, size=(8, 8))
+
+
+SPEARMAN_OF_ITEMS = functools.partial(losses.SpearmanLoss, axis="items")
 SORTER_LOSSES = [
     SorterLossCase("spearman", losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1),
-    SorterLossCase(
-        "spearman_items",
-        lambda **kw: losses.SpearmanLoss(axis="items", **kw),
-        lambda rng: rng.normal(size=(8, 8)),
-    ),
-    SorterLossCase(
-        "mean_average_precision",
-        losses.MeanAveragePrecisionLoss,
-        lambda rng: rng.integers(0, 2, size=(8, 8)),
-    ),
+    SorterLossCase("spearman_items", SPEARMAN_OF_ITEMS, lambda rng: rng.normal(size=(8, 8))),
+    SorterLossCase("mean_mean_precision", losses.MeanAveragePrecisionLoss, _zeros_and_ones),
     SorterLossCase("rank_triplet", losses.RankTripletLoss, lambda rng: np.arange(8)),
 ]
 
@@ -259,18 +240,12 @@ class SorterCase:
 
 
 SORTERS = [
-    SorterCase("laplace", lambda **kw: r4c.layers.LaplaceSorter(0.3, **kw)),
-    SorterCase("sigmoid", lambda **kw: r4c.layers.SigmoidSorter(0.2, **kw)),
-    SorterCase("soft_rank", lambda **kw: r4c.layers.SoftRankSorter(0.5, **kw)),
-    SorterCase("set", r4c.layers.SetSorter.pretrained, exact=False),
-    SorterCase("recurrent", r4c.layers.RecurrentSorter.pretrained, exact=False, equivariant=False),
-    SorterCase(
-        "convolutional",
-        r4c.layers.ConvolutionalSorter.pretrained,
-        exact=False,
-        equivariant=False,
-        length=100,
-    ),
+    SorterCase("laplace", lambda **kw: layers.LaplaceSorter(0.3, **kw)),
+    SorterCase("sigmoid", lambda **kw: layers.SigmoidSorter(0.2, **kw)),
+    SorterCase("soft_rank", lambda **kw: layers.SoftRankSorter(0.5, **kw)),
+    SorterCase("set", layers.SetSorter.pretrained, exact=False),
+    SorterCase("recurrent", layers.RecurrentSorter.pretrained, exact=False, equivariant=False),
+    SorterCase("convolutional", layers.ConvolutionalSorter.pretrained, False, False, length=100),
 ]
 
 
@@ -316,7 +291,7 @@ def _linear_ndcg(ranked, positives):
     return dcg(ranked) / dcg(sorted(positives, reverse=True))
 
 
-def _average_precision(ranked, positives, k=None):
+def _mean_precision(ranked, positives, k=None):
     precisions = [_hits(ranked, r) / r for r, y in enumerate(ranked[:k], start=1) if y > 0]
     return sum(precisions) / min(len(ranked) if k is None else k, len(positives))
 
@@ -338,7 +313,8 @@ def _median(values, weights=None):
 
 
 def _at(metric, k):
-    return lambda **kw: metric(k=k, **kw)
+    """A metric, or its definition, at a cutoff."""
+    return functools.partial(metric, k=k)
 
 
 def _bpref(ranked, positives, k=None):
@@ -349,49 +325,43 @@ def _bpref(ranked, positives, k=None):
 
 
 METRICS = [
-    MetricCase("ndcg", r4c.metrics.NDCG, _ndcg),
-    MetricCase("ndcg_2", _at(r4c.metrics.NDCG, 2), lambda r, p: _ndcg(r, p, 2)),
-    MetricCase("top_1", r4c.metrics.TopKAccuracy, lambda r, p: min(1, _hits(r, 1))),
-    MetricCase("top_3", _at(r4c.metrics.TopKAccuracy, 3), lambda r, p: min(1, _hits(r, 3))),
-    MetricCase("precision_1", _at(r4c.metrics.PrecisionAtK, 1), lambda r, p: _hits(r, 1)),
-    MetricCase("precision_4", _at(r4c.metrics.PrecisionAtK, 4), lambda r, p: _hits(r, 4) / 4),
-    MetricCase("bpref", r4c.metrics.BPref, _bpref, ties=False),
-    MetricCase("bpref_3", _at(r4c.metrics.BPref, 3), lambda r, p: _bpref(r, p, 3), ties=False),
-    MetricCase("recall_3", _at(r4c.metrics.RecallAtK, 3), lambda r, p: _hits(r, 3) / len(p)),
-    MetricCase("average_precision", r4c.metrics.AveragePrecisionAtK, _average_precision),
-    MetricCase(
-        "average_precision_3",
-        _at(r4c.metrics.AveragePrecisionAtK, 3),
-        lambda r, p: _average_precision(r, p, 3),
-    ),
+    MetricCase("ndcg", metrics.NDCG, _ndcg),
+    MetricCase("ndcg_2", _at(metrics.NDCG, 2), lambda r, p: _ndcg(r, p, 2)),
+    MetricCase("top_1", metrics.TopKAccuracy, lambda r, p: min(1, _hits(r, 1))),
+    MetricCase("top_3", _at(metrics.TopKAccuracy, 3), lambda r, p: min(1, _hits(r, 3))),
+    MetricCase("precision_1", _at(metrics.PrecisionAtK, 1), lambda r, p: _hits(r, 1)),
+    MetricCase("precision_4", _at(metrics.PrecisionAtK, 4), lambda r, p: _hits(r, 4) / 4),
+    MetricCase("bpref", metrics.BPref, _bpref, ties=False),
+    MetricCase("bpref_3", _at(metrics.BPref, 3), lambda r, p: _bpref(r, p, 3), ties=False),
+    MetricCase("recall_3", _at(metrics.RecallAtK, 3), lambda r, p: _hits(r, 3) / len(p)),
+    MetricCase("average_precision", metrics.AveragePrecisionAtK, _mean_precision),
+    MetricCase("average_precision_3", _at(metrics.AveragePrecisionAtK, 3), _at(_mean_precision, 3)),
     MetricCase(
         "average_precision_2_over_all",
-        lambda **kw: r4c.metrics.AveragePrecisionAtK(2, over_all_positives=True, **kw),
-        lambda r, p: _average_precision(r, p, 2) * min(2, len(p)) / len(p),
+        lambda **kw: metrics.AveragePrecisionAtK(2, over_all_positives=True, **kw),
+        lambda r, p: _mean_precision(r, p, 2) * min(2, len(p)) / len(p),
     ),
-    MetricCase("mrr", r4c.metrics.MRR, lambda r, p: _reciprocal_rank(r)),
-    MetricCase("mrr_3", _at(r4c.metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
-    MetricCase("dcg_3", _at(r4c.metrics.DCG, 3), lambda r, p: _dcg(r, 3), highest=127),
+    MetricCase("mrr", metrics.MRR, lambda r, p: _reciprocal_rank(r)),
+    MetricCase("mrr_3", _at(metrics.MRR, 3), lambda r, p: _reciprocal_rank(r, 3)),
+    MetricCase("dcg_3", _at(metrics.DCG, 3), lambda r, p: _dcg(r, 3), highest=127),
     MetricCase(
-        "linear_ndcg",
-        lambda **kw: r4c.metrics.NDCG(gain="linear", discount="reciprocal", **kw),
-        _linear_ndcg,
+        "linear_ndcg", functools.partial(metrics.NDCG, None, "linear", "reciprocal"), _linear_ndcg
     ),
-    MetricCase("mean_rank", r4c.metrics.MeanRank, lambda r, p: _first_rank(r)),
-    MetricCase("median_rank", r4c.metrics.MedianRank, lambda r, p: _first_rank(r), _median),
+    MetricCase("mean_rank", metrics.MeanRank, lambda r, p: _first_rank(r)),
+    MetricCase("median_rank", metrics.MedianRank, lambda r, p: _first_rank(r), _median),
 ]
 
 # Metrics of the four columns of a dataset; they take the keyword arguments that both share.
 DATASET_METRICS = {
-    "mean_average_precision": lambda **kw: r4c.metrics.MeanAveragePrecision(4, **kw),
-    "spearman_correlation": lambda **kw: r4c.metrics.SpearmanCorrelation(4, **kw),
+    "mean_mean_precision": lambda **kw: metrics.MeanAveragePrecision(4, **kw),
+    "spearman_correlation": lambda **kw: metrics.SpearmanCorrelation(4, **kw),
 }
 
 OPTIMIZERS = {
-    "sgd": lambda: r4c.optimizers.RowwiseSGD(0.1),
-    "momentum": lambda: r4c.optimizers.RowwiseSGD(0.1, momentum=0.9, nesterov=True),
-    "adagrad": r4c.optimizers.RowwiseAdagrad,
-    "adam": r4c.optimizers.RowwiseAdam,
+    "sgd": lambda: optimizers.RowwiseSGD(0.1),
+    "momentum": lambda: optimizers.RowwiseSGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": optimizers.RowwiseAdagrad,
+    "adam": optimizers.RowwiseAdam,
 }
 
 
@@ -401,26 +371,26 @@ def _encoder():
 
 # What other public constructors are given where they need arguments.
 OTHERS = [
-    lambda: r4c.layers.CandidateFrequencies(7),
-    lambda: r4c.layers.ClassAttention(5),
-    lambda: r4c.layers.ClassTable(5),
-    lambda: r4c.layers.Companion(_encoder()),
-    lambda: r4c.layers.CrossBatchMemory(4),
-    lambda: r4c.layers.EncodedClasses(np.eye(5, 3, dtype=np.float32), _encoder()),
-    lambda: r4c.layers.HardNegativeMining(2),
-    lambda: r4c.layers.PredictionSets(0.5),
-    lambda: r4c.layers.SampledScores(2000),
-    lambda: r4c.layers.ShardedClassTable(5),
-    lambda: r4c.layers.SparseDense(4),
-    lambda: r4c.layers.TopClasses(2),
-    lambda: r4c.layers.UniformNegatives(3),
+    lambda: layers.CandidateFrequencies(7),
+    lambda: layers.ClassAttention(5),
+    lambda: layers.ClassTable(5),
+    lambda: layers.Companion(_encoder()),
+    lambda: layers.CrossBatchMemory(4),
+    lambda: layers.EncodedClasses(np.eye(5, 3, dtype=np.float32), _encoder()),
+    lambda: layers.HardNegativeMining(2),
+    lambda: layers.PredictionSets(0.5),
+    lambda: layers.SampledScores(2000),
+    lambda: layers.ShardedClassTable(5),
+    lambda: layers.SparseDense(4),
+    lambda: layers.TopClasses(2),
+    lambda: layers.UniformNegatives(3),
     lambda: losses.ForwardCorrectionLoss([[0.75, 0.25], [0.5, 0.5]]),
     lambda: losses.StaircaseWeights([(1, 2.0)]),
     lambda: losses.TopKWeights(2),
     lambda: losses.WeightedSumLoss([losses.RankmaxLoss()], [1.0]),
-    lambda: r4c.metrics.MacroAverage(r4c.metrics.NDCG(2), 5),
-    lambda: r4c.metrics.PropensityScoredNDCG(2, [0.5, 0.25, 1.0]),
-    lambda: r4c.metrics.PropensityScoredPrecisionAtK(2, [0.5, 0.25, 1.0]),
-    lambda: r4c.models.ExtremeClassifier(_encoder(), 2000, 4),
-    lambda: r4c.models.TwoTower(_encoder(), _encoder()),
+    lambda: metrics.MacroAverage(metrics.NDCG(2), 5),
+    lambda: metrics.PropensityScoredNDCG(2, [0.5, 0.25, 1.0]),
+    lambda: metrics.PropensityScoredPrecisionAtK(2, [0.5, 0.25, 1.0]),
+    lambda: models.ExtremeClassifier(_encoder(), 2000, 4),
+    lambda: models.TwoTower(_encoder(), _encoder()),
 ]

@@ -57,9 +57,8 @@ def assert_by_definition(found, definition, labels, scores, *weights, tolerance=
 
         s = scores[row, there]
         np.testing.assert_allclose(value, of_scores(s), rtol=tolerance, atol=tolerance)
-        np.testing.assert_allclose(
-            gradient[there], oracles.gradient(of_scores, s), rtol=1e-5, atol=1e-6
-        )
+        slopes = oracles.gradient(of_scores, s)
+        np.testing.assert_allclose(gradient[there], slopes, rtol=1e-5, atol=1e-6)
         assert not gradient[~there].any()
 
 

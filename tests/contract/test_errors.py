@@ -16,7 +16,9 @@ NO_MEANS += [metrics.MacroAverage(MRR, 3), tf.keras.metrics.Mean()]
 COUNT, LIST = "must be a positive integer", "must be a list"
 POSITIVE, NONNEGATIVE = "must be a finite number > 0", "must be a finite number >= 0"
 NUMBERS = "must hold finite numbers >= 0"
-KIND = "must be one of"
+KIND, OF_CLASSES = "must be one of", "must hold class ids"
+HALVES, THREE = {"probabilities": [[0.5, 0.5]]}, {"num_classes": 3}
+RANKS = {"ranks": [[1.0]], "relevance": [[1.0]]}
 
 # What is made, an argument, values out of its range, the rule; and other arguments.
 WRONG = [
@@ -71,6 +73,20 @@ WRONG = [
             ("no", r"a matrix of numbers\. Received: 'no'"),
         )
     ),
+    (losses.estimate_transition, "probabilities", [[0.5, 0.5]], "must", {"labels": [0]}),
+    (losses.estimate_transition, "probabilities", [np.zeros((0, 2))], "must", {"labels": []}),
+    (losses.estimate_transition, "labels", [[2], [-1], [0.0], [0, 1]], "must", HALVES),
+    (losses.class_prior, "labels", [[0, 3], [-2], [0.5], np.eye(3), [True]], OF_CLASSES, THREE),
+    (losses.class_prior, "counts", [[], [1, -1], None], "must be"),
+    (losses.class_prior, "counts", [[1]], "must be", {"labels": [0]}),
+    (ops.soft_recall, "k", [-1, -0.5, NAN, float("inf"), "1", True], "must be", RANKS),
+    (
+        ops.soft_recall,
+        "temperature",
+        [-1, NAN, float("inf"), "1", True],
+        "must be",
+        RANKS | {"k": 1},
+    ),
     (ops.Ramp, "width", [0.0], POSITIVE),
     (ops.Scaled, "scale", [0.0], POSITIVE, {"phi": "hinge"}),
     (ops.Scaled, "phi", ["cosine"], "must be one of .*Received: phi='cosine'", {"scale": 1.0}),
@@ -89,6 +105,10 @@ WRONG = [
     (metrics.MeanAveragePrecision, "max_examples", [0], COUNT, {"num_classes": 4}),
     (metrics.MacroAverage, "metric", NO_MEANS, "must be a mean over lists", {"num_groups": 3}),
     (metrics.MacroAverage, "num_groups", [0], COUNT, {"metric": MRR}),
+    (metrics.propensities, "a", [0], POSITIVE, THREE | {"labels": [0, 1, 2]}),
+    (metrics.propensities, "b", [0], POSITIVE, THREE | {"labels": [0, 1, 2]}),
+    (metrics.propensities, "labels", [[0, 1]], "at least 3 examples. Received: 2", THREE),
+    (metrics.propensities, "labels", [[0, 1, 3]], OF_CLASSES, THREE),
     (metrics.PropensityScoredNDCG, "k", [0], COUNT, {"propensities": [1.0]}),
     (metrics.PropensityScoredNDCG, "propensities", [[0.5, 0]], "must hold a number", {"k": 1}),
     *(
@@ -116,10 +136,7 @@ OF_THREE_SCORES = [
     (losses.ForwardCorrectionLoss(np.eye(2)), "`transition` must .* 2 rows for 3 classes"),
     (losses.RankTripletLoss(), "similarities"),
     (losses.SpearmanLoss(), "the shape of `y_pred`"),
-    (
-        metrics.PropensityScoredNDCG(1, [0.5, 1]).update_state,
-        "`propensities` must have one for each class. Received: 2 of them and scores of 3",
-    ),
+    (metrics.PropensityScoredNDCG(1, [0.5, 1]).update_state, "`propensities` must .* 2 of them"),
 ]
 
 

@@ -6,15 +6,13 @@ import tensorflow as tf
 from scripts.robustness import strategies
 from scripts.robustness.strategies import CONTROL, Cell
 
+LOSSES = ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"]
+
 
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
-        pytest.param(
-            Cell("losses", "padded", data="one_left"),
-            ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"],
-            marks=pytest.mark.keras2,
-        ),
+        pytest.param(Cell("losses", "padded", data="one_left"), LOSSES, marks=pytest.mark.keras2),
         (Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],
     ids=["losses", "heads"],

@@ -39,12 +39,10 @@ def test_what_is_written_is_read(tmp_path):
     assert elwc.write(make_lists(), tmp_path / "f") == 4
     (batch,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=4)
     np.testing.assert_array_equal(batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]])
-    np.testing.assert_array_equal(
-        batch["id"][..., 0], [[0, 1, 2, -7], [10, -7, -7, -7], [-7] * 4, [30, 31, 32, 33]]
-    )
-    np.testing.assert_array_equal(
-        batch["label"][..., 0], [[0, 1, 0, -1], [0, -1, -1, -1], [-1] * 4, [0, 1, 0, 1]]
-    )
+    ids = [[0, 1, 2, -7], [10, -7, -7, -7], [-7] * 4, [30, 31, 32, 33]]
+    np.testing.assert_array_equal(batch["id"][..., 0], ids)
+    labels = [[0, 1, 0, -1], [0, -1, -1, -1], [-1] * 4, [0, 1, 0, 1]]
+    np.testing.assert_array_equal(batch["label"][..., 0], labels)
     np.testing.assert_array_equal(batch["mask"].numpy().sum(axis=1), [3, 1, 0, 4])
     assert batch["word"][0, 1].numpy().decode() == "w1é"
 
@@ -60,18 +58,10 @@ def test_tf_ranking_reads_it_as_this_package_does(tmp_path):
     tfr = tf_ranking.load_or_skip()
     elwc.write(make_lists(), tmp_path / "f")
     (ours,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=5)
-    theirs = tfr.data.build_ranking_dataset(
-        file_pattern=str(tmp_path / "f*"),
-        data_format=tfr.data.ELWC,
-        batch_size=4,
-        context_feature_spec=CONTEXT,
-        example_feature_spec=EXAMPLES,
-        list_size=5,
-        mask_feature_name="mask",
-        shuffle=False,
-        num_epochs=1,
-    )
-    theirs = next(iter(theirs))
+    specs = {"context_feature_spec": CONTEXT, "example_feature_spec": EXAMPLES}
+    form = {"batch_size": 4, "list_size": 5, "mask_feature_name": "mask"}
+    files = {"file_pattern": str(tmp_path / "f*"), "data_format": tfr.data.ELWC, "num_epochs": 1}
+    theirs = next(iter(tfr.data.build_ranking_dataset(**files, **specs, **form, shuffle=False)))
     assert set(ours) == set(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])

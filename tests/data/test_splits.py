@@ -29,7 +29,6 @@ def rows(part):
 
 
 def as_rows(features, class_ids):
-    """A sorted list of examples, to compare as multisets."""
     return sorted(map(tuple, np.column_stack([features, class_ids]).tolist()))
 
 

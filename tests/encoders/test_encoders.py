@@ -63,13 +63,8 @@ def reference(backbone, pooling):
 @pytest.mark.parametrize(
     ("frozen", "pooling"),
     [
-        (0, "first"),
-        (0, "mean"),
-        (1, "mean"),
-        (2, "first"),
-        (presets.LAYERS, "mean"),
-        ("all", "first"),
-        ("ELECTRA", "first"),
+        *((0, "first"), (0, "mean"), (1, "mean"), (2, "first"), (presets.LAYERS, "mean")),
+        *(("all", "first"), ("ELECTRA", "first")),
     ],
 )
 def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
@@ -100,9 +95,8 @@ def test_folder_of_hugging_face(tmp_path, described_by):
     encoder = encoders.TextEncoder(tmp_path / "hf", pooling="mean")
     tokens = encoder.tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
-    np.testing.assert_allclose(
-        encoder.upper(tokens.to_tensor()), reference(backbone, "mean"), rtol=1e-4, atol=1e-5
-    )
+    expected = reference(backbone, "mean")
+    np.testing.assert_allclose(encoder.upper(tokens.to_tensor()), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_training_saving_and_what_is_frozen(text, tmp_path):

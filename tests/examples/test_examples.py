@@ -25,9 +25,8 @@ from examples import (
     which_loss,
 )
 from rank4class_tf import data
-from tests import planted_points, tf_ranking
+from tests import movielens_files, planted_points, tf_ranking
 from tests.encoders import presets
-from tests.scripts.reproductions import movielens_files
 
 
 def test_extreme_classification(tmp_path):

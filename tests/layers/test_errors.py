@@ -68,7 +68,9 @@ def several(message, call, *arguments):
     return [(lambda x=x: call(x), message) for x in arguments]
 
 
-COUNTS = layers.CandidateFrequencies.from_counts
+COUNTS, encoded = layers.CandidateFrequencies.from_counts, layers.EncodedClasses
+DENSE, COLUMNS = keras.layers.Dense(4), keras.layers.Reshape((3, 1))
+CLIPPED = optimizers.RowwiseSGD(clipnorm=1.0)
 ERRORS = [
     # Heads
     (lambda: layers.CosineHead.from_dense(dense()), "as a dot product: .*: CosineInteraction"),
@@ -85,29 +87,17 @@ ERRORS = [
     (lambda: layers.LatentCrossHead(5, units=(8, 0)), "`units` must be a positive integer. .*=0"),
     (lambda: layers.LatentCrossHead(5, dropout=1), r"`dropout` must be a number in \[0, 1\)"),
     # Classes
-    (
-        lambda: layers.EncodedClasses((ARRAY, ARRAY[:3]), keras.layers.Dense(4)),
-        "`features` must have a row for each class",
-    ),
-    (
-        lambda: layers.EncodedClasses(ARRAY, keras.layers.Reshape((3, 1))).build((None, 4)),
-        "`encoder` must map features of m classes",
-    ),
+    (lambda: encoded((ARRAY, ARRAY[:3]), DENSE), "`features` must have a row for each class"),
+    (lambda: encoded(ARRAY, COLUMNS).build((None, 4)), "`encoder` must map features of m classes"),
     (lambda: table().add([[1.0, 2.0]]), r"`rows` must have the shape \[m, 4\]"),
     (lambda: table().add(ONES, biases=[1.0] * 2), "`biases` must .*, and be None without `use_bi"),
     (lambda: with_biases().add(ONES[:1], biases=FLOATS), r"`biases` must have the shape \[1\]"),
     (lambda: layers.ClassTable.from_rows(FLOATS), "`rows` must have the shape"),
     (lambda: table().to_table(0), "`block_size` must be a positive integer"),
-    (
-        lambda: sampled(lambda x: x.export_embeddings("unused"), with_biases()),
-        "`classes` must have no biases",
-    ),
+    (lambda: sampled(lambda x: x.export_embeddings("x"), with_biases()), "must have no biases"),
     # Shards
     (lambda: layers.ShardedClassTable(10, 2, keras.optimizers.SGD()), "optimizers.*: .*SGD"),
-    (
-        lambda: layers.ShardedClassTable(10, 2, optimizers.RowwiseSGD(clipnorm=1.0)),
-        "must have no `clipnorm`.*=1.0",
-    ),
+    (lambda: layers.ShardedClassTable(10, 2, CLIPPED), "must have no `clipnorm`.*=1.0"),
     (lambda: table(layers.ShardedClassTable).assign(ONES), r"have the shape \(5, 4\).*\(2, 4\)"),
     # Sampled scores
     (lambda: sampled(lambda x: x(ONES, class_ids=[1, -2])), r"class ids in \[0, 30\)"),
@@ -154,8 +144,7 @@ ERRORS = [
     (lambda: layers.TopClasses(4)(SCORES), r"`k` must be in \[1, 3\]. Received: k=4"),
     (lambda: layers.TopClasses(1, ["a"])(SCORES), "each of the 3 classes. Received: 1 names"),
     *several(
-        "`class_names` must be a list of names",
-        lambda names: layers.TopClasses(1, names),
+        *("`class_names` must be a list of names", lambda names: layers.TopClasses(1, names)),
         *("cat", b"cat", {"cat": 0}, 5),
     ),
     (lambda: layers.SparseDense(3).build((None, None)), "features known"),

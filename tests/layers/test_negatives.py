@@ -1,13 +1,14 @@
-"""The parts of retrieval training, each by itself: against NumPy, and in models of plain Keras."""
+"""The parts of retrieval training, each by itself, against NumPy; `TwoTower` trains with them."""
 
 import collections
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow import keras
 
 from rank4class_tf import layers
+
+from ..rounding import assert_all_close
 
 INF = np.inf
 
@@ -107,8 +108,7 @@ def test_memory_is_a_queue(rng):
         tape.watch(batch)
         kept, _, _ = layer(batch, ids, training=False)
     assert tape.gradient(kept, batch) is None
-    for then, now in zip(before, layer.weights, strict=True):
-        np.testing.assert_array_equal(then, now)
+    assert_all_close(layer.weights, before, 0)
 
 
 def test_counts_what_comes(rng):
@@ -140,41 +140,3 @@ def test_draws_anew_in_training_alone():
     again = [layer(candidates, training=False).numpy() for _ in range(2)]
     np.testing.assert_array_equal(*again)
     assert sorted(layers.UniformNegatives(10, seed=3)(tf.zeros([4])).numpy()) == [0, 1, 2, 3]
-
-
-class PlainTowers(keras.Model):
-    """A user's model, with a loss of Keras."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.queries, self.candidates = keras.layers.Dense(4), keras.layers.Dense(4)
-        self.memory = layers.CrossBatchMemory(6)
-        self.frequencies = layers.CandidateFrequencies(30)
-        self.hits = layers.RemoveAccidentalHits()
-        self.correction = layers.SamplingProbabilityCorrection()
-        self.mining = layers.HardNegativeMining(5)
-
-    def call(self, inputs, training=None):
-        queries, candidates = self.queries(inputs["query"]), self.candidates(inputs["candidate"])
-        ids, labels = inputs["id"], tf.range(tf.shape(queries)[0])
-        earlier, earlier_ids, filled = self.memory(candidates, ids, training=training)
-        all_ids = tf.concat([ids, tf.where(filled, earlier_ids, -1)], axis=0)
-        scores = tf.matmul(queries, tf.concat([candidates, earlier], axis=0), transpose_b=True)
-        there = tf.concat([tf.ones_like(ids, tf.bool), filled], axis=0)
-        scores = self.hits(tf.where(there, scores, -np.inf), labels, all_ids)
-        self.frequencies(ids, training=training)
-        shares = self.frequencies(all_ids, training=False)
-        return self.mining(self.correction(scores, labels, 10.0 * shares), labels)[0]
-
-
-@pytest.mark.keras2
-def test_parts_in_a_model_of_plain_keras(rng):
-    model = PlainTowers()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.02), loss=loss)
-    features = rng.normal(size=(30, 5)).astype(np.float32)
-    ids = rng.integers(0, 30, 64)
-    x = {"query": features[ids], "candidate": features[ids], "id": ids}
-    model.fit(x, np.zeros(64, int), batch_size=8, epochs=20, verbose=0)
-    scores = model.queries(features).numpy() @ model.candidates(features).numpy().T
-    assert np.mean(np.argmax(scores, axis=1)[ids] == ids) > 0.3  # chance is 1 / 30

@@ -16,7 +16,6 @@ NAMES = ["cat", "dog", "eel", "fox", "gnu"]
 
 @pytest.fixture
 def scores(rng):
-    """Of seven examples and five classes."""
     return rng.normal(size=(7, 5)).astype("float32")
 
 
@@ -43,7 +42,6 @@ def test_probabilities(scores, mixed_precision):
 
 
 def sets_in_plain_python(p, threshold, method):
-    """The sets by their definitions."""
     mask = np.zeros(p.shape, bool)
     for row, of_row in zip(p, mask, strict=True):
         for i, x in enumerate(row):

@@ -68,14 +68,8 @@ def test_class_prior_counts_labels():
         np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
     with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
         losses.class_prior(padded, 3, pseudo_count=0.0)
-    for wrong in ([0, 3], [-2], [0.5], np.eye(3), [True, False]):
-        with pytest.raises(ValueError, match="`labels` must hold class ids"):
-            losses.class_prior(wrong, 3)
     assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
     assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
-    for arguments in ({"counts": []}, {"counts": [1, -1]}, {"counts": [1], "labels": [0]}, {}):
-        with pytest.raises(ValueError, match="`counts` must be"):
-            losses.class_prior(**arguments)
 
 
 @pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])
@@ -153,21 +147,15 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "loss",
-    [
-        losses.SoftmaxLoss,
-        losses.PairwiseLogisticLoss,
-        losses.ApproxNDCGLoss,
-        losses.ApproxMRRLoss,
-        lambda **kw: losses.GumbelApproxNDCGLoss(seed=1, **kw),
-    ],
+    "name", ["softmax", "pairwise_logistic", "approx_ndcg", "approx_mrr", "gumbel_approx_ndcg"]
 )
 @graph_and_xla
-def test_every_temperature_may_change(loss, jit_compile, rng):
+def test_every_temperature_may_change(name, jit_compile, rng):
     """A graph reads the variable in each step, with few and with many positives."""
     scores = tf.constant(rng.normal(size=(3, 300)), tf.float32)
     labels = (rng.uniform(size=(3, 300)) < 0.3).astype(np.float32)
     variable = tf.Variable(2.0)
+    loss = functools.partial(losses.get, f"{name}_loss", **{"seed": 1} if "gumbel" in name else {})
     changing = loss(temperature=variable, max_positives=300)
     function = tf.function(changing, jit_compile=jit_compile)
     for number in (2.0, 0.5):
@@ -362,22 +350,6 @@ def test_classes_without_examples_and_rounded_means_keep_their_labels():
     np.testing.assert_array_equal(estimate, np.eye(2))
 
 
-@pytest.mark.parametrize(
-    ("probabilities", "labels", "name"),
-    [
-        ([0.5, 0.5], [0], "probabilities"),
-        (np.zeros((0, 2)), [], "probabilities"),
-        ([[0.5, 0.5]], [2], "labels"),
-        ([[0.5, 0.5]], [-1], "labels"),
-        ([[0.5, 0.5]], [0.0], "labels"),
-        ([[0.5, 0.5]], [0, 1], "labels"),
-    ],
-)
-def test_what_the_estimate_cannot_be_made_of(probabilities, labels, name):
-    with pytest.raises(ValueError, match=rf"`{name}` must .* Received: "):
-        losses.estimate_transition(probabilities, labels)
-
-
 def test_a_label_without_any_probability_has_no_gradient():
     loss = losses.GeneralizedCrossEntropyLoss(0.5)
     value, gradient = value_and_gradient(loss, [0], np.array([[0.0, 1e15]], np.float32))
@@ -457,20 +429,13 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
         np.testing.assert_allclose(drawn, loss_of(scores, class_ids), rtol=1e-14)
 
 
-@pytest.mark.parametrize(
-    "loss",
-    [
-        losses.StochasticNegativeMiningLoss(1, rank_weights=[1.0], seed=1),
-        losses.WARPLoss(num_trials=1, seed=1),
-        losses.WARPLoss(),
-    ],
-)
-def test_a_nan_shows_though_it_is_not_sampled(loss, rng):
+def test_a_nan_shows_though_it_is_not_sampled(rng):
     scores = rng.normal(size=(3, 300))
     scores[0, 150] = scores[1, 1] = np.nan
-    np.testing.assert_array_equal(
-        np.isnan(value_of(loss, scores, [[0], [1], [2]])), [True, True, False]
-    )
+    mining = losses.StochasticNegativeMiningLoss(1, rank_weights=[1.0], seed=1)
+    for loss in (mining, losses.WARPLoss(num_trials=1, seed=1), losses.WARPLoss()):
+        value = value_of(loss, scores, [[0], [1], [2]])
+        np.testing.assert_array_equal(np.isnan(value), [True, True, False])
 
 
 def test_warp_of_sampled_lists_without_negatives():

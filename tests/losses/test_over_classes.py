@@ -11,6 +11,8 @@ from rank4class_tf import layers, losses, ops
 from rank4class_tf._lists import blocked, classes, positives
 
 from ..contract import tables
+from ..derivatives import gradient_of
+from ..rounding import assert_all_close
 
 CLASSES, WIDTH = 13, 4  # No multiple of a block.
 
@@ -65,8 +67,7 @@ def both(loss, ids, head, x, dense_ids=None, weights=None):
 
 
 def assert_same(results, tolerance=1e-5):
-    for actual, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    assert_all_close(*results, tolerance, tolerance)
 
 
 @every_loss
@@ -237,10 +238,7 @@ def test_the_gradient_of_a_random_loss_is_that_of_its_value():
         return float(loss([3, 1, 4, 1], head.over_classes(given + shift * direction)))
 
     slope = (value(step) - value(-step)) / (2 * step)
-    with tf.GradientTape() as tape:
-        tape.watch(given)
-        total = loss([3, 1, 4, 1], head.over_classes(given))
-    gradient = tape.gradient(total, given)
+    gradient = gradient_of(lambda x: loss([3, 1, 4, 1], head.over_classes(x)), given)
     assert slope == pytest.approx(float(tf.reduce_sum(gradient * direction)), rel=1e-2)
 
 

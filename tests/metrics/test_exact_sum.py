@@ -79,19 +79,16 @@ def test_ten_million_examples(jit_compile, size, rng):
     np.testing.assert_array_equal(sums.means(), [mean])
 
 
-@pytest.mark.parametrize(
-    "metric",
-    [
-        r4c.metrics.MRR,
-        r4c.metrics.NDCG,
-        r4c.metrics.MeanRank,
-        lambda **kw: r4c.metrics.MacroAverage(r4c.metrics.NDCG(**kw), 30, **kw),
-    ],
-    ids=["mrr", "ndcg", "mean_rank", "macro"],
-)
-def test_a_metric_of_ten_million_lists(metric, rng):
+@pytest.mark.parametrize("name", ["mrr", "ndcg", "mean_rank", "macro"])
+def test_a_metric_of_ten_million_lists(name, rng):
     """As 40 batches of lists that stand for 5,000 each, against the metric in float64."""
-    plain, wide = metric(), metric(dtype="float64")
+
+    def made(dtype):
+        if name == "macro":
+            return r4c.metrics.MacroAverage(r4c.metrics.NDCG(dtype=dtype), 30, dtype=dtype)
+        return r4c.metrics.get(name, dtype=dtype)
+
+    plain, wide = made("float32"), made("float64")
     for _ in range(40):
         ids = rng.integers(0, 30, 50)
         scores = rng.permuted(np.tile(np.arange(30, dtype=np.float32), (50, 1)), axis=1)

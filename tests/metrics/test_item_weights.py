@@ -127,10 +127,3 @@ def test_ids_empty_lists_and_missing_numbers(make, value, share, rng):
     np.testing.assert_allclose(result(make(3), ids, scores, weights), expected, rtol=1e-6)
     weights[1, 0] = np.nan
     assert np.isnan(result(make(3), ids, scores, weights))
-
-
-def test_an_empty_list_that_counts_weighs_as_the_mean_of_its_items():
-    metric = metrics.NDCG(count_empty=True)
-    labels, weights = [[0.0, 0.0, -1.0], [1.0, 0.0, 0.0]], [[1.0, 3.0, 9.0], [6.0, 1.0, 1.0]]
-    value = result(metric, labels, [[3.0, 2.0, 1.0]] * 2, weights)
-    np.testing.assert_allclose(value, (0 * 2 + 1 * 6) / (2 + 6), rtol=1e-6)

@@ -149,17 +149,3 @@ def test_a_label_that_is_no_class_is_nan_in_a_graph(shares, as_for_xla):
     metric = metrics.PropensityScoredNDCG(3, shares)
     values, weights = tf.function(metric.per_list)(np.array([0, K]), np.zeros([2, K], np.float32))
     assert np.isnan(values[:, 0]).tolist() == [False, True] and weights[1] == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([0, 1, 2], 3, 0), "`a` must be a finite number > 0"),
-        (([0, 1, 2], 3, 0.5, 0), "`b` must be a finite number > 0"),
-        (([0, 1], 3), "at least 3 examples. Received: 2"),
-        (([0, 1, 3], 3), r"class ids in \[0, 3\)"),
-    ],
-)
-def test_arguments_of_propensities_are_checked(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        metrics.propensities(*arguments)

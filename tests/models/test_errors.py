@@ -27,6 +27,10 @@ def tower(candidates=CANDIDATES, **options):
     return towers.make(candidates, **options)
 
 
+def nameless():
+    return tower(NAMELESS, candidate_id=None)
+
+
 def of_ids(*ids):
     return tower({"id": np.array(ids), "features": FEATURES[: len(ids)]})
 
@@ -101,14 +105,11 @@ ERRORS = [
     (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "index, int64. .* float32"),
     (lambda: tower(OWN).remove_candidates(IDS[[2, 30]]), f"in the index. Received: {IDS[30]}"),
     (lambda: tower(OWN).remove_candidates(IDS[:24]), "and at least one"),
-    (
-        lambda: tower(NAMELESS, candidate_id=None).add_candidates(NAMELESS),
-        "`candidates` must have ids to be added",
-    ),
+    (lambda: nameless().add_candidates(NAMELESS), "`candidates` must have ids to be added"),
     (lambda: fit(tower(DATASET, num_random=4), OWN), "must be given the features, not a dataset"),
     (lambda: fit(tower(None, candidate_id=None, memory_size=4), UNNAMED), f"{NO_IDS} with"),
     (lambda: fit(tower(None, candidate_id=None, frequencies=True), UNNAMED), f"{NO_IDS} with"),
-    (lambda: tower(NAMELESS, candidate_id=None).ranks(QUERIES, NAMELESS), f"{NO_IDS} to rank"),
+    (lambda: nameless().ranks(QUERIES, NAMELESS), f"{NO_IDS} to rank"),
     (lambda: by_ids().fit(QUERIES, (ROWS, ROWS)), "`y` must have a part for each of the"),
     (lambda: fit(words(), np.ones([24, 2], int)), f"{NO_IDS} where the features"),
     (lambda: words().index(np.ones([24, 2], int)), f"several integers, {NO_IDS}"),
@@ -118,19 +119,11 @@ ERRORS = [
     (lambda: head().top_k(tf.ones([2, 4]), 3, exclude=[1, 2]), SHAPE),
     (lambda: by_ids().top_k(QUERIES, 3, ROWS[:, None] > 2), f"`exclude` {NO_INTEGERS}.* bool"),
     (lambda: by_ids().top_k(QUERIES, 3, [["a"]] * 24), "`exclude` must hold ids like .*, int"),
-    (
-        lambda: tower().fit(QUERIES, OWN, class_weight={0: 1.0}),
-        "`class_weight` must be None.* `sample_weight`",
-    ),
-    (  # The columns of a batch are no classes.
-        lambda: towers.make().compile("sgd", losses.SoftmaxLoss(class_weight={0: 9.0})),
-        "`loss` must have no `class_weight`",
-    ),
-    (lambda: towers.make().compile("sgd", "mse"), NOT_OURS),
-    (
-        lambda: towers.make(score_in=4).compile("sgd", losses.GumbelApproxNDCGLoss()),
-        "`loss` must draw no random numbers with `score_in`",
-    ),
+    (lambda: fit(tower(), OWN, class_weight={0: 1.0}), "`class_weight` must be None.* `sample_we"),
+    # The columns of a batch are no classes.
+    (lambda: tower(loss=losses.SoftmaxLoss(class_weight={0: 9.0})), "`loss` must have no `class_"),
+    (lambda: tower(loss="mse"), NOT_OURS),
+    (lambda: tower(loss=losses.GumbelApproxNDCGLoss(), score_in=4), "no random .* `score_in`"),
     # ExtremeClassifier
     (lambda: extreme_of(0), "`embedding_dim` must be a positive integer"),
     (lambda: extreme_of(5, num_sampled=9).top_k(QUERIES, 1), "encodings of embedding_dim=5"),
@@ -138,16 +131,13 @@ ERRORS = [
     (lambda: extreme.make().top_k(QUERIES, tf.constant(41)), K),
     (lambda: extreme.make().export_top_k("x", SPEC, k=0), "positive integer. Received: k=0"),
     (lambda: extreme.make().export_top_k("x", SPEC, k=41), f"{K}. Received: k=41"),
-    (
-        lambda: extreme.make().export_top_k("x", SPEC, class_names=["a"]),
-        "a name for each of the 40 classes. Received: 1 names",
-    ),
+    (lambda: extreme.make().export_top_k("x", SPEC, class_names=["a"]), "the 40 classes. .* 1 nam"),
     (lambda: fit(extreme.compiled(), ROWS + 17), NO_CLASS),
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
     (
         lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
-        "num_mined=13, num_sampled=12",
+        "=13, num_sampled=12",
     ),
     (  # The loss sees places in a sample.
         lambda: extreme.compiled(loss=losses.SoftmaxLoss(class_weight={0: 2.0})),

@@ -44,13 +44,8 @@ def data(rng):
     return features, class_ids
 
 
-LOSSES = {
-    "top_4": lambda: top_k_mining(4),
-    "negative_sampling": lambda: losses.OrderedWeightedLoss(
-        "binary", "hinge", ops.UniformWeights()
-    ),
-    "softmax": losses.SoftmaxLoss,
-}
+ALL_RANKS = losses.OrderedWeightedLoss("binary", "hinge", ops.UniformWeights())
+LOSSES = {"top_4": top_k_mining(4), "negative_sampling": ALL_RANKS, "softmax": losses.SoftmaxLoss()}
 
 
 def dense_step(model, loss, features, class_ids, negatives, learning_rate):
@@ -97,7 +92,7 @@ def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, da
     monkeypatch.setattr(sampled, "_NEGATIVES_PER_MINED", negatives_per_mined)
     features, class_ids = data[0], data[1][:, 0] if num_sampled else data[1]
     model = make(num_sampled)
-    loss = LOSSES[name]()
+    loss = LOSSES[name]
     # In float32, a tie in the order of near-equal scores would differ; there is none here.
     model.compile(optimizers.RowwiseSGD(0.5), loss=loss)
     for _ in range(3):
@@ -134,14 +129,9 @@ def test_an_example_without_features_does_not_drown_the_first_batch(rng):
     assert_all_close(with_empty, without, 1e-4, 1e-5)
 
 
-METRICS = [
-    lambda: metrics.PrecisionAtK([1, 3, 5]),
-    lambda: metrics.RecallAtK([1, 3, 5]),
-    lambda: metrics.NDCG([1, 5]),
-    lambda: metrics.NDCG(name="ndcg_of_all"),
-    lambda: metrics.MRR(),
-    lambda: metrics.MeanRank(),
-]
+def some_metrics():
+    of_cutoffs = metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5]), metrics.NDCG([1, 5])
+    return [*of_cutoffs, metrics.NDCG(name="ndcg_of_all"), metrics.MRR(), metrics.MeanRank()]
 
 
 @pytest.mark.keras2
@@ -150,7 +140,7 @@ def test_evaluates_over_all_classes(form, data):
     features, class_ids = data
     class_ids = class_ids[:, 0] if form == "one" else class_ids
     model = make()
-    of_model = [m() for m in METRICS]
+    of_model = some_metrics()
     model.compile(optimizers.RowwiseSGD(0.1), loss=top_k_mining(1), metrics=of_model)
     batches = tf.data.Dataset.from_tensor_slices((features, class_ids)).batch(5)
     if form == "unknown_width":
@@ -161,7 +151,7 @@ def test_evaluates_over_all_classes(form, data):
     assert of_model[0].label_format is None  # As it was given.
 
     scores = dense_scores(model, features)
-    for metric in (m() for m in METRICS):
+    for metric in some_metrics():
         metric.label_format = "ids"
         metric.update_state(class_ids, scores)
         value = metric.result()

@@ -56,7 +56,6 @@ def pairs(rng, candidates):
 
 
 def dense_scores(model, queries, features):
-    """Scores of all pairs, float64."""
     encodings = [
         np.array(model.query_encoder(queries), float),
         np.array(model.candidate_encoder({"features": features}), float),
@@ -595,20 +594,15 @@ def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
 # Evaluation
 
 
-METRICS = [
-    lambda: metrics.RecallAtK([1, 5]),
-    lambda: metrics.RecallAtK(5, average="micro", name="micro"),
-    lambda: metrics.NDCG(5),
-    lambda: metrics.MRR(),
-    lambda: metrics.MeanRank(),
-    lambda: metrics.MedianRank(),
-    lambda: metrics.AveragePrecisionAtK(10),
-]
+def some_metrics():
+    recalls = metrics.RecallAtK([1, 5]), metrics.RecallAtK(5, average="micro", name="micro")
+    of_ranks = metrics.MRR(), metrics.MeanRank(), metrics.MedianRank()
+    return [*recalls, metrics.NDCG(5), *of_ranks, metrics.AveragePrecisionAtK(10)]
 
 
 def dense_metrics(scores, rows, exclude):
     result = {}
-    for metric in (m() for m in METRICS):
+    for metric in some_metrics():
         metric.label_format = "ids"
         metric.update_state(rows, scores, None, exclude)
         value = metric.result()
@@ -625,7 +619,7 @@ def test_evaluates_and_serves_all_candidates(
     model = models.TwoTower(
         encoder, towers()[1], candidate_id="id", exclude="seen" if exclude else None
     )
-    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=[m() for m in METRICS])
+    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=some_metrics())
     x, y = {"features": pairs[0], "seen": seen}, pairs[1]
     if several:
         rows = np.stack([rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)])
@@ -641,7 +635,7 @@ def test_evaluates_and_serves_all_candidates(
     for name, value in expected.items():
         assert results[name] == pytest.approx(value, rel=1e-5), name
     assert np.isnan(results["loss"]) == several
-    found = rank4class_tf.evaluate(model, (x, y), [m() for m in METRICS if m().is_mean])
+    found = rank4class_tf.evaluate(model, (x, y), [m for m in some_metrics() if m.is_mean])
     for name, estimate in found.estimates.items():
         assert estimate.value == pytest.approx(expected[name], rel=1e-5)
     spec = {"features": tf.TensorSpec([None, FEATURES], name="features")}
@@ -684,7 +678,6 @@ def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
 
 
 def trained(pairs, candidates, loss, strategy=None, **compiled):
-    """The weights, history and evaluation of a model with all sources."""
     with (strategy or tf.distribute.get_strategy()).scope():
         model = make(None, loss, **ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
     model.index(candidates)

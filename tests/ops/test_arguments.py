@@ -12,6 +12,7 @@ from ..derivatives import value_and_gradient
 from .arguments import FUNCTIONS, needed, parameters_of
 
 SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
+OF_CLASSES = "`class_ids` must hold class ids"
 
 
 def loss(*lists):
@@ -35,10 +36,7 @@ def test_ranks_of_ids_outside_raise_or_are_nan(ids):
     """On a GPU they would be those of other scores."""
     for function in (ops.expected_ranks, ops.ranks_of_positives):
         for step in (function, tf.function(function)):
-            with pytest.raises(
-                (ValueError, tf.errors.InvalidArgumentError),
-                match="`class_ids` must hold class ids",
-            ):
+            with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=OF_CLASSES):
                 step(SCORES, ids)
         found = tf.function(function, jit_compile=True)(SCORES, tf.constant(ids))
         above = found if function is ops.expected_ranks else found[0]
@@ -69,9 +67,7 @@ def test_relevance_of_ranks_has_the_shape_of_ids():
         ops.ranks_of_positives(scores, ids, [[1.0]])
     none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
     assert none.above.shape == none.tied.shape == (2, 0)
-    with pytest.raises(
-        ValueError, match="`class_ids` must hold class ids as integers. Received: bool"
-    ):
+    with pytest.raises(ValueError, match=f"{OF_CLASSES} as integers. Received: bool"):
         ops.ranks_of_positives(scores, [[True], [False]])
 
 
@@ -135,6 +131,7 @@ def test_ranks_need_scores_and_columns():
 
 # Numbers that may be 0, negative or anything.
 OF_ANY_SIZE = {"batch", "data", "relevance", "width"}
+OF_NUMBERS = ("int", "<class 'int'>", "float", "<class 'float'>")
 NUMBERS = [
     (name, argument)
     for name in FUNCTIONS
@@ -142,15 +139,11 @@ NUMBERS = [
     if argument not in OF_ANY_SIZE
     and name != "soft_recall"
     and (
-        (isinstance(parameter.default, int | float) and not isinstance(parameter.default, bool))
-        or str(parameter.annotation).replace(" | None", "") in ("int", "<class 'int'>")
-        or str(parameter.annotation).replace(" | None", "") in ("float", "<class 'float'>")
+        type(parameter.default) in (int, float)
+        or str(parameter.annotation).replace(" | None", "") in OF_NUMBERS
     )
 ]
-
-
-def test_there_are_numbers_to_check():
-    assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
+assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
 
 
 @pytest.mark.parametrize(("name", "argument"), NUMBERS)

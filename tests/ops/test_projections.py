@@ -12,17 +12,17 @@ from . import projections
 
 LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
 EXPONENTIAL = ops.Regularizer(lambda u: tf.exp(u - 1), lambda x: tf.math.xlogy(x, x))
+
+
+def separable(regularizer):
+    return lambda z, k, alpha=1.0: ops.simplex_projection(z, regularizer, k, alpha)
+
+
 PROJECTIONS = {
     "euclidean": (ops.euclidean_projection, projections.euclidean),
     "entropy": (ops.entropy_projection, projections.entropy),
-    "separable euclidean": (
-        lambda z, k, alpha=1.0: ops.simplex_projection(z, LINEAR, k, alpha),
-        projections.euclidean,
-    ),
-    "separable entropy": (
-        lambda z, k, alpha=1.0: ops.simplex_projection(z, EXPONENTIAL, k, alpha),
-        projections.entropy,
-    ),
+    "separable euclidean": (separable(LINEAR), projections.euclidean),
+    "separable entropy": (separable(EXPONENTIAL), projections.entropy),
 }
 every_projection = pytest.mark.parametrize(("project", "reference"), PROJECTIONS.values())
 

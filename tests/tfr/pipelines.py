@@ -30,7 +30,6 @@ def make_lists(num_lists, seed=0):
 
 
 def write_files(folder, num_lists=96):
-    """Training and validation files."""
     elwc.write(make_lists(num_lists), os.path.join(folder, "train"), num_shards=2)
     # As many files as the workers of a multi-worker strategy, which reads them by file.
     elwc.write(make_lists(64, seed=2), os.path.join(folder, "valid"), num_shards=2)
@@ -64,7 +63,6 @@ class ModelBuilder(_tfr.keras.model.AbstractModelBuilder):
 
 
 def dataset_hparams(folder, **changes):
-    """TF-Ranking's `DatasetHparams` for the files of `write_files`."""
     hparams = _tfr.keras.pipeline.DatasetHparams(
         train_input_pattern=os.path.join(folder, "train-*"),
         valid_input_pattern=os.path.join(folder, "valid-*"),
@@ -94,7 +92,6 @@ def dataset_builder(folder, sample_weight_spec=None, **changes):
 
 
 def hparams(folder, **changes):
-    """TF-Ranking's `PipelineHparams` for a short run."""
     values = {
         "model_dir": os.path.join(folder, "model"),
         "num_epochs": 3,

@@ -33,7 +33,6 @@ def applied(diff, program):
 
 
 def run(program):
-    """What a program defines."""
     namespace = {"__name__": "page"}
     exec(compile(program, "program", "exec"), namespace)
     return namespace

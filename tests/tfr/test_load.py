@@ -60,9 +60,8 @@ def test_other_versions_are_refused(version, monkeypatch):
 def test_missing_tf_keras_is_named():
     program = "import sys; sys.modules['tf_keras'] = None; import rank4class_tf"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "ImportError: TensorFlow's Keras is not installed" in done.stderr
 
 

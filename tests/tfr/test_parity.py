@@ -246,9 +246,8 @@ def compare(name, lists, scale=1.0, ours=None, theirs=None):
     expected, expected_gradient = per_list(peer, *lists)
     scale = np.broadcast_to(scale, [BATCH])
     np.testing.assert_allclose(value, expected * scale, rtol=1e-5)
-    np.testing.assert_allclose(
-        gradient, expected_gradient * scale[:, None], rtol=1e-4, atol=1e-6 * np.abs(gradient).max()
-    )
+    expected, atol = expected_gradient * scale[:, None], 1e-6 * np.abs(gradient).max()
+    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize("name", [*LISTWISE, *PAIRWISE])

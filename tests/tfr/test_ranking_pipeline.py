@@ -289,7 +289,6 @@ def test_resumes_where_it_was_interrupted(folder):
 
 
 def test_exported_model(tmp_path):
-    """All signatures on three lists of 5, 2 and 4 classes."""
     folder = str(tmp_path)
     pipelines.write_files(folder)
     hparams = pipelines.hparams(folder, loss="rankmax_loss", num_epochs=1)
