@@ -60,11 +60,20 @@ def noisy(task: tasks.Task, noise: str, rate: float, seed: int = 0) -> np.ndarra
     if noise == "lookalike":
         wrong = tasks.LOOKALIKE[task.y]
     else:
-        means = np.stack([task.x[task.y == y].mean(axis=0) for y in range(task.num_classes)])
+        # Of texts, how often each word comes.
+        number = None if task.x.dtype.kind == "f" else int(task.x.max()) + 1
+        means = np.stack([mean_of(task.x[task.y == y], number) for y in range(task.num_classes)])
         distances = np.linalg.norm(means[:, np.newaxis] - means, axis=-1)
         near = np.argsort(distances, axis=1)[:, 1 : 1 + int(noise.removeprefix("nearest-"))]
         wrong = near[task.y, rng.integers(0, near.shape[1], len(task.y))]
     return np.where(rng.random(len(task.y)) < rate, wrong, task.y).astype("int32")
+
+
+def mean_of(rows: np.ndarray, number: int | None) -> np.ndarray:
+    """The mean of features, or of counts of so many words of which 0 is none."""
+    if number is None:
+        return rows.mean(axis=0)
+    return np.bincount(rows.ravel(), minlength=number)[1:] / len(rows)
 
 
 def confusions(labels: np.ndarray, classes: np.ndarray, number: int) -> np.ndarray:

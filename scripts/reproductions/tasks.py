@@ -4,11 +4,14 @@ A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or
 anyone's encoder: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct` (classes),
 `cifar_*_label` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`, `banking_is_test`,
 `banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features times scale.
+For CLINC150 it is the JSON of its authors: lists of texts and intents.
 """
 
 import argparse
 import csv
 import dataclasses
+import json
+import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +23,7 @@ from examples import which_loss
 from rank4class_tf import TryOut
 from scripts import command_line
 
-NAMES = ("digits", "cities", "goemotions", "cifar10", "banking77")
+NAMES = ("digits", "cities", "goemotions", "clinc150", "cifar10", "banking77")
 
 # The wrong digit that looks most alike.
 LOOKALIKE = which_loss.LOOKALIKE
@@ -71,6 +74,8 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
     else:
         if file is None:
             raise SystemExit(f"{name} needs --file")
+        if name == "clinc150":
+            return clinc150(file)
         found = np.load(file)
         scale = found["cifar_scale" if name == "cifar10" else "banking_scale"]
         if name == "cifar10":
@@ -96,6 +101,20 @@ def goemotions(data_dir: str | None) -> Task:
     )
     build = of_pieces(len(splits.vocabulary), 10.0)
     return Task(x[:10_000], y[:10_000].astype("int32"), test_x, test_y, build)
+
+
+def clinc150(file: str) -> Task:
+    """Queries with one of 150 intents, as the words that the training queries have."""
+    parts = json.loads(pathlib.Path(file).read_text(encoding="utf-8"))
+    (texts, intents), (test_texts, test_intents) = (
+        np.array(part).T for part in (parts["train"] + parts["val"], parts["test"])
+    )
+    names, y = np.unique(intents, return_inverse=True)
+    words = keras.layers.TextVectorization(output_sequence_length=24)
+    words.adapt(texts)
+    x, test_x = (words(part).numpy().astype("int32") for part in (texts, test_texts))
+    build = of_pieces(words.vocabulary_size(), 10.0)
+    return Task(x, y.astype("int32"), test_x, np.searchsorted(names, test_intents), build)
 
 
 def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model]:
@@ -126,7 +145,9 @@ def parser(
     quick = {"settings": 1, "seeds": 1, "epochs": 1, **(quick or {})}
     result = command_line.parser(module, quick, **kwargs)
     result.add_argument("--task", choices=NAMES, default="digits", help="the data")
-    result.add_argument("--file", metavar="NPZ", help="features of cifar10 and banking77")
+    result.add_argument(
+        "--file", metavar="FILE", help="features of cifar10 and banking77, or the texts of clinc150"
+    )
     result.add_argument("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
     result.add_argument("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
     result.add_argument("--settings", type=int, default=12, help="settings a candidate and seed")
