@@ -321,7 +321,8 @@ class _Euclidean(Regularizer):
         # Few items are usually above the threshold. The threshold of only the highest items is a
         # lower bound, and the right one if no other item is above it.
         values, columns, _ = lists.top_k(tried)
-        bound = _newton(lists.only(columns), total, lowest)
+        few = lists.only(columns)
+        bound = _by_sorting(values) if k == 1 else _newton(few, total, lowest)
         return _newton(lists, total, bound, found=values[:, -1:] <= bound)
 
 
