@@ -95,7 +95,6 @@ def main(argv=None):
         rating_weight=args.rating_weight,
         candidate_id="film",
         exclude="seen",
-        temperature=0.1,
         frequencies=layers.CandidateFrequencies(len(titles)),
         num_random=512,
         seed=0,

@@ -125,7 +125,7 @@ def retrieval(**options):
             ]
         )
         country = [keras.Input((), dtype="int32"), keras.layers.Embedding(len(codes), 32)]
-        model = r4c.models.TwoTower(query, keras.Sequential(country), temperature=0.1)
+        model = r4c.models.TwoTower(query, keras.Sequential(country))
         model.index(ids)
         return model
 

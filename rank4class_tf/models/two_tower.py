@@ -66,7 +66,8 @@ class TwoTower(SearchModel):
             `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
             padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
-        temperature: T > 0. With cosines, a softmax learns little at 1: try 0.1 first.
+        temperature: T > 0; None for 0.1 with cosines, of which a softmax learns little at 1, and
+            for 1 without `normalize`.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
             softmax, and set the temperature here, not in the loss. It needs ids, as does
             `memory_size`.
@@ -116,7 +117,7 @@ class TwoTower(SearchModel):
         candidate_id: Text = None,
         exclude: Text = None,
         normalize: bool = True,
-        temperature: float = 1.0,
+        temperature: float | None = None,
         frequencies: layers.CandidateFrequencies | None = None,
         memory_size: int = 0,
         num_random: int = 0,
@@ -134,6 +135,8 @@ class TwoTower(SearchModel):
         self.candidate_id = _checks.string_or_none("candidate_id", candidate_id)
         self.exclude = _checks.string_or_none("exclude", exclude)
         self.normalize = _checks.flag("normalize", normalize)
+        if temperature is None:
+            temperature = 0.1 if normalize else 1.0
         self.temperature = _checks.positive_float("temperature", temperature)
         if frequencies is not None:
             frequencies = _keras.checked_layer("frequencies", frequencies)
