@@ -3,10 +3,10 @@
     python -m scripts.reproductions.rare_classes --task banking77 --file FILE --imbalance 50
     python -m scripts.reproductions.rare_classes --task cities
 
-With --imbalance R, the classes get fewer examples one after the other, down to 1 / R of the first.
-Settings are chosen by the macro metric, the mean over classes; `prior, .5` is
-`SoftmaxLoss(class_prior=shares, prior_strength=.5)`. The full size takes half an hour to two hours
-on two cores.
+With --imbalance R, the classes get fewer examples one after the other, down to 1 / R of the first,
+and the test examples weigh as if theirs were as frequent. Settings are chosen by the macro metric,
+the mean over classes; `prior, .5` is `SoftmaxLoss(class_prior=shares, prior_strength=.5)`. The full
+size takes half an hour to two hours on two cores.
 """
 
 import argparse
@@ -49,15 +49,18 @@ def candidates(y: np.ndarray, number: int) -> dict:
 def main(args: argparse.Namespace) -> None:
     """Compares them."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
+    test = task.test_x, task.test_y
     if args.imbalance > 1:
         task = imbalanced(task, args.imbalance)
-    counts = np.sort(np.bincount(task.y))
-    print(f"{len(task.y)} examples, {counts[0]} to {counts[-1]} a class.")
+        shares = np.bincount(task.y) / np.bincount(task.test_y)
+        test += (shares[task.test_y].astype("float32"),)
+    counts = np.bincount(task.y)
+    print(f"{len(task.y)} examples, {counts.min()} to {counts.max()} a class.")
     result = rank4class_tf.try_out(
         task.build,
         (task.x, task.y),
         0.2,
-        (task.test_x, task.test_y),
+        test,
         candidates(task.y, task.num_classes),
         ["top_k_accuracy_at_1", "ndcg_at_5", "macro_top_k_accuracy_at_1", "macro_ndcg_at_5"],
         **tasks.options(args),
