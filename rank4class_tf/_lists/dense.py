@@ -404,7 +404,7 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     columns = _few_columns(labels)
     if columns is not None:
         return function(*columns)
-    return _few_or_many(function, labels, lambda: (labels.positives, labels.relevance))
+    return _few_or_many(function, labels, lambda: _compact(labels))
 
 
 def _few_columns(labels: Labels) -> TensorPair | None:

@@ -116,12 +116,13 @@ def main(args: argparse.Namespace) -> None:
         f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most frequent "
         f"confusion of a class has {wrong.max(axis=1).sum() / wrong.sum():.0%} of its wrong labels."
     )
+    tried = candidates(of_true, estimated(rest, labels))
     result = rank4class_tf.try_out(
         task.build,
         (rest.x, labels),
         (checked.x, checked.y) if args.checked else 0.2,
         (task.test_x, task.test_y),
-        candidates(of_true, estimated(rest, labels)),
+        {name: tried[name] for name in args.losses or tried},
         ["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
         noise="estimate" if args.estimate else None,
         **tasks.options(args),
@@ -137,5 +138,6 @@ if __name__ == "__main__":
     parser.add_argument("--checked", type=int, default=0, help="right labels to choose by")
     parser.add_argument("--per-class", type=int, default=0, help="examples a class; 0 for all")
     parser.add_argument("--classes", type=int, nargs="*", default=[], help="only these classes")
+    parser.add_argument("--losses", nargs="+", help="only these; the first is the baseline")
     parser.add_argument("--estimate", action="store_true", help="also estimate the wrong labels")
     main(parser.parse_args())
