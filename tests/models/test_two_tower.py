@@ -211,7 +211,7 @@ def test_strings_are_ids_and_features(rng):
     numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(inputs)
     tower = keras.Model(inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers))
     model = models.TwoTower(towers()[0], tower)
-    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss())
+    model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
     queries = np.eye(FEATURES, dtype=np.float32)[own]
     batches = tf.data.Dataset.from_tensor_slices((queries, names[own])).batch(8)
