@@ -61,12 +61,7 @@ def evaluated(path, size):
 
 
 # Each writes a file of about so many bytes.
-WRITERS = {
-    "e.npy": embeddings,
-    "l": lists,
-    "p.txt.gz": points,
-    "v.csv": evaluated,
-}
+WRITERS = {"e.npy": embeddings, "l": lists, "p.txt.gz": points, "v.csv": evaluated}
 
 
 @pytest.mark.parametrize("name", WRITERS)

@@ -101,9 +101,11 @@ def test_more_time_for_a_kept_run_chooses_and_tests_anew(data, tmp_path):
     assert (tmp_path / "thesis").read_text() == "precious"
 
 
-def test_a_budget_takes_settings_from_all(data):
+def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     assert run(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
+    result = run(data, None, settings=1, seeds=1, epochs=1)
+    assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
 def test_a_candidate_compiles_once(data):
@@ -281,11 +283,6 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     result = r4c.try_out(ranker, *parts, candidates, ["ndcg_at_3"], **options)
     assert set(result.trials[0].values) == {"ndcg_at_3"}
     assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
-
-
-def test_the_dozen(data):
-    result = run(data, None, settings=1, seeds=1, epochs=1)
-    assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
 def test_arguments_are_checked(data):

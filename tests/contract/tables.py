@@ -214,7 +214,7 @@ SPEARMAN_OF_ITEMS = functools.partial(losses.SpearmanLoss, axis="items")
 SORTER_LOSSES = [
     SorterLossCase("spearman", losses.SpearmanLoss, lambda rng: rng.normal(size=(8, 1)), width=1),
     SorterLossCase("spearman_items", SPEARMAN_OF_ITEMS, lambda rng: rng.normal(size=(8, 8))),
-    SorterLossCase("mean_mean_precision", losses.MeanAveragePrecisionLoss, _zeros_and_ones),
+    SorterLossCase("mean_average_precision", losses.MeanAveragePrecisionLoss, _zeros_and_ones),
     SorterLossCase("rank_triplet", losses.RankTripletLoss, lambda rng: np.arange(8)),
 ]
 
@@ -353,7 +353,7 @@ METRICS = [
 
 # Metrics of the four columns of a dataset; they take the keyword arguments that both share.
 DATASET_METRICS = {
-    "mean_mean_precision": lambda **kw: metrics.MeanAveragePrecision(4, **kw),
+    "mean_average_precision": lambda **kw: metrics.MeanAveragePrecision(4, **kw),
     "spearman_correlation": lambda **kw: metrics.SpearmanCorrelation(4, **kw),
 }
 

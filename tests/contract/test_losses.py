@@ -10,6 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 
 from .. import derivatives
+from ..rounding import assert_all_close
 from .tables import LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
@@ -43,8 +44,7 @@ def value_and_gradient(loss, y_true, y_pred):
 
 
 def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=rtol, atol=atol)
+    assert_all_close(actual, expected, rtol, atol)
 
 
 def test_masked_is_removed(case, scores, relevance):

@@ -15,6 +15,7 @@ from tensorflow.python.framework import kernels
 
 import rank4class_tf as r4c
 
+from ..rounding import assert_all_close
 from .head_table import HEADS
 from .tables import LOSSES, METRICS, OPTIMIZERS, REPRESENTATIVES, SORTERS
 
@@ -112,8 +113,7 @@ def test_losses(case, form, rng, as_for_xla):
     traced = tf.function(loss_step(case.make())).get_concrete_function(FORMS[form], SCORES)
     assert not unknown_of(traced)
     batch = labels_of(form, rng), tf.constant(rng.normal(size=(BATCH, N)), tf.float32)
-    for found, expected in zip(traced(*batch), loss_step(case.make())(*batch), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    assert_all_close(traced(*batch), loss_step(case.make())(*batch), 1e-5, 1e-6)
 
 
 @in_each_form(METRICS)

@@ -265,7 +265,12 @@ def test_a_table_of_them_scores_the_same(classes, rng):
     assert isinstance(other.classes, layers.ClassTable) and other.interaction is head.interaction
 
 
-def test_biases_of_added_classes(rng):
+def test_rows_and_biases_of_tables(rng):
+    rows = np.array([[1.0, 1 / 3]])
+    table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
+    np.testing.assert_array_equal(table.rows(), rows)
+    for given in ([[1.0, 2.0]], np.array([[1, 2]]), tf.constant([[1.0, 2.0]], tf.float64)):
+        np.testing.assert_array_equal(layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]])
     classes = layers.ClassTable.from_rows(np.ones([2, 3]), [1.0, 2.0])
     classes.add(rng.normal(size=(2, 3)), biases=[3.0, 4.0])
     classes.add(rng.normal(size=(1, 3)))
@@ -280,14 +285,6 @@ def test_a_table_that_grows_is_regularised_once():
     for size in (2.0, 3.0):
         table.add(np.ones([1, 1]))
         assert [float(loss) for loss in table.losses] == pytest.approx([0.01 * size])
-
-
-def test_rows_of_a_table():
-    rows = np.array([[1.0, 1 / 3]])
-    table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
-    np.testing.assert_array_equal(table.rows(), rows)
-    for given in ([[1.0, 2.0]], np.array([[1, 2]]), tf.constant([[1.0, 2.0]], tf.float64)):
-        np.testing.assert_array_equal(layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]])
 
 
 def test_attention_is_a_block_of_a_transformer(rng):

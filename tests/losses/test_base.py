@@ -14,6 +14,7 @@ import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
 from ..derivatives import value_and_gradient
+from ..rounding import assert_all_close
 
 
 class DenseRanks(r4c.losses.RankingLoss):
@@ -95,8 +96,7 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
         value_and_gradient(functools.partial(make(ranker=ranker), labels), scores)
         for ranker in (None, sigmoid)
     ]
-    for found, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    assert_all_close(*results, 1e-4, 1e-6)
 
 
 def test_relevance_above_what_a_gain_can_hold(rng):

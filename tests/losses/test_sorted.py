@@ -13,6 +13,7 @@ from rank4class_tf._tf import raising
 
 from .. import derivatives
 from ..contract.tables import SORTER_LOSSES
+from ..rounding import assert_all_close
 
 BY_LABELS = (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss)
 every_loss = pytest.mark.parametrize("case", SORTER_LOSSES, ids=lambda case: case.name)
@@ -198,9 +199,7 @@ def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
     for size in (8, 5):
         part = [x[:size, :size] if square and x.shape.rank == 2 else x[:size] for x in batch]
         weights = tf.range(1, size + 1, dtype=tf.float64)
-        results = graph(*part, weights), step(*part, weights)
-        for found, expected in zip(*results, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+        assert_all_close(graph(*part, weights), step(*part, weights), 1e-9, 1e-12)
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight.{1,2}must"):
         graph(*batch, tf.ones(1, tf.float64))
 

@@ -13,10 +13,7 @@ from rank4class_tf import metrics
 from .results import result
 
 K = 12
-METRICS = {
-    "precision": metrics.PropensityScoredPrecisionAtK,
-    "ndcg": metrics.PropensityScoredNDCG,
-}
+METRICS = {"precision": metrics.PropensityScoredPrecisionAtK, "ndcg": metrics.PropensityScoredNDCG}
 both = pytest.mark.parametrize("name", METRICS)
 
 

@@ -135,10 +135,7 @@ ERRORS = [
     (lambda: fit(extreme.compiled(), ROWS + 17), NO_CLASS),
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
-    (
-        lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
-        "=13, num_sampled=12",
-    ),
+    (lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS), "=13, num_sampled=12"),
     (  # The loss sees places in a sample.
         lambda: extreme.compiled(loss=losses.SoftmaxLoss(class_weight={0: 2.0})),
         r"`loss` must have no `class_weight`.* \{0: 2.0\}",

@@ -8,6 +8,8 @@ from rank4class_tf import ops
 from rank4class_tf.ops import blocks
 from rank4class_tf.ops.blocks import score_by_recomputed_blocks
 
+from ..rounding import assert_all_close
+
 
 def value_and_gradients(function, inputs, upstream, **options):
     @tf.function(**options)
@@ -36,8 +38,7 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
         np.einsum("bnu,bd,nd->du", up, h, 1 + c),
     ]
     results = value_and_gradients(blocks.latent_cross, inputs, upstream, **options)
-    for ours, theirs in zip(results, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert_all_close(results, expected, 1e-9, 1e-9)
     assert results[0].shape == (batch, n, units)
 
 
@@ -72,8 +73,7 @@ def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     results = value_and_gradients(by_blocks, inputs, upstream, input_signature=specs, **options)
     expected = value_and_gradients(plain, inputs, upstream)
     assert results[0].shape == (4, n)
-    for ours, theirs in zip(results, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-9)
+    assert_all_close(results, expected, 1e-9, 1e-9)
 
 
 def test_blocks_are_told_apart():

@@ -49,14 +49,11 @@ def test_folded_seeds_are_distinct_and_uniform():
     assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
 
 
-def test_integers_are_the_product_with_64_bits():
+def test_integers_are_the_product_with_64_bits_in_every_shape():
     seed, limit = (1, 2), 2**31 - 1
     high, low = sampling.bits([2, 100], seed).numpy().astype(object)
     expected = [(a * 2**32 + b) * limit >> 64 for a, b in zip(high, low, strict=True)]
     assert sampling.uniform_integers([100], seed, limit).numpy().tolist() == expected
-
-
-def test_shapes_and_words():
     line = sampling.bits([24], (1, 2)).numpy()
     np.testing.assert_array_equal(sampling.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
     assert sampling.bits([], (1, 2)).numpy() == line[0]

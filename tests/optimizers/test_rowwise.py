@@ -7,6 +7,8 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, optimizers
 
+from ..rounding import assert_all_close
+
 LEARNING_RATE = 0.25  # exact in float32, in which Keras keeps it
 
 
@@ -172,8 +174,7 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
     for resumed in (keras.models.load_model(tmp_path / "model.keras"), restored):
         assert resumed.optimizer.row_multiplier == 4
         resumed.run_eagerly = True
-        for ours, theirs in zip(fit(resumed), expected, strict=True):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-7)
+        assert_all_close(fit(resumed), expected, 1e-6, 1e-7)
 
 
 def test_adagrad_moves_rows_of_small_gradients_from_the_first_step():

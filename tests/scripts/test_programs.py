@@ -14,14 +14,7 @@ import tensorflow as tf
 
 from rank4class_tf import data, layers
 from scripts import tables
-from scripts.reproductions import (
-    noisy_labels,
-    rare_classes,
-    retrieval,
-    sodeep,
-    tasks,
-    train_sorter,
-)
+from scripts.reproductions import noisy_labels, rare_classes, retrieval, sodeep, tasks, train_sorter
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 
@@ -243,7 +236,7 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
     assert len(rows) % 2 == 0 and rows[0]["candidate"] == rows[len(rows) // 2]["candidate"]
 
 
-def test_planted_labels(labelled):
+def test_planted_labels_and_a_long_tail(labelled):
     labels = noisy_labels.noisy(labelled, "nearest-1", 0.4)
     wrong = labels != labelled.y
     assert 0.3 < wrong.mean() < 0.5
@@ -253,8 +246,5 @@ def test_planted_labels(labelled):
     assert (noisy_labels.noisy(labelled, "weak", 0.4) == -1).all()
     counts = noisy_labels.confusions(labels, labelled.y, 4)
     assert counts[0, 1] == np.sum(wrong & (labelled.y == 0)) and counts.sum() == 200
-
-
-def test_a_long_tail(labelled):
-    counts = np.sort(np.bincount(rare_classes.imbalanced(labelled, 10.0).y))
-    np.testing.assert_array_equal(counts, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3)))
+    tail = np.sort(np.bincount(rare_classes.imbalanced(labelled, 10.0).y))
+    np.testing.assert_array_equal(tail, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3)))
