@@ -149,7 +149,7 @@ def users(version, data_dir, seed):
         ("snm --files {0} --batch-size 40", "# B = 1,024\nmethod,rate of rows,over dense,"),
         ("calibration", "# Calibration\nloss,Top-1,T,"),
         ("learning_to_rank", "# few graded lists\n,NDCG@5,NDCG@10,MRR,setting\nsoftmax,0."),
-        ("rankmax --refit --units 4", "# Table 2\nloss,learning rate,L2,AP@10,"),
+        ("rankmax --expansion 1 2", "# Test, 30 users, "),
         (
             "retrieval --zip {0}/tiny.zip --batch-size 24 --tables methods negatives libraries",
             "# Methods: 24 users, 60 films\nmethod,Recall@10,",
