@@ -49,7 +49,7 @@ def candidates(y: np.ndarray, number: int) -> dict:
 def main(args: argparse.Namespace) -> None:
     """Compares them."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
-    test = task.test_x, task.test_y
+    test: tuple[np.ndarray, ...] = task.test_x, task.test_y
     if args.imbalance > 1:
         task = imbalanced(task, args.imbalance)
         shares = np.bincount(task.y) / np.bincount(task.test_y)
