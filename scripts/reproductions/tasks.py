@@ -157,6 +157,7 @@ def parser(
     result.add_argument("--minutes", type=float, help="a budget; None for no bound")
     result.add_argument("--path", metavar="FILE", help="keeps trainings, and resumes from them")
     result.add_argument("--csv", metavar="FILE", help="where the table is added")
+    result.add_argument("--plot", metavar="FILE", help="where the picture is drawn")
     return result
 
 
@@ -169,6 +170,8 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
     """Prints a result, and adds its rows to the CSV file, after columns that say what it is of."""
     print(f"\n{result}")
+    if args.plot is not None:
+        result.plot(args.plot)
     if args.csv is None:
         return
     head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
