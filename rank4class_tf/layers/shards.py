@@ -224,8 +224,8 @@ class Shards(Trackable):
         self.assign(values)
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        # What `tf.train.Checkpoint` writes.
-        return self.values()
+        # What `tf.train.Checkpoint` writes; that of TensorFlow 2.15 takes tensors only.
+        return {name: tf.convert_to_tensor(x) for name, x in self.values().items()}
 
     def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> None:
         self.assign(restored_tensors)

@@ -88,7 +88,8 @@ def load() -> Any:
 
     if not hasattr(inspect, "getargspec"):
         metrics: Any = importlib.import_module("tensorflow_ranking.python.metrics")
-        metrics.inspect = types.SimpleNamespace(getargspec=inspect.getfullargspec)
+        both = {"getargspec": inspect.getfullargspec, "getfullargspec": inspect.getfullargspec}
+        metrics.inspect = types.SimpleNamespace(**both)
     return tensorflow_ranking
 
 
