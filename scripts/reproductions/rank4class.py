@@ -3,9 +3,10 @@
     python -m scripts.reproductions.rank4class --task cifar10 --file FILE
     python -m scripts.reproductions.rank4class --task banking77 --file FILE --per-class 5
 
-`dot product of 10 h` tells whether another head only has a better scale. The paper fine-tunes BERT,
-ELECTRA, ResNet-50 and VGG-16 on a GPU; here the losses and heads act on frozen features, or on a
-small encoder that is trained with them. The full size takes one to four hours on two cores.
+`dot product of 10 h` and `from 0` tell whether another head only has a better scale, or another
+start. The paper fine-tunes BERT, ELECTRA, ResNet-50 and VGG-16 on a GPU; here the losses and heads
+act on frozen features, or on a small encoder that is trained with them. The full size takes one to
+four hours on two cores.
 """
 
 import argparse
@@ -30,6 +31,9 @@ HEADS: dict[str, Callable[[int], keras.layers.Layer]] = {
     "dot product": layers.DotProductHead,
     "dot product of 10 h": lambda number: keras.Sequential(
         [keras.layers.Rescaling(10.0), layers.DotProductHead(number)]
+    ),
+    "dot product from 0": lambda number: layers.DotProductHead(
+        layers.ClassTable(number, use_bias=True, initializer="zeros")
     ),
     "LC+MLP": lambda number: layers.LatentCrossHead(number, units=(64, 64)),
     "Concat+MLP": lambda number: layers.ConcatHead(number, units=(64, 64)),
