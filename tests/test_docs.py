@@ -78,6 +78,20 @@ def test_links_lead_somewhere_in_a_repository_browser(folder):
                 assert anchor in anchors, (page.name, link, anchor)
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/choosing.md"])
+def test_figures_come_from_the_results_that_their_section_links_to(page):
+    text = (pages.ROOT / page).read_text()
+    # A section of `choosing.md`, a paragraph or a point of the others.
+    end = r"^(?=### )" if page.endswith("choosing.md") else r"\n\n(?!-)|^(?=- )"
+    for part in re.split(end, text, flags=re.MULTILINE):
+        csvs = [f"docs/results/{name}.csv" for name in set(re.findall(r"results/(\w+)\.md", part))]
+        found = " ".join((pages.ROOT / path).read_text() for path in csvs)
+        numbers = [float(number) for number in re.findall(r"\d*\.\d+", found)]
+        for figure in re.findall(r"(?<![\w.])\.\d{2,3}\b", part):
+            digits = len(figure) - 1
+            assert f"0{figure}" in {f"{x:.{digits}f}" for x in numbers}, (figure, part)
+
+
 @pytest.mark.slow
 def test_notebook_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
