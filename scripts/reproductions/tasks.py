@@ -2,7 +2,7 @@
 
 A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or BANKING77, made by
 anyone's encoder: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct` (classes),
-`cifar_*_label` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`, `banking_is_test`,
+`cifar_*_label*` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`, `banking_is_test`,
 `banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features times scale.
 For CLINC150 it is the JSON of its authors: lists of texts and intents.
 """
@@ -81,7 +81,7 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
         if name == "cifar10":
             x, y = found["cifar_x"] * scale, found["cifar_c"]
             test_x, test_y = found["cifar_xt"] * scale, found["cifar_ct"]
-            given = {n[6:-6]: found[n] for n in found if n.endswith("_label")}
+            given = {n[6:].replace("_label", ""): found[n] for n in found if "_label" in n}
         else:
             x, y, is_test = found["banking_x"] * scale, found["banking_y"], found["banking_is_test"]
             given = {n: found[f"banking_{n}"][~is_test] for n in ("weak10", "weak20")}
