@@ -254,7 +254,8 @@ def try_out(
         )
         for name, of_seeds in tests.items()
     ]
-    notes = list(_notes(done, chosen, baseline.length_of_encodings()))
+    ahead = [t.name for t in trials[1:] if t.gains[baseline.monitor].difference > 0]
+    notes = list(_notes(done, chosen, baseline.length_of_encodings(), ahead))
     estimate = None if noise is None else baseline.estimate_noise(chosen[first][0])
     if estimate is not None:
         pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in estimate["confusions"])
@@ -575,7 +576,7 @@ def _gains(tests: dict[str, list]) -> dict[str, dict[str, Comparison]]:
 
 
 def _notes(
-    done: dict[str, list], chosen: dict[str, list[Setting]], length: float | None
+    done: dict[str, list], chosen: dict[str, list[Setting]], length: float | None, ahead: list[str]
 ) -> Iterator[str]:
     """What a reader must know; that of settings only where four or more were tried."""
     if length is not None and not 0.1 <= length <= 100:
@@ -609,5 +610,5 @@ def _notes(
         for of_seeds in (little, *done.values())
     )
     for name, value in zip(list(done)[1:], others, strict=True):
-        if undecayed < value <= best:
+        if name in ahead and undecayed < value <= best:
             yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."

@@ -1,5 +1,6 @@
 """`try_out`: a fair comparison, resumed, budgeted, and honest about chance."""
 
+import functools
 import json
 
 import numpy as np
@@ -232,15 +233,16 @@ def test_notes(data):
         return [[(value, 1.0, s) for value, s in zip(values, settings, strict=True)]] * 3
 
     highest, middle = [settings[4]] * 3, [settings[2]] * 3
-    notes = trials._notes({"a": done(range(5))}, {"a": highest}, None)
+    notes = trials._notes({"a": done(range(5))}, {"a": highest}, None, [])
     assert [*notes] == [
         "a: the best learning_rate is the highest that was tried.",
         "a: the best weight_decay is the lowest that was tried.",
     ]
     # The first reaches .9 with much decay, and .2 with little; the other .5.
     runs = {"a": done([0.9, 0.4, 0.3, 0.2, 0.1]), "b": done([0.5] * 5)}
-    notes = trials._notes(runs, {"a": middle, "b": middle}, 1.0)
-    assert [*notes] == ["b: its gain over a vanishes once a has its best weight decay."]
+    notes = functools.partial(trials._notes, runs, {"a": middle, "b": middle}, 1.0)
+    assert [*notes(["b"])] == ["b: its gain over a vanishes once a has its best weight decay."]
+    assert [*notes([])] == []
 
     def short(head):
         return keras.Sequential([keras.Input((4,)), keras.layers.Rescaling(1e-3), head])
