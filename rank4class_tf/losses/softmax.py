@@ -190,6 +190,8 @@ class SoftmaxLoss(RankingLoss):
             )
         self.class_prior = class_prior
         self.prior_strength = _checks.non_negative_float("prior_strength", prior_strength)
+        rule = "`prior_strength` must be 1 where `class_prior` is None."
+        _checks.require(class_prior is not None or prior_strength == 1, rule, prior_strength)
         _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
         self.positive_reduction = positive_reduction
 

@@ -321,8 +321,10 @@ class _Euclidean(Regularizer):
         # Few items are usually above the threshold. The threshold of only the highest items is a
         # lower bound, and the right one if no other item is above it.
         values, columns, _ = lists.top_k(tried)
-        few = lists.only(columns)
-        bound = _by_sorting(values) if k == 1 else _newton(few, total, lowest)
+        if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
+            bound = tf.clip_by_value(_by_sorting(values), -1, 0)
+        else:
+            bound = _newton(lists.only(columns), total, lowest)
         return _newton(lists, total, bound, found=values[:, -1:] <= bound)
 
 

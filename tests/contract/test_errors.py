@@ -24,6 +24,7 @@ RANKS = {"ranks": [[1.0]], "relevance": [[1.0]]}
 WRONG = [
     (losses.SoftmaxLoss, "class_prior", [[0.5, 0.6], [1.0, 0], [ARRAY], [NAN, 1.0], "no"], "must"),
     (losses.SoftmaxLoss, "prior_strength", [-0.5, NAN], "must be a finite number >= 0"),
+    (losses.SoftmaxLoss, "prior_strength", [0.5], "must be 1 where `class_prior` is None"),
     (losses.SoftmaxLoss, "positive_reduction", ["max"], KIND),
     (losses.SoftmaxLoss, "class_weight", [{0: -1.0}, {-1: 1.0}, {0.5: 1.0}], "must be"),
     (losses.SoftmaxLoss, "class_weight", [[1.0, NAN], {"cat": 2.0}, 2.0, "12"], "must be"),
