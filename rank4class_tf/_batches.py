@@ -14,7 +14,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
     # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensors(of_tuple(dataset)).rebatch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(of_tuple(dataset)).batch(batch_size)
         except ValueError as error:
             raise ValueError(
                 "`dataset` must have as many labels as features, and weights if it has any. "
