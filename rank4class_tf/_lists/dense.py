@@ -387,9 +387,7 @@ def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
     def ready(filled: Tensor) -> tuple[Tensor, list[Tensor]]:
         # Each column takes a pass over the items: there are only as many as the batch needs.
         return _few_or_many(
-            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled),
-            labels,
-            lambda: _compact(labels),
+            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled), labels
         )
 
     # TensorFlow's gradient of a choice made while it runs takes more time, and fails under XLA
@@ -398,13 +396,13 @@ def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
 
 
 def over_positives(function: Callable, labels: Labels) -> Any:
-    """Applies a function without gradients to few columns that hold all positives, or to all."""
+    """Applies a function without gradients to columns that hold all positives of a batch."""
     # It takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`; the shape of its
     # result must not depend on P.
     columns = _few_columns(labels)
     if columns is not None:
         return function(*columns)
-    return _few_or_many(function, labels, lambda: _compact(labels))
+    return _few_or_many(function, labels)
 
 
 def _few_columns(labels: Labels) -> TensorPair | None:
@@ -419,13 +417,13 @@ def _few_columns(labels: Labels) -> TensorPair | None:
     return _most_relevant(labels, most)
 
 
-def _few_or_many(function: Callable, labels: Labels, many: Callable) -> Any:
-    """Applies a function to the positives, where only running tells whether they are few."""
+def _few_or_many(function: Callable, labels: Labels) -> Any:
+    """Applies a function to `FEW` columns, or to as many as the batch has positives at most."""
     ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),
         lambda: function(ids, relevance),
-        lambda: function(*many()),
+        lambda: function(*_compact(labels)),
     )
 
 
