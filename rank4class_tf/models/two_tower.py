@@ -66,8 +66,8 @@ class TwoTower(SearchModel):
             `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
             padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
-        temperature: T > 0; None for 0.1 with cosines, of which a softmax learns little at 1, and
-            for 1 without `normalize`.
+        temperature: T > 0. None means 0.1 with `normalize`, since a softmax learns little from
+            cosines at 1; else it means 1.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
             softmax, and set the temperature here, not in the loss. It needs ids, as does
             `memory_size`.

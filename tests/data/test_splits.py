@@ -186,7 +186,7 @@ def write_articles(folder, lines, encoding="utf-8"):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two files with 50 articles, of which ten are in both."""
+    """Two files with 30 articles each; ten articles are in both."""
     for name, numbers in (("MINDsmall_train", range(30)), ("MINDsmall_dev", range(20, 50))):
         lines = (line(number, "" if number == 7 else f"Abstract {number}") for number in numbers)
         write_articles(tmp_path / name, lines)

@@ -246,7 +246,7 @@ def test_many_positives_and_ties_on_the_margin(grades, rng):
     value, gradient = value_and_gradient(losses.PairwiseHingeLoss(), labels, scores)
     expected = [oracles.pairwise_hinge(*row) for row in zip(scores, labels, strict=True)]
     np.testing.assert_allclose(value, expected, rtol=1e-12)
-    # At a kink the slope of a hinge is that of the flat side, as relu's.
+    # At its kink a hinge has the slope of its flat side, as relu has.
     active = (scores[:, :, None] - scores[:, None, :] < 1) & (
         labels[:, :, None] > labels[:, None, :]
     )
@@ -315,7 +315,7 @@ def test_labels_that_cannot_be_are_finite():
     # The only class that could carry label 1 is masked, but for the label itself.
     value, gradient = value_and_gradient(loss, [1], np.array([[0.0, -1e15]], np.float32))
     assert np.isfinite(value) and np.isfinite(gradient).all()
-    # Of the classes that are left none carries label 0: its class does not, and the other is gone.
+    # No remaining class carries label 0: its own class does not, and the other class is gone.
     loss = losses.ForwardCorrectionLoss([[0.0, 1.0], [1.0, 0.0]])
     value, gradient = value_and_gradient(loss, np.array([[1.0, -1.0]]), np.array([[0.5, 2.0]]))
     np.testing.assert_allclose(value, [1e30], rtol=1e-6)
