@@ -26,6 +26,7 @@ LOSSES = {
     "Gumbel-ApproxNDCG": losses.GumbelApproxNDCGLoss,
     "MSE": losses.MeanSquaredLoss,
     "Rankmax": losses.RankmaxLoss,
+    "Sparsemax": losses.SparsemaxLoss,
 }
 HEADS: dict[str, Callable[[int], keras.layers.Layer]] = {
     "dot product": layers.DotProductHead,
