@@ -127,7 +127,8 @@ def main(args: argparse.Namespace) -> None:
         noise="estimate" if args.estimate else None,
         **tasks.options(args),
     )
-    columns = {"task": args.task, "noise": args.noise, "rate": args.rate, "hidden": args.hidden}
+    name = " ".join([args.task, *map(str, args.classes)])
+    columns = {"task": name, "noise": args.noise, "rate": args.rate, "hidden": args.hidden}
     tasks.report(result, args, **columns, checked=args.checked, per_class=args.per_class)
 
 
