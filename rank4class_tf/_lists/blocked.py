@@ -313,7 +313,7 @@ class BlockedLists(Lists):
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            many=lambda scores, levels: excess(scores, levels, margin),
+            many=lambda scores, levels: excess(scores, levels, margin)[0],
         )
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:

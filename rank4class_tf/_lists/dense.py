@@ -149,7 +149,13 @@ class DenseLists(Lists):
             return _positives.sum_over_items(
                 lambda s, p: violation(s - p, margin), [self.filled], [levels], self.relevance
             )
-        return keep_nan(_positives.excess(self.filled, levels, margin), self.filled)
+        return keep_nan(_positives.excess(self.filled, levels, margin)[0], self.filled)
+
+    def violations(self, margin: float) -> TensorPair:
+        if are_few(self.max_positives, self.filled.shape[1]):
+            return super().violations(margin)
+        sums, number = _positives.excess(self.filled, self.positive_scores, margin)
+        return keep_nan(sums, self.filled), number
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))

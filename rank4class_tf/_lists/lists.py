@@ -148,9 +148,15 @@ class Lists(abc.ABC):
 
         Args:
             margin: $\eta$ > 0.
-            levels: `[batch, P]`, none above the highest score by more than the margin; None means
-                the scores of the positives.
+            levels: `[batch, P]`; None means the scores of the positives.
         """
+
+    def violations(self, margin: float) -> TensorPair:
+        """`sum_of_violations`, and how many terms are above 0, a constant, `[batch, P]`."""
+        number = self.constant().sum_over_items(
+            lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
+        )
+        return self.sum_of_violations(margin), number
 
     @abc.abstractmethod
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:

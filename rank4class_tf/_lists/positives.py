@@ -194,24 +194,26 @@ _CELLS_PER_THRESHOLD = 4
 _MAX_CELLS = 1 << 16
 
 
-def excess(scores: Tensor, levels: Tensor, margin: Array) -> Tensor:
+def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
+    Returns also how many terms are above 0, a constant; all are `[batch, P]`. A NaN may get lost.
+
     The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
-    give all results. All terms that are added are positive, so that nothing cancels. The levels
-    `[batch, P]` are finite, none above the largest score by more than the margin. A NaN may get
-    lost.
+    give all results. All terms that are added are positive, so that nothing cancels.
     """
 
     @tf.custom_gradient
     def sums(scores: Tensor, levels: Tensor) -> WithGradient:
         batch, n = tf.unstack(tf.shape(scores))
         width = tf.shape(levels)[1]
-        # Subtract the highest level: every sum is then at least its distance to the threshold, so
-        # no digit that matters is lost.
-        highest = tf.reduce_max(levels, axis=-1, keepdims=True)
-        # The minimum changes nothing, and keeps the graph from being rewritten, see `violation`.
-        scores, thresholds = scores - highest, tf.minimum(levels - highest, 0) - margin
+        # Subtract the highest level, or score if that is lower: every sum is then at least its
+        # distance to the threshold, so no digit that matters is lost.
+        highest = (tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores))
+        highest = tf.minimum(*highest)
+        # The minimum gives a level above all scores by the margin a sum of exactly 0, and keeps the
+        # graph from being rewritten, see `violation`.
+        scores, thresholds = scores - highest, tf.minimum(levels - highest, margin) - margin
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
         # The first of equal thresholds stands for all.
@@ -229,14 +231,15 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> Tensor:
         steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
         totals = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
 
-        def gradient(upstream: Tensor) -> TensorPair:
+        def gradient(upstream: Tensor, _: Tensor) -> TensorPair:
             below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
             of_items = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
             return of_items, -(upstream * _take(counts, rank))
 
-        return _take(totals, rank), gradient
+        return (_take(totals, rank), _take(counts, rank)), gradient
 
-    return sums(scores, levels)
+    totals, counts = sums(scores, levels)
+    return totals, tf.stop_gradient(counts)
 
 
 def _take(rows: Tensor, columns: Tensor) -> Tensor:

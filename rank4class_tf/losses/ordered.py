@@ -42,8 +42,13 @@ class OrderedLoss(RankingLoss):
         """
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
+            slope, name = 1.0, self.phi
+            if isinstance(name, ops.Scaled):
+                slope, name = name.scale, name.phi
 
             def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
+                if f is phi and name == "hinge":
+                    return slope * lists.sum_of_violations(1 / slope)
                 return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
             of_pairs = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
@@ -62,15 +67,19 @@ def _weighted_sum(
     sum_over: Function, phi: Function, rank_weights: ops.RankWeights, lists: ops.Lists
 ) -> Tensor:
     r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
-    tail = tf.constant(rank_weights.tail, lists.dtype)
+    tail, listed = rank_weights.tail, rank_weights.listed
     if rank_weights.num_leading == 0:
         return tail * sum_over(lists, phi)
     n, most = lists.max_items, rank_weights.num_leading
     if most is not None:
         n = min(n, most) if isinstance(n, int) else tf.minimum(n, most)
-    theta = rank_weights.leading(n, lists.dtype) - tail
-    total = sum_over(lists.only(lists.top_k(n)[1]), lambda margins: theta * phi(margins))
-    return total + tail * sum_over(lists, phi) if rank_weights.tail else total
+    highest = lists.only(lists.top_k(n)[1])
+    if listed is not None and len(set(listed)) == 1:
+        total = (listed[0] - tail) * sum_over(highest, phi)
+    else:
+        theta = rank_weights.leading(n, lists.dtype) - tail
+        total = sum_over(highest, lambda margins: theta * phi(margins))
+    return total + tail * sum_over(lists, phi) if tail else total
 
 
 @_registry.register("loss")
@@ -260,11 +269,7 @@ class WARPLoss(RandomRankingLoss):
         if self.num_trials is not None:
             losses = _sampled(negatives, of_ranks, self.margin, self.num_trials, self.next_seed())
         else:
-            margin = self.margin
-            violators = negatives.constant().sum_over_items(
-                lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
-            )
-            hinges = negatives.sum_over_items(lambda s, p: violation(s - p, margin), vanishes=True)
+            hinges, violators = negatives.violations(self.margin)
             weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
             losses = tf.math.divide_no_nan(weight, violators) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))

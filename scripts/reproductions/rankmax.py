@@ -45,28 +45,6 @@ NEARBY = (("l2", 1), ("rate", 1 / 3), ("l2", 1 / 3), ("l2", 3))
 UNITS, WEIGHTS = (32, 64, 128), {"number": 1.0, "root": 0.5, "same": 0.0}
 
 
-class Hinges(r4c.losses.WARPLoss):
-    """`WARPLoss`, or `OrderedWeightedLoss` of the `top` negatives, faster for many positives."""
-
-    def __init__(self, top=None, **kwargs):
-        super().__init__(**kwargs)
-        self.top = top
-
-    def compute(self, lists):
-        """The hinges of the negatives within the margin, and their number from the slope."""
-        negatives = lists.negatives()
-        highest, columns, _ = negatives.top_k(min(self.top or 1, lists.max_items))
-        negatives = negatives.only(columns) if self.top else negatives
-        levels = tf.minimum(lists.positive_scores, highest[:, :1] + self.margin)
-        with tf.GradientTape() as tape:
-            tape.watch(levels)
-            hinges = negatives.sum_of_violations(self.margin, levels)
-        count = tf.stop_gradient(-tape.gradient(hinges, levels))
-        harmonic = tf.math.digamma(count + 1) + np.euler_gamma
-        weights = 1 / self.top if self.top else tf.math.divide_no_nan(harmonic, count)
-        return lists.sum_of_positives(lists.relevance * weights * hinges)
-
-
 ENTROPY = tf.nn.weighted_cross_entropy_with_logits
 FORM: dict[str, Any] = {"label_format": "relevance", "reduction": "none"}
 # The losses, of their own parameter, with a value for each user.
@@ -77,8 +55,12 @@ LOSSES = {
     SIGMOID: lambda w: lambda y, z, sample_weight: tf.reduce_sum(ENTROPY(y, z, w), axis=1),
     "Sparsemax": lambda t: r4c.losses.FenchelYoungLoss(alpha=1 / t, **FORM),
     "Rankmax": lambda margin: r4c.losses.RankmaxLoss(margin=margin, **FORM),
-    "WARP": lambda margin: Hinges(margin=margin, **FORM),
-    "OWL, top 512": lambda margin: Hinges(512, margin=margin, **FORM),
+    "WARP": lambda margin: r4c.losses.WARPLoss(margin=margin, **FORM),
+    "OWL, top 512": lambda margin: r4c.losses.OrderedWeightedLoss(
+        phi=r4c.ops.Scaled("hinge", 1 / margin),
+        rank_weights=r4c.ops.StaircaseWeights([(512, margin / 512)]),
+        **FORM,
+    ),
 }
 RANGES = {POPULAR: (0.1, 1.0), SIGMOID: (1.0, 100.0)}
 

@@ -69,21 +69,22 @@ def test_count_below(rng, jit_compile):
 def test_excess(rng, num_levels, offset, jit_compile):
     """Among scores and levels of which many are equal, against sums over all pairs."""
     scores = offset + np.append(rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1)
-    levels = offset + rng.integers(-5, 6, size=(3, num_levels))
+    levels = offset + rng.integers(-5, 9, size=(3, num_levels))
     coefficients = rng.uniform(size=(3, num_levels))
 
     @tf.function(jit_compile=jit_compile)
     def compute(scores, levels, coefficients):
         with tf.GradientTape() as tape:
             tape.watch([scores, levels])
-            sums = positives.excess(scores, levels, 1.5)
-        return sums, *tape.gradient(sums, [scores, levels], coefficients)
+            sums, counts = positives.excess(scores, levels, 1.5)
+        return sums, counts, *tape.gradient(sums, [scores, levels], coefficients)
 
     tensors = [tf.constant(x, tf.float32) for x in (scores, levels, coefficients)]
-    sums, of_items, of_levels = compute(*tensors)
+    sums, counts, of_items, of_levels = compute(*tensors)
     above = scores[:, np.newaxis] - levels[..., np.newaxis] + 1.5
     shares = coefficients[..., np.newaxis] * (above > 0)
     np.testing.assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
+    np.testing.assert_array_equal(counts, (above > 0).sum(axis=2))
     np.testing.assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(of_levels, -shares.sum(axis=2), rtol=1e-5)
 
