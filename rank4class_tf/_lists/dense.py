@@ -46,6 +46,7 @@ class DenseLists(Lists):
     positive_scores: Tensor
     positive_weights: Tensor | None = None
     item_weights: Tensor | None = None
+    is_graded: bool = True
     unshifted: Tensor | None = None
 
     # What there is.
@@ -333,7 +334,11 @@ def as_lists(
 
 
 def dense_lists(
-    filled: Tensor, class_ids: Tensor | None, relevance: Tensor, item_weights: Tensor | None = None
+    filled: Tensor,
+    class_ids: Tensor | None,
+    relevance: Tensor,
+    item_weights: Tensor | None = None,
+    is_graded: bool = True,
 ) -> DenseLists:
     """Lists from tensors that are known to be right; `filled` is from `fill_masked`."""
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
@@ -346,7 +351,7 @@ def dense_lists(
         weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
     if weights is not None:  # An item that counts for nothing may weigh anything.
         weights = where(relevance > 0, weights, 0.0)
-    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
+    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights, is_graded)
 
 
 def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
@@ -384,7 +389,8 @@ def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
     """
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
-        return compute(dense_lists(filled, ids, relevance, labels.item_weights))
+        is_graded = labels.class_ids is None
+        return compute(dense_lists(filled, ids, relevance, labels.item_weights, is_graded))
 
     columns = _few_columns(labels)
     if columns is not None:

@@ -49,12 +49,14 @@ class Lists(abc.ABC):
         item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
         positive_weights: `[batch, P]`, those of the positives, or None; `sum_of_positives` weighs
             by them.
+        is_graded: False if the labels are class ids, which make all positives equally relevant.
     """
 
     relevance: Tensor
     positive_scores: Tensor
     item_weights: Tensor | None = None
     positive_weights: Tensor | None = None
+    is_graded: bool = True
 
     # What there is.
 

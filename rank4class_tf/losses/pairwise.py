@@ -65,6 +65,8 @@ class PairwiseLoss(RankingLoss):
         elif lists.max_positives == 1 and not smooths:
             # With a single positive every item but itself is less relevant.
             losses = lists.sum_over_differences(pair_loss, **falls) - loss_of_tie
+        elif not lists.is_graded:
+            losses = lists.negatives().sum_over_differences(pair_loss, **falls)
         else:
             losses = lists.sum_over_items(
                 lambda s, y, p, y_p: math.where(y < y_p, pair_loss(s - p), 0),
