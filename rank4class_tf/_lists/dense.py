@@ -125,30 +125,11 @@ class DenseLists(Lists):
         positives = [self.positive_scores, *positives]
         return _positives.sum_over_items(function, given, positives, self.relevance)
 
-    def sum_over_differences(
-        self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
-    ) -> Tensor:
-        ids, falls = self.class_ids, tends_to_zero or vanishes
-        if self.max_positives != 1 or ids is None or not falls:
-            return super().sum_over_differences(function, tends_to_zero, vanishes)
-
-        @tf.custom_gradient  # With a gradient that takes half the passes.
-        def differences(scores: Tensor) -> WithGradient:
-            def gradient(upstream: Tensor) -> Tensor:
-                total = tf.reduce_sum(upstream, axis=-1, keepdims=True)
-                return tf.tensor_scatter_nd_sub(upstream, indices(ids), total)
-
-            return scores - tf.gather(scores, ids, batch_dims=1), gradient
-
-        return tf.reduce_sum(function(differences(self.filled)), axis=-1, keepdims=True)
-
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
-        if levels is None and self.max_positives == 1:
-            return self.sum_over_differences(lambda d: violation(d, margin), True)
         levels = self.positive_scores if levels is None else levels
         if are_few(self.max_positives, self.filled.shape[1]):
             return _positives.sum_over_items(
-                lambda s, p: violation(s - p, margin), [self.filled], [levels], self.relevance
+                lambda s, p: violation(s + -p, margin), [self.filled], [levels], self.relevance
             )
         return keep_nan(_positives.excess(self.filled, levels, margin)[0], self.filled)
 

@@ -140,7 +140,8 @@ class Lists(abc.ABC):
         self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
     ) -> Tensor:
         """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`."""
-        return self.sum_over_items(lambda s, p: function(s - p), (), (), tends_to_zero, vanishes)
+        # The gradient of `s - p` would negate `[batch, n]` numbers for each positive.
+        return self.sum_over_items(lambda s, p: function(s + -p), (), (), tends_to_zero, vanishes)
 
     @abc.abstractmethod
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
