@@ -106,7 +106,7 @@ def _by_examples(
     def of_chunk(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
         chunk, *columns = labels
         scores = fill_masked(products.score(encodings, *tables))
-        return compute(dense_lists(scores, *columns, is_graded=False), tf.reduce_max(chunk))
+        return compute(dense_lists(scores, *columns), tf.reduce_max(chunk))
 
     return in_pieces(
         of_chunk,
@@ -120,8 +120,6 @@ def _by_examples(
 
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
-
-    is_graded = False
 
     def __init__(self, record: Record, class_ids: Tensor, relevance: Tensor):
         """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""

@@ -131,13 +131,12 @@ class DenseLists(Lists):
             return _positives.sum_over_items(
                 lambda s, p: violation(s + -p, margin), [self.filled], [levels], self.relevance
             )
-        return keep_nan(_positives.excess(self.filled, levels, margin)[0], self.filled)
+        return _positives.excess(self.filled, levels, margin)[0]
 
     def violations(self, margin: float) -> TensorPair:
         if are_few(self.max_positives, self.filled.shape[1]):
             return super().violations(margin)
-        sums, number = _positives.excess(self.filled, self.positive_scores, margin)
-        return keep_nan(sums, self.filled), number
+        return _positives.excess(self.filled, self.positive_scores, margin)
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
@@ -315,11 +314,7 @@ def as_lists(
 
 
 def dense_lists(
-    filled: Tensor,
-    class_ids: Tensor | None,
-    relevance: Tensor,
-    item_weights: Tensor | None = None,
-    is_graded: bool = True,
+    filled: Tensor, class_ids: Tensor | None, relevance: Tensor, item_weights: Tensor | None = None
 ) -> DenseLists:
     """Lists from tensors that are known to be right; `filled` is from `fill_masked`."""
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
@@ -332,7 +327,7 @@ def dense_lists(
         weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
     if weights is not None:  # An item that counts for nothing may weigh anything.
         weights = where(relevance > 0, weights, 0.0)
-    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights, is_graded)
+    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
 
 
 def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
@@ -370,8 +365,8 @@ def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
     """
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
-        is_graded = labels.class_ids is None
-        return compute(dense_lists(filled, ids, relevance, labels.item_weights, is_graded))
+        lists = dense_lists(filled, ids, relevance, labels.item_weights)
+        return compute(dataclasses.replace(lists, is_graded=labels.class_ids is None))
 
     columns = _few_columns(labels)
     if columns is not None:

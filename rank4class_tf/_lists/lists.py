@@ -56,7 +56,7 @@ class Lists(abc.ABC):
     positive_scores: Tensor
     item_weights: Tensor | None = None
     positive_weights: Tensor | None = None
-    is_graded: bool = True
+    is_graded: bool = False
 
     # What there is.
 
@@ -145,13 +145,9 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
-        r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`.
+        r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`, of a margin $\eta$ > 0.
 
-        Few positives take a pass over the items each, many O(n log P) in all.
-
-        Args:
-            margin: $\eta$ > 0.
-            levels: `[batch, P]`; None means the scores of the positives.
+        Levels are the positives' scores if None. Few take a pass each, many O(n log P) in all.
         """
 
     def violations(self, margin: float) -> TensorPair:

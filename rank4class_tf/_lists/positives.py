@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
+from rank4class_tf._tf.gradients import keep_nan
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors, WithGradient
 
@@ -197,10 +198,8 @@ _MAX_CELLS = 1 << 16
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
     r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
 
-    Returns also how many terms are above 0, a constant; all are `[batch, P]`. A NaN may get lost.
-
-    The scores are put between the sorted thresholds by binary search, and sums over the P + 1 gaps
-    give all results. All terms that are added are positive, so that nothing cancels.
+    Also how many terms are above 0, a constant. Binary search puts the scores between the sorted
+    thresholds; sums of the P + 1 gaps, all positive, so that nothing cancels, give all results.
     """
 
     @tf.custom_gradient
@@ -211,8 +210,7 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         # distance to the threshold, so no digit that matters is lost.
         highest = (tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores))
         highest = tf.minimum(*highest)
-        # The minimum gives a level above all scores by the margin a sum of exactly 0, and keeps the
-        # graph from being rewritten, see `violation`.
+        # The minimum makes 0 exact, and keeps the graph from being rewritten, see `violation`.
         scores, thresholds = scores - highest, tf.minimum(levels - highest, margin) - margin
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
@@ -239,7 +237,7 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         return (_take(totals, rank), _take(counts, rank)), gradient
 
     totals, counts = sums(scores, levels)
-    return totals, tf.stop_gradient(counts)
+    return keep_nan(totals, scores), tf.stop_gradient(counts)
 
 
 def _take(rows: Tensor, columns: Tensor) -> Tensor:

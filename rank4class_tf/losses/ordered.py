@@ -42,9 +42,8 @@ class OrderedLoss(RankingLoss):
         """
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
-            slope, name = 1.0, self.phi
-            if isinstance(name, ops.Scaled):
-                slope, name = name.scale, name.phi
+            of: Any = self.phi
+            slope, name = (of.scale, of.phi) if isinstance(of, ops.Scaled) else (1.0, of)
 
             def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
                 if f is phi and name == "hinge":
@@ -74,10 +73,10 @@ def _weighted_sum(
     if most is not None:
         n = min(n, most) if isinstance(n, int) else tf.minimum(n, most)
     highest = lists.only(lists.top_k(n)[1])
+    theta = rank_weights.leading(n, lists.dtype) - tail
     if listed is not None and len(set(listed)) == 1:
-        total = (listed[0] - tail) * sum_over(highest, phi)
+        total = theta[0] * sum_over(highest, phi)
     else:
-        theta = rank_weights.leading(n, lists.dtype) - tail
         total = sum_over(highest, lambda margins: theta * phi(margins))
     return total + tail * sum_over(lists, phi) if tail else total
 
