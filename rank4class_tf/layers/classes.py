@@ -126,9 +126,8 @@ class ClassTable(_registry.Configured, Classes):
         rows = tf.convert_to_tensor(rows)
         rule = "`rows` must have the shape [n, width]."
         _checks.require(rows.shape.rank == 2, rule, f"{rows.shape}")
-        num_classes, width = rows.shape
-        table = cls(num_classes, width, use_bias=biases is not None, **kwargs)
-        table.build((None, width))
+        table = cls(rows.shape[0], rows.shape[1], use_bias=biases is not None, **kwargs)
+        table.build((None, rows.shape[1]))
         table.assign(rows)
         if biases is not None:
             table.bias.assign(tf.cast(biases, table.bias.dtype))

@@ -15,7 +15,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._counts import checked_counts
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf import search
+from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
@@ -261,8 +261,7 @@ class RemoveAccidentalHits(ScoreLayer):
 
     def call(self, scores: Any, labels: Any, candidate_ids: Any) -> Tensor:
         scores, column, there, zero = _prepared(scores, labels)
-        ids = _checks.ids("candidate_ids", candidate_ids)
-        ids = _of_items("candidate_ids", ids, scores)
+        ids = _of_items("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
         own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
         if own.shape[1] == 1:
             hits = (own == ids) & there
@@ -273,11 +272,10 @@ class RemoveAccidentalHits(ScoreLayer):
                 tf.zeros_like(scores, tf.bool),
                 parallel_iterations=1,
             )
-        penalties = tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
-        zeros = tf.broadcast_to(zero, tf.shape(column))
-        penalties = tf.tensor_scatter_nd_update(penalties, indices(column), zeros)
-        # An addition costs nothing in the backward pass.
-        return scores + penalties
+        hits = tf.tensor_scatter_nd_update(hits, indices(column), tf.zeros_like(there))
+        # An addition costs nothing in the backward pass. Where nothing raises, zeros may be NaN.
+        scores += tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
+        return scores + zero if raising.in_xla() else scores
 
 
 @_keras.register
@@ -310,8 +308,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
 
     def call(self, scores: Any, labels: Any, expected_counts: Any) -> Tensor:
         scores, column, there, zero = _prepared(scores, labels)
-        counts = _of_items("expected_counts", expected_counts, scores)
-        counts = tf.cast(counts, scores.dtype)
+        counts = tf.cast(_of_items("expected_counts", expected_counts, scores), scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
         right = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))

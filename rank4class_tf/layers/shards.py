@@ -309,9 +309,8 @@ class ShardedClassTable(Classes):
     def from_rows(cls, rows: Any, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
         """Returns a table with rows `[n, width]`; other arguments as in the constructor."""
         rows = np.asarray(rows)
-        num_classes, width = rows.shape
-        table = cls(num_classes, width, optimizer, **kwargs)
-        table.build((None, width))
+        table = cls(rows.shape[0], rows.shape[1], optimizer, **kwargs)
+        table.build((None, rows.shape[1]))
         table.assign(rows)
         return table
 

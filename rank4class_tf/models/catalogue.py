@@ -93,9 +93,7 @@ class Catalogue:
 
     def encode(self, ids_of: Callable, encoder: Callable, batch_size: int) -> None:
         """Encodes all candidates."""
-        parts = []
-        if self.dataset is not None:
-            parts.append(self._rows_of_dataset(ids_of, encoder))
+        parts = [] if self.dataset is None else [self._rows_of_dataset(ids_of, encoder)]
         for i in range(0, self.size - self.num_of_dataset, batch_size):
             parts.append(encoder(_selected(self.features, slice(i, i + batch_size))))
         self.set_rows(tf.concat(parts, axis=0))
@@ -120,7 +118,9 @@ class Catalogue:
         """Sets the encodings `[N, d]`."""
         if self.head is None:
             table = ShardedClassTable if self.in_shards else ClassTable
-            self.head = SampledScores(table.from_rows(rows, dtype="float32"), normalize=False)
+            how = {} if self.in_shards else {"initializer": "zeros"}  # Random rows cost more.
+            classes = table.from_rows(rows, dtype="float32", **how)
+            self.head = SampledScores(classes, normalize=False)
             self.head.build((None, rows.shape[1]))
         else:
             self.head.classes.assign(rows)

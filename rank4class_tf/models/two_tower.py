@@ -303,9 +303,8 @@ class TwoTower(SearchModel):
             base = (1.0 if base is None else base) / weights
         if self._memory is None and not has_gaps:
             all_there = None
-        return Columns(
-            all_encodings, all_keys, all_there, tf.cast(num_draws, tf.float32), rate, base
-        )
+        draws = tf.cast(num_draws, tf.float32)
+        return Columns(all_encodings, all_keys, all_there, draws, rate, base)
 
     def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
