@@ -55,7 +55,7 @@ def gather(values: Tensor, places: Tensor) -> Any:
 def gather_rows(values: Tensor, places: Tensor, number: Tensor) -> Tensor:
     """`tf.gather(values, places)` of `number` values, whose gradient is dense.
 
-    If the gradient asked the values for their number, they would be computed again.
+    Both branches of a `cond` need one. A gradient that asks for the number computes values again.
     """
 
     @tf.custom_gradient
