@@ -72,7 +72,6 @@ def _without(positives: Tensor, negatives: Tensor, num_classes: int) -> Function
         places = tf.gather(order, tf.minimum(places, size - 1))
     places = tf.maximum(places, 0)
     penalties = tf.where(tf.gather(negatives, places) == positives, -float("inf"), 0.0)
-    # An addition can be done in place, without a copy of the scores.
     return lambda scores: search.add_columns(scores, places, penalties)
 
 
