@@ -30,8 +30,8 @@ class Rowwise:
     takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
 
     The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
-    weight from all, so SGD needs a rate for rows that is hundreds of times that of dense weights. A
-    change of `learning_rate` changes both.
+    weight from all, so SGD needs a rate for rows that is thousands of times that of dense weights.
+    A change of `learning_rate` changes both.
 
     Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. All rows
     are updated where all have a gradient, as from a loss over all classes. To scale losses, put a
