@@ -44,8 +44,11 @@ for keras in ${KERAS:-3 2}; do
         tests/metrics/test_of_lists.py tests/data/test_formats.py tests/test_package.py \
         tests/models/test_extreme_classifier.py::test_evaluates_over_all_classes "$@"
       ;;
-    --all3) tests_of_keras 3 --doctest-modules -m "" rank4class_tf tests "$@" ;;
-    *3) tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@" ;;
+    *3)
+      tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@"
+      # In processes of their own: what XLA compiles is never freed.
+      [ "$part" != --all ] || tests_of_keras 3 -m slow tests "$@"
+      ;;
     --all2) tests_of_keras 2 -m "keras2" tests "$@" ;;
     *2) tests_of_keras 2 -m "keras2 and not slow" tests "$@" ;;
   esac

@@ -1,6 +1,6 @@
 """Plumbing of TensorFlow: what its own operations do slowly, wrongly or not at all.
 
-Every trick lives here, one file for each kind, with what it gained when it was measured (CPU, two
+Every trick lives here, one file for each kind, and a comment there says what it gained (CPU, two
 cores, 64 x 1,000 unless said otherwise). A trick that gains less than a tenth goes.
 
 - `gather`: items by their places, with scattered gradients; what repeats; a cheap `where`.

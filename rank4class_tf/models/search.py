@@ -70,9 +70,9 @@ class SearchModel(RetrievalModel):
                 which only ids and encodings are kept; None to encode those of the last call again.
                 Candidates need not occur in training.
             batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
-            in_shards: whether each replica of a strategy holds only a part of the encodings, for a
-                catalogue larger than a device. With several machines, all workers must then search
-                at the same time.
+            in_shards: whether each replica of a strategy holds only a part of the encodings, though
+                one device must hold all of them once. With several machines, all workers must then
+                search at the same time.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
