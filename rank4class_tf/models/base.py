@@ -37,11 +37,11 @@ class RetrievalModel(MultiWorker, keras.Model):
 
         Args:
             optimizer: as in Keras.
-            loss: a loss of `rank4class_tf.losses`; without `class_weight`, unless the model scores
-                all classes in each step. Keras's own would mistake places in the scores of a step
-                for classes.
+            loss: a loss of `rank4class_tf.losses`; without `class_weight`, `class_prior` or
+                `transition`, unless the model scores all classes in each step. Keras's own would
+                mistake places in the scores of a step for classes.
             **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
-                metrics of `rank4class_tf.metrics`.
+                metrics of `rank4class_tf.metrics` that are means over examples.
         """
         if loss is not None:
             self._check_loss(loss)

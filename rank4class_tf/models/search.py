@@ -98,7 +98,7 @@ class SearchModel(RetrievalModel):
             self._search(self._catalogue.with_candidates(candidates, ids, rows))
 
     def remove_candidates(self, ids: Array) -> None:
-        """Removes candidates from the index, by ids `[n]`, or row numbers if they have no ids."""
+        """Removes candidates from the index, by ids `[n]`, or without ids by rows of `index`."""
         with self.distribute_strategy.scope():
             self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
 
@@ -113,8 +113,8 @@ class SearchModel(RetrievalModel):
 
         Returns:
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
-            row numbers in the index. Candidates whose scores differ only by rounding may come in
-            any order.
+            their rows in what `index` was given. Candidates whose scores differ only by rounding
+            may come in any order.
         """
         self._encode_what_changed()
         excluded, encodings = self._excluded(queries, exclude), self._encode_queries(queries)

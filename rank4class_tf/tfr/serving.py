@@ -97,9 +97,9 @@ def _without_padding(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
 class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """TF-Ranking's serving signatures, and more: plain tensors and the best items.
 
-    - TF-Ranking's `regress` takes serialized `tf.train.Example`s and gives a score each.
-    - TF-Ranking's `predict` takes serialized `ExampleListWithContext`s and gives scores
-      `[batch, n]`.
+    - TF-Ranking's `tensorflow/serving/regress` takes serialized `tf.train.Example`s and gives a
+      score each; `tensorflow/serving/predict` serialized `ExampleListWithContext`s, and gives
+      scores `[batch, n]`.
     - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`, best
       first.
     - `predict_tensors` takes the model's inputs as tensors, the mask among them, and gives scores

