@@ -175,9 +175,9 @@ def test_two_names_for_one_loss_draw_other_weights(data):
 
 @pytest.mark.slow
 def test_false_alarms_are_rare(rng):
-    """In 200 comparisons of a loss with itself, on other data and other weights each time."""
+    """In 100 comparisons of a loss with itself, on other data and other weights each time."""
     alarms = 0
-    for run_number in range(200):
+    for run_number in range(100):
         y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
         x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
         data = (x[:80], y[:80]), (x[80:], y[80:])
@@ -186,7 +186,7 @@ def test_false_alarms_are_rare(rng):
         alarms += result.best is not result.trials[0]
         # In the process of many tests, looking at all objects takes longer than the trainings.
         keras.backend.clear_session(free_memory=run_number % 20 == 0)
-    assert alarms <= 10
+    assert alarms <= 5
 
 
 def test_seeds_are_samples_beside_the_lists(rng):

@@ -62,17 +62,17 @@ class SoftmaxOfRivalsLoss(RankingLoss):
 
     _item_weights = "lists"
 
-    def __init__(self, temperature: float = 1.0, **kwargs: Any):
+    def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.temperature = _checks.positive_float("temperature", temperature)
+        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
 
     @property
     def probabilities(self) -> Probabilities:
         """Softmax with the temperature; for orders, the probabilities of the first place."""
-        return Probabilities(self.temperature)
+        return Probabilities(float(present(self.temperature, tf.float32)))
 
 
-def log_total(lists: Lists, temperature: float, with_ties: bool) -> Tensor:
+def log_total(lists: Lists, temperature: Array, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
@@ -102,7 +102,7 @@ def cross_entropies(lists: Lists, temperature: Array = 1.0, label_smoothing: Arr
     return log_total - divided(scores, temperature)
 
 
-def _by_pairs(own: Tensor, relevance: Tensor, temperature: float, with_ties: bool) -> Tensor:
+def _by_pairs(own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
@@ -112,7 +112,7 @@ def _by_pairs(own: Tensor, relevance: Tensor, temperature: float, with_ties: boo
 
 
 def _by_sorting(
-    own: Tensor, relevance: Tensor, temperature: float, with_ties: bool, most: Size
+    own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: Size
 ) -> Tensor:
     floor = tf.constant(own.dtype.min / 8, own.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
@@ -227,10 +227,10 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
 
-    with the `temperature` T > 0. Weights of items become the weight
-    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. A call raises if a gain is too
-    large for the dtype, as that of a label of 128 for float32; where XLA compiles this, the loss is
-    infinite or NaN.
+    with the `temperature` T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
+    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
+    A call raises if a gain is too large for the dtype, as that of a label of 128 for float32; where
+    XLA compiles this, the loss is infinite or NaN.
 
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
     TF-Ranking.
@@ -244,7 +244,8 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
         gains = ops.get_gain("exponential")(lists.relevance)
         rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
         check(~tf.math.is_finite(gains), lists.relevance, rule)
-        losses = tf.nn.softplus(log_total(lists, self.temperature, with_ties=False))
+        temperature = present(self.temperature, lists.dtype)
+        losses = tf.nn.softplus(log_total(lists, temperature, with_ties=False))
         return lists.sum_of_positives(gains * losses)
 
 
@@ -255,10 +256,11 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    with the `temperature` T > 0. Without ties among the labels this is the Plackett-Luce likelihood
-    of ListMLE. Where positives tie, each competes with all of them (Breslow's form), which bounds
-    the loss of every order from above. The order of the items with label 0 does not count. With one
-    positive the loss is softmax cross-entropy. Weights of items count as in `UniqueSoftmaxLoss`.
+    with T > 0. Without ties among the labels this is the Plackett-Luce
+    likelihood of ListMLE. Where positives tie, each competes with all of them (Breslow's form),
+    which bounds the loss of every order from above. The order of the items with label 0 does not
+    count. With one positive the loss is softmax cross-entropy. The `temperature` and weights of
+    items are as in `UniqueSoftmaxLoss`.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 
@@ -268,4 +270,5 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     """
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))
+        temperature = present(self.temperature, lists.dtype)
+        return lists.sum_of_positives(log_total(lists, temperature, with_ties=True))

@@ -147,7 +147,9 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["softmax", "pairwise_logistic", "approx_ndcg", "approx_mrr", "gumbel_approx_ndcg"]
+    "name",
+    ["softmax", "unique_softmax", "list_mle", "pairwise_logistic"]
+    + ["approx_ndcg", "approx_mrr", "gumbel_approx_ndcg"],
 )
 @graph_and_xla
 def test_every_temperature_may_change(name, jit_compile, rng):
