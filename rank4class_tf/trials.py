@@ -170,7 +170,7 @@ def try_out(
 
     For each seed, each candidate tries the same number of settings from one Latin hypercube:
     learning rates in [1e-4, 0.1], weight decays of AdamW in [1e-4, 1], and a factor in [1/4, 4] of
-    its own parameter: label smoothing, q, margin, temperature or scale, the first that it has.
+    its margin, temperature or scale, or of the odds of label smoothing or q: what it has first.
     Settings and epochs are chosen by `monitor` on the validation data. The chosen models see the
     test data once. Intervals and p-values count test lists and seeds as samples; p-values are
     corrected for the number of candidates (Holm). Global seeds are set.

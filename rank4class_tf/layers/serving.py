@@ -77,8 +77,8 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
 class ExcludeItems(ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
-    Put it at the end of a model that is evaluated or served. Do not train with it: the loss of an
-    excluded positive is undefined. A metric ranks -inf last.
+    Put it at the end of a model that is evaluated or served. In training exclude no positive, whose
+    loss is undefined. A metric ranks -inf last.
 
     Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
     True for an item to exclude. An item that does not exist raises `ValueError`; under XLA, the

@@ -93,7 +93,7 @@ class OrderedWeightedLoss(OrderedLoss):
 
     Weights that are constant after the first h need a search for the h highest scores, not a sort.
     Convex where $\varphi$ is convex and the weights do not rise. With `TopKWeights(k)` it bounds
-    the 0/1 loss of the k best (binary: twice that loss) from above.
+    the 0/1 loss of the k best (binary, convex $\varphi$: twice that loss) from above.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     definitions 3 and 4, theorems 2 and 3.

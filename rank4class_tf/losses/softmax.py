@@ -72,12 +72,13 @@ class SoftmaxOfRivalsLoss(RankingLoss):
         return Probabilities(float(present(self.temperature, tf.float32)))
 
 
-def log_total(lists: Lists, temperature: Array, with_ties: bool) -> Tensor:
+def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
     belong to the sum. Each is relative to scores that are in it, so that no other costs it digits.
     """
+    temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
     own = tf.where(lists.is_positive, lists.positive_scores, highest)
@@ -244,8 +245,7 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
         gains = ops.get_gain("exponential")(lists.relevance)
         rule = f"`relevance` must have a gain 2**y - 1 that {lists.dtype.name} holds"
         check(~tf.math.is_finite(gains), lists.relevance, rule)
-        temperature = present(self.temperature, lists.dtype)
-        losses = tf.nn.softplus(log_total(lists, temperature, with_ties=False))
+        losses = tf.nn.softplus(log_total(lists, self.temperature, with_ties=False))
         return lists.sum_of_positives(gains * losses)
 
 
@@ -257,10 +257,9 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
     with T > 0. Without ties among the labels this is the Plackett-Luce
-    likelihood of ListMLE. Where positives tie, each competes with all of them (Breslow's form),
-    which bounds the loss of every order from above. The order of the items with label 0 does not
-    count. With one positive the loss is softmax cross-entropy. The `temperature` and weights of
-    items are as in `UniqueSoftmaxLoss`.
+    likelihood of ListMLE. Positives that tie compete with each other (Breslow's form), which bounds
+    the loss of every order from above. The order of items with label 0 does not count. With one
+    positive it is softmax cross-entropy. T and weights of items are as in `UniqueSoftmaxLoss`.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 
@@ -270,5 +269,4 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     """
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        temperature = present(self.temperature, lists.dtype)
-        return lists.sum_of_positives(log_total(lists, temperature, with_ties=True))
+        return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))

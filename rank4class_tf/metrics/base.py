@@ -142,8 +142,8 @@ class RankingMetric(Metric):
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
     `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit; -inf is an
-    ordinary score. A metric averages over all orders of tied items, so equal scores give the value
-    of random guessing.
+    ordinary score. A metric, but `BPref`, averages over all orders of tied items, so equal scores
+    give the value of random guessing.
 
     **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which costs one
     pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a

@@ -113,8 +113,7 @@ class SearchModel(RetrievalModel):
 
         Returns:
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
-            their rows in what `index` was given. Candidates whose scores differ only by rounding
-            may come in any order.
+            their rows in what `index` was given. Scores alike but for rounding come in any order.
         """
         self._encode_what_changed()
         excluded, encodings = self._excluded(queries, exclude), self._encode_queries(queries)
