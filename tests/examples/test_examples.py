@@ -118,7 +118,8 @@ def test_multi_worker(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["images", "lists", "retrieval", pytest.param("text", marks=pytest.mark.slow)]
+    "kind",
+    ["images", "lists", *(pytest.param(x, marks=pytest.mark.slow) for x in ("text", "retrieval"))],
 )
 def test_which_loss(kind, tmp_path, monkeypatch, capsys):
     if kind in ("text", "retrieval"):

@@ -123,12 +123,13 @@ def run(name, strategy):
 FAST = ["sampled", "all_in_shards"]
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize(
     "names",
     [
         pytest.param(FAST, id="fast"),
-        pytest.param([x for x in MODELS if x not in FAST], marks=pytest.mark.slow),
+        pytest.param(
+            [x for x in MODELS if x not in FAST], marks=[pytest.mark.slow, pytest.mark.keras2]
+        ),
     ],
 )
 def test_two_workers_train_as_one_process(names, tmp_path):
