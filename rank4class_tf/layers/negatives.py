@@ -77,10 +77,9 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     Args:
         num_buckets: how many counts are kept, >= 1.
-        running: whether a call in training counts its ids.
+        running: whether a call in training counts its ids; if not, these are below `num_buckets`.
 
-    Input: integers of any shape; -1 is padding, which is not counted. Output: their frequencies,
-    float32.
+    Input: integers of any shape; -1 is padding, which is not counted. Output: float32 frequencies.
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
@@ -123,7 +122,13 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)
         own = tf.maximum(tf.gather(counts, buckets), 1)
-        return tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
+        found = tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
+        if self.running:
+            return found
+        rule = "`ids` must be below `num_buckets`, the number of counts that were given"
+        rows = tf.reshape(ids, [-1, 1])
+        found = checked(tf.reshape(found, [-1]), rows >= self.num_buckets, rows, rule)
+        return tf.reshape(found, tf.shape(ids))
 
 
 @_keras.register
@@ -140,8 +145,7 @@ class CrossBatchMemory(ScoreLayer):
         size: how many candidates it holds, >= 1.
 
     Inputs: encodings `[batch, d]` and int64 ids `[batch]`. Outputs: the previous content, the
-    oldest first: encodings `[size, d]`, ids `[size]`, and booleans `[size]`, False for a place that
-    is still empty.
+    oldest first: encodings `[size, d]`, ids `[size]`, and booleans `[size]`, False where empty.
 
     Example:
         >>> memory = CrossBatchMemory(3)

@@ -60,8 +60,7 @@ class TwoTower(SearchModel):
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
         candidate_id: the key, in the candidate features, of the candidate ids: integers or strings.
             XLA cannot compile strings, and Keras 3's `fit` accepts them as tensors or object
-            arrays. None if the features are the ids, or if candidates have no ids and all count as
-            different.
+            arrays. None if the features are the ids, or if candidates have none and all differ.
         exclude: None, or the key, in the query features, of candidate ids `[batch, E]` that
             `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
             padded with -1, strings with any string that is not an id.
@@ -69,13 +68,10 @@ class TwoTower(SearchModel):
         temperature: T > 0. None means 0.1 with `normalize`, since a softmax learns little from
             cosines at 1; else it means 1.
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
-            softmax, and set the temperature here, not in the loss. It needs ids, as does
-            `memory_size`.
+            softmax, set the temperature here, not in the loss, and give ids, as for `memory_size`.
         memory_size: how many candidates of earlier batches are negatives, >= 0.
-        num_random: how many random candidates from the index are negatives, >= 0. Call `index`
-            before `fit`.
-        num_mined: how many of the highest negatives the loss gets, >= 1; None for as many as it
-            uses.
+        num_random: how many random candidates of the index, made before, are negatives, >= 0.
+        num_mined: how many of the highest negatives the loss gets, >= 1; None for what it uses.
         negatives: None, or the key, in the candidate features, of the features of additional
             negatives, `[batch, H, ...]`, padded with the id -1, or ragged, which are negatives of
             all queries of the batch, without log-Q correction. They need a `candidate_id`;

@@ -113,6 +113,7 @@ ERRORS = [
     (lambda: layers.SampledScores(9).ranks(ONES, [1, 2]), "`sampled_scores.*` must be built"),
     # Parts of retrieval training
     (lambda: COUNTS([]), "`counts` must be integers >= 0"),
+    (lambda: COUNTS([1, 2])(np.array([[-1, 0], [1, 2]])), "`ids` must be below `num_.*2"),
     *(
         (lambda wrong=wrong: COUNTS([1, wrong, -7]), f"`counts` must be .*: {wrong} among")
         for wrong in (-1, 0.6, np.nan, np.inf)
