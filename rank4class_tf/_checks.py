@@ -95,6 +95,21 @@ def positive_or_tensor(name: str, value: Any) -> Any:
     return value if is_array(value) else positive_float(name, value)
 
 
+def joined(name: str, x: Any, y: Any = None) -> Any:
+    """Rows below others: integers in a dtype that holds both, floats in that of the former."""
+    if y is None:
+        return x
+    dtype, integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
+    if all(integers):
+        dtype = tf.as_dtype(np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype))
+        fits = dtype.is_integer
+    else:
+        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or integers[1])
+    rule = f"`{name}` must have features like the others, {x.dtype.name}."
+    require(fits, rule, y.dtype.name)
+    return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
+
+
 def flag(name: str, value: Any) -> bool:
     """True or False."""
     _keeps(isinstance(value, bool | np.bool_), "True or False", name, value)

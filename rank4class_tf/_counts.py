@@ -17,7 +17,8 @@ def count_labels(labels: Array | tf.data.Dataset, num_classes: int) -> tuple[np.
         ids = part.flat_values if isinstance(part, tf.RaggedTensor) else part
         examples += int(part.shape[0]) if isinstance(part, tf.RaggedTensor) else len(ids)
         ids = np.asarray(ids)
-        are_ids = ids.dtype.kind in "iu" or ids.dtype.kind == "f" and ids.ndim <= 1
+        one_hot = ids.ndim == 2 and ids.shape[1] > 2 and np.isin(ids, (0, 1)).all()
+        are_ids = ids.dtype.kind in "iu" and not one_hot or ids.dtype.kind == "f" and ids.ndim <= 1
         rule = "`labels` must hold class ids, not a label for each class."
         _checks.require(are_ids, rule, f"{ids.dtype} of shape {ids.shape}")
         ids = ids.reshape(-1)

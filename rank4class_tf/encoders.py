@@ -42,8 +42,7 @@ class PretrainedEncoder:
 
     Attributes:
         frozen: the number of blocks that are frozen.
-        lower: the frozen model, from inputs to the features that `upper` takes; None for no such
-            one.
+        lower: the frozen model, from inputs to the features that `upper` takes, or None.
         upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
     """
 

@@ -151,8 +151,7 @@ def evaluate(
         model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
             operations that does so, which is compiled; None if `dataset` has scores in place of
             features, such as `(model.predict(x), labels)`; or an `ExtremeClassifier`, or a
-            `TwoTower` with an index, which take labels as in their own `evaluate` and rank all in
-            blocks.
+            `TwoTower` with an index, which take labels as in their own `evaluate`.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -324,8 +323,7 @@ def evaluate_retrieval(
 
     Args:
         similarity: `[rows, columns]`.
-        matches: booleans of that shape, True for a column that matches the row; None for the
-            diagonal.
+        matches: booleans of that shape, True for a match; None for the diagonal.
         k: the cutoff, or a list of them.
         batch_size: how many queries are ranked at once.
 

@@ -39,8 +39,7 @@ def export_top_k(
         path: a folder. The SavedModel replaces an older one there when it is whole.
         k: in [1, n]; None means 10, or n if that is less.
         class_names: None, or the name of each class.
-        probabilities: None, or a layer that maps scores to probabilities, such as that of
-            `calibrate`.
+        probabilities: None, or a layer from scores to probabilities, as of `calibrate`.
         prediction_sets: None, or the layer of `conformalize`.
         features_spec: `tf.TensorSpec`s of the features; None for the model's symbolic inputs.
 

@@ -27,7 +27,7 @@ from rank4class_tf import _checks, _files, layers, losses
 from rank4class_tf._batches import batches, of_tuple
 from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._registry import Configured
-from rank4class_tf.evaluation import Evaluator
+from rank4class_tf.evaluation import Evaluator, mean_metrics
 
 _PARTS = ("train", "validation", "test")
 
@@ -382,7 +382,9 @@ class _Candidate:
         self.monitor = _checks.one_of("monitor", monitor or names[-1], rising)
         configs = [x and {**x.get_config(), "name": None} for x in (self._loss, self._head)]
         shapes = [tuple(x.shape) for x in self._variables]
-        self.described = [name, type(self._loss).__name__, configs, shapes, names, self.monitor]
+        to_config = keras.utils.serialize_keras_object
+        measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
+        self.described = [name, type(self._loss).__name__, configs, shapes, measured, self.monitor]
 
     def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draws`."""
@@ -408,6 +410,9 @@ class _Candidate:
         model = self._build() if head is None else self._build(head)
         if not model.built:
             model(self._features, training=False)
+        in_shards = any(isinstance(x, layers.ShardedClassTable) for x in model._flatten_layers())
+        rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
+        _checks.require(not in_shards, rule, model.name)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
         if getattr(_inner(optimizer), "weight_decay", None):
             _inner(optimizer).weight_decay = parameters["weight_decay"]
@@ -475,12 +480,14 @@ class _Candidate:
         from cleanlab.count import compute_confident_joint
 
         labels = np.asarray(self._train[1])
+        softmax = layers.Probabilities()
+        to_probabilities = getattr(self._model.loss, "probabilities", None) or softmax
         fold = np.random.default_rng(0).permutation(len(labels)) % folds
         found = []
         for held in (fold == place for place in range(folds)):
             self.train(setting, 0, _rows(self._train, np.flatnonzero(~held)))
             scores = self._model.predict(_rows(self._train[0], np.flatnonzero(held)), verbose=0)
-            found.append((np.flatnonzero(held), tf.nn.softmax(tf.cast(scores, tf.float64))))
+            found.append((np.flatnonzero(held), to_probabilities(scores).numpy()))
         places, shares = map(np.concatenate, zip(*found, strict=True))
         wrong = compute_confident_joint(labels, shares[np.argsort(places)])
         share = 1 - np.trace(wrong) / wrong.sum()

@@ -1,7 +1,6 @@
 """Runs the Python examples of a Markdown page, one after the other, as a reader would.
 
-`python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does so with the
-installed wheel.
+`python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does so, too.
 """
 
 import doctest

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _intervals, layers, losses, trials
+from rank4class_tf import _intervals, layers, losses, models, optimizers, trials
 
 NUM_CLASSES = 4
 
@@ -80,12 +80,14 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
         for a, b in zip(whole.trials, resumed.trials, strict=True):
             assert (a.values, a.gains, a.settings) == (b.values, b.gains, b.settings)
     (x, y), test = data
-    for others, examples in (
-        ({"a": losses.RankmaxLoss(margin=2.0)}, data),
-        (candidates, ((x, y[::-1]), test)),
+    linear = {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]}
+    for others, examples, options in (
+        ({"a": losses.RankmaxLoss(margin=2.0)}, data, {}),
+        (candidates, ((x, y[::-1]), test), {}),
+        (candidates, data, linear),  # Of the same names.
     ):
         with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
-            run(examples, others, path=tmp_path / "whole")
+            run(examples, others, path=tmp_path / "whole", **options)
 
 
 def test_more_time_for_a_kept_run_chooses_and_tests_anew(data, tmp_path):
@@ -309,11 +311,13 @@ def test_arguments_are_checked(data):
     with pytest.raises(ValueError, match="`train` must be a dataset that ends"):
         run((batches.repeat(), data[1]), {"a": losses.SoftmaxLoss()})
     shared = keras.layers.Dense(3)
-    with pytest.raises(ValueError, match="`build` must make new layers at each call"):
-        r4c.try_out(
-            lambda head: keras.Sequential([keras.Input((4,)), shared, head]), *data, data[1],
-            {"a": losses.SoftmaxLoss()}, verbose=False,
-        )  # fmt: skip
+    table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
+    for wrong, message in (
+        (lambda head: keras.Sequential([keras.Input((4,)), shared, head]), "make new layers at ea"),
+        (lambda: models.ExtremeClassifier(shared, table, 3, None), "use no `ShardedClassTable`"),
+    ):
+        with pytest.raises(ValueError, match=f"`build` must {message}"):
+            r4c.try_out(wrong, *data, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)
     for train, share in ((batches, 0.2), (data[0], 1.2)):
         with pytest.raises(ValueError, match="`validation` must be a share in"):
             r4c.try_out(build, train, share, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)

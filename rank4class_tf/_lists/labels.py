@@ -44,8 +44,7 @@ class Labels(NamedTuple):
             that is not positive.
         value_if_empty: `[batch]`, what a list without positives counts as: 0, or NaN if XLA
             compiles labels that break the rules. Such a list has no positives.
-        max_positives: the most positives that a list can have, an int; None if known only at run
-            time.
+        max_positives: the most positives that a list can have, an int; None if known later.
         highest: `[batch]`, the highest relevance, where it is known without another pass.
         item_weights: `[batch, n]`, the weight of each item, 0 for a masked one; None means 1.
     """
@@ -102,8 +101,7 @@ def parse(
             relevance `[batch, n]`, where a negative entry masks the item.
         y_pred: scores `[batch, n]`, or ragged with ragged relevance.
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
-        max_positives: the most positives a list of relevance labels may have, which is checked;
-            None means n.
+        max_positives: the most positives a list of relevance may have, checked; None means n.
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """

@@ -39,8 +39,7 @@ def digits(batch_size: int = 64, seed: int = 0, examples_per_class: Size = None)
         batch_size: examples per batch, >= 1.
         seed: seed of the split into training and validation, and of the training order, in
             [0, 2**32).
-        examples_per_class: how many training images of each class to keep, in [1, 104]; None keeps
-            all.
+        examples_per_class: how many training images of each class to keep, in [1, 104]; None: all.
 
     Example:
         >>> splits = digits(batch_size=32)
@@ -122,8 +121,7 @@ def imagenet2012(
         batch_size: images per batch, >= 1.
         image_size: height and width in pixels, >= 1.
         augment: whether to change training images anew in each epoch: cut a random part (8 to 100 %
-            of the area, 3:4 to 4:3), and mirror half of them. Otherwise they are cut as the others
-            are.
+            of the area, 3:4 to 4:3), and mirror half of them. Otherwise as the others.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
     batch_size = _checks.positive_int("batch_size", batch_size)

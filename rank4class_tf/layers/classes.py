@@ -8,6 +8,7 @@ blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table t
 
 import base64
 import copy
+import functools
 from typing import Any
 
 import numpy as np
@@ -233,7 +234,8 @@ class EncodedClasses(Classes):
 
     A head encodes each class that it scores once in a step, for all examples. The features are part
     of the config, and so of a saved model. For inference, `to_table` encodes all classes once. XLA
-    does not support strings: use token ids or similar as features there.
+    does not support strings: use token ids or similar as features there. In
+    `over_classes`, the encoder runs as in inference, without dropout.
 
     Args:
         features: features of all classes: an array, a list of strings, or a dict or tuple of such,
@@ -283,10 +285,7 @@ class EncodedClasses(Classes):
 
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
-
-        def joined(x: Tensor, more: Tensor) -> Tensor:
-            return tf.concat([x, more if x.dtype == more.dtype else tf.cast(more, x.dtype)], 0)
-
+        joined = functools.partial(_checks.joined, "features")
         more = _Features(features).tensors
         self._features = _Features(tf.nest.map_structure(joined, self.features, more))
         self.num_classes = self._features.num_rows

@@ -127,7 +127,8 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
             return found
         rule = "`ids` must be below `num_buckets`, the number of counts that were given"
         rows = tf.reshape(ids, [-1, 1])
-        found = checked(tf.reshape(found, [-1]), rows >= self.num_buckets, rows, rule)
+        bad = (rows < -1) | (rows >= self.num_buckets)
+        found = checked(tf.reshape(found, [-1]), bad, rows, rule)
         return tf.reshape(found, tf.shape(ids))
 
 

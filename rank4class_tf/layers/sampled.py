@@ -196,8 +196,7 @@ class SampledScores(Head):
     algorithm 1 and section 5.
 
     Args:
-        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes as wide
-            as the encodings.
+        classes: the number of classes K, >= 1, or a layer of classes as wide as the encodings.
         num_sampled: number of sampled classes B, >= 1. None means all classes. So does B >= K - 1,
             with a warning.
         normalize: whether encodings and class embeddings are scaled to length 1.

@@ -30,8 +30,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
     or the ranks that a `ranker` gives. Weights of items become the weight
-    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for scores with
-    noise.
+    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for noise.
 
     Args:
         temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets no

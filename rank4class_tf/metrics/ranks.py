@@ -32,8 +32,7 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
     """Folds the places of the first of several positives among tied items.
 
     `add` maps a total, places `[places]` from 1 on and their probabilities `[batch, places]` to the
-    new total. A list with fewer than two positives adds nothing. `last` is the last place that
-    counts.
+    new total. A list with fewer than two positives adds nothing. `last` is the last that counts.
     """
     several = positives > 1
     end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))

@@ -128,7 +128,13 @@ class Reader:
                 "`candidate_id` must be given where the features of a candidate are several "
                 f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
             )
-        own = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))._replace(wrong=wrong)
+        own = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
+        if training and own.keys is not None and own.places.shape.rank == 1:
+            rule = "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
+            keys = own.keys[:, tf.newaxis]
+            missing = check(keys == -1, keys, rule)
+            wrong = missing if wrong is None else wrong | missing
+        own = own._replace(wrong=wrong)
         if self._negatives is None or not training and self._negatives not in y:
             return own
         further = of_key("negatives", self._negatives, y)

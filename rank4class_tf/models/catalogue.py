@@ -6,6 +6,7 @@ searches and ranks the candidates in blocks, by the rows of the catalogue.
 
 from __future__ import annotations
 
+import functools
 import zlib
 from collections.abc import Callable
 from typing import Any, Self
@@ -103,8 +104,8 @@ class Catalogue:
         first = 0
         for features in self.dataset:  # type: ignore[union-attr]
             rows, ids = encoder(features).numpy(), ids_of(features)
-            numbers = range(first, first + len(rows))
-            places = numbers if ids is None else self.places(_one_each(ids), "candidates").numpy()
+            ids = tf.range(first, first + len(rows)) if ids is None else _one_each(ids)
+            places = self.places(ids, "candidates").numpy()
             first += len(rows)
             # Those that were removed or changed since have no place among the first.
             both = zip(places, rows, strict=True)
@@ -145,14 +146,15 @@ class Catalogue:
         of_features = kept[kept >= self.num_of_dataset] - self.num_of_dataset
         parts = [] if self.features is None else [_selected(self.features, of_features)]
         ids, all_rows = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
+        joined = functools.partial(_checks.joined, "candidates")
         if new is not None:
             parts.append(new.features)
             ids.append(new.ids)
             all_rows.append(rows)
-        features = tf.nest.map_structure(_joined, *parts) if parts else None
+        features = tf.nest.map_structure(joined, *parts) if parts else None
         num_of_dataset = len(kept) - len(of_features)
         dataset = self.dataset if num_of_dataset else None
-        made = type(self)(features, _joined(*ids), dataset, num_of_dataset, self.in_shards)
+        made = type(self)(features, joined(*ids), dataset, num_of_dataset, self.in_shards)
         made.set_rows(tf.concat(all_rows, axis=0))
         made.encoded_with = self.encoded_with
         return made
@@ -193,24 +195,6 @@ def arrays(features: Any) -> Any:
     if isinstance(features, list) and features and hasattr(features[0], "shape"):
         return list(map(arrays, features))
     return tf.convert_to_tensor(features)
-
-
-def _joined(x: tf.Tensor, y: tf.Tensor | None = None) -> tf.Tensor:
-    """Rows below others: integers in a dtype that holds both, floats in that of the former."""
-    if y is None:
-        return x
-    dtype, integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
-    if all(integers):
-        dtype = tf.as_dtype(np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype))
-        fits = dtype.is_integer
-    else:
-        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or integers[1])
-    if not fits:
-        raise ValueError(
-            f"`candidates` must have features like those of the index, {x.dtype.name}. "
-            f"Received: {y.dtype.name}."
-        )
-    return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 
 def _selected(features: Any, places: slice | np.ndarray | tf.Tensor) -> Any:

@@ -173,8 +173,7 @@ class SearchModel(RetrievalModel):
 
         Args:
             path: a folder. The SavedModel replaces an older one there once it is complete.
-            queries_spec: `tf.TensorSpec`s of the query features, in the same structure, such as a
-                dict.
+            queries_spec: `tf.TensorSpec`s of the query features, in the same structure.
             k: in [1, N]; None means 10, or N if that is less.
         """
         self._encode_what_changed()

@@ -35,8 +35,7 @@ class TwoTower(SearchModel):
     - your own, which you pass with the pairs, with `negatives`.
 
     A query may have several candidates: ids `[batch, P]`, padded with -1, and features
-    `[batch, P, ...]`, or both ragged (XLA cannot compile ragged ones). All are positives of one
-    list.
+    `[batch, P, ...]`, or both ragged (not under XLA). All are positives of one list.
 
     A negative with the id of a positive is masked. `frequencies` corrects the scores of popular
     candidates, which are negatives too often. The loss sees the whole list, or only the highest
@@ -240,7 +239,7 @@ class TwoTower(SearchModel):
             "`loss` must draw no random numbers with `score_in`, since all pieces of a batch would "
             "draw the same."
         )
-        _checks.require(self.score_in is None or not loss.is_random, rule, loss)
+        _checks.require(self.score_in is None or not getattr(loss, "is_random", False), rule, loss)
 
     def _encoded(self, encoder: Any, features: Any, training: bool | None) -> Tensor:
         if training and self.encode_in is not None and encoder.built:
@@ -262,11 +261,12 @@ class TwoTower(SearchModel):
         there = keys != -1 if has_gaps else tf.ones(tf.shape(of_batch)[:1], tf.bool)
         draws = there if is_own is None else there & is_own
         parts = [(of_batch, keys, there)]
+        drawn = None if keys is None else tf.where(draws, keys, -1)
         if self.frequencies is not None:
-            self.frequencies(tf.where(draws, keys, -1), training=training)
+            self.frequencies(drawn, training=training)
         num_draws = tf.math.count_nonzero(draws, dtype=tf.int32)
         if self._memory is not None:
-            kept, kept_keys, filled = self._memory(of_batch, keys, training=training)
+            kept, kept_keys, filled = self._memory(of_batch, drawn, training=training)
             parts.append((kept, kept_keys, filled & (kept_keys != -1)))
             num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
         share = 0.0

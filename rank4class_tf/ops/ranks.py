@@ -36,12 +36,10 @@ class Ranks(NamedTuple):
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
         num_items: `[batch]`, how many items a list has.
         max_items: the width of the scores, an int, or a scalar int32 if known only at run time.
-        counted: `[batch]`, how many positives a list has, if some of them have no column; None
-            otherwise.
+        counted: `[batch]`, how many positives a list has, if some have no column; else None.
         class_ids: `[batch, P]`, the item of each positive, for metrics that tell items apart; None
             where nothing needs them.
-        weights: `[batch, P]`, the weight of each positive, where items have weights; None
-            otherwise.
+        weights: `[batch, P]`, the weight of each positive, where items have weights; else None.
     """
 
     above: Tensor

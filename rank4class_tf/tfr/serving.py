@@ -100,16 +100,13 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     - TF-Ranking's `tensorflow/serving/regress` takes serialized `tf.train.Example`s and gives a
       score each; `tensorflow/serving/predict` serialized `ExampleListWithContext`s, and gives
       scores `[batch, n]`.
-    - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`, best
-      first.
-    - `predict_tensors` takes the model's inputs as tensors, the mask among them, and gives scores
-      `[batch, n]`.
+    - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`.
+    - `predict_tensors` takes the model's inputs and the mask as tensors, and gives such scores.
     - `top_k_tensors` takes the same and `k`, and gives what `top_k` gives.
 
     The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
     has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the
-    outputs are `<task>_indices` and `<task>_scores`. Ragged or sparse inputs get no signatures for
-    tensors.
+    outputs are `<task>_indices` and `<task>_scores`. Ragged or sparse inputs get none for tensors.
 
     Args:
         model: a Keras model that takes a dict of features.

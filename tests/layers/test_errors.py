@@ -89,6 +89,7 @@ ERRORS = [
     # Classes
     (lambda: encoded((ARRAY, ARRAY[:3]), DENSE), "`features` must have a row for each class"),
     (lambda: encoded(ARRAY, COLUMNS).build((None, 4)), "`encoder` must map features of m classes"),
+    (lambda: encoded([[1]], DENSE).add([[0.5]]), "`features` must .* like the others, int32"),
     (lambda: table().add([[1.0, 2.0]]), r"`rows` must have the shape \[m, 4\]"),
     (lambda: table().add(ONES, biases=[1.0] * 2), "`biases` must .*, and be None without `use_bi"),
     (lambda: with_biases().add(ONES[:1], biases=FLOATS), r"`biases` must have the shape \[1\]"),

@@ -65,9 +65,6 @@ def dense_scores(model, queries, features):
     return encodings[0] @ encodings[1].T / model.temperature
 
 
-# The step
-
-
 @pytest.mark.parametrize(
     ("options", "jit_compile"),
     [({"frequencies": True}, False), ({"memory_size": 8, "num_random": 4}, True)],
@@ -567,6 +564,15 @@ def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
         assert_same_sums(found, wanted, WIDTH)
 
 
+def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(pairs, candidates):
+    model = make(as_dataset({"features": candidates["features"]}), candidate_id=None)
+    model.remove_candidates([0, 5])
+    before = model.top_k(pairs[0], 9)
+    model.index()
+    for found, wanted in zip(model.top_k(pairs[0], 9), before, strict=True):
+        assert_same_sums(found, wanted, WIDTH)
+
+
 def test_a_dataset_that_gives_other_candidates_raises(candidates):
     sizes = iter([30, 20])
     spec = {"id": tf.TensorSpec([None], tf.int64), "features": tf.TensorSpec([None, FEATURES])}
@@ -916,6 +922,16 @@ def test_one_candidate_in_the_form_of_several(pairs, candidates):
         return make(negatives="others").fit(pairs[0], y, batch_size=24, verbose=0).history["loss"]
 
     np.testing.assert_allclose([loss(1), loss(2)], [loss(0)] * 2, rtol=1e-5)
+
+
+def test_a_memory_keeps_positives_only(pairs, candidates):
+    model = make(negatives="others", memory_size=60, jit_compile=False)
+    y = {**pairs[1], "others": {k: v[12:36] for k, v in candidates.items()}}
+    model.fit(pairs[0], y, batch_size=24, verbose=0)
+    assert not np.isin(model._memory.ids, IDS[12:36]).any()
+    y["id"] = np.where(np.arange(24) == 3, -1, y["id"])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an id other than -1 for each query"):
+        model.fit(pairs[0], y, batch_size=24, verbose=0)
 
 
 @pytest.mark.parametrize("make_loss", [top_3, losses.RankmaxLoss])
