@@ -102,7 +102,7 @@ ERRORS = [
     (lambda: tower(NAMELESS), KEY),
     (lambda: fit(by_ids(), np.arange(24.0)), NO_INTEGERS),
     (lambda: by_ids().ranks(QUERIES, ROWS * 1j), NO_INTEGERS),
-    (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "index, int64. .* float32"),
+    (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "others, int64. .* float32"),
     (lambda: tower(OWN).remove_candidates(IDS[[2, 30]]), f"in the index. Received: {IDS[30]}"),
     (lambda: tower(OWN).remove_candidates(IDS[:24]), "and at least one"),
     (lambda: nameless().add_candidates(NAMELESS), "`candidates` must have ids to be added"),
