@@ -224,7 +224,10 @@ def try_out(
     how = build, head, train, validation, metrics, monitor, epochs, patience, batch_size
     tried = {name: _Candidate(name, given, *how) for name, given in candidates.items()}
     of_data = [] if path is None else [_fingerprint(part) for part in (train, validation, test)]
-    described = [[of.described for of in tried.values()], settings, seeds, batch_size, of_data]
+    to_config = keras.utils.serialize_keras_object
+    measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
+    of_tried = [of.described for of in tried.values()]
+    described = [of_tried, measured, settings, seeds, batch_size, of_data]
     kept = _Kept(path, json.dumps([described, epochs, patience], default=str))
 
     total = (settings + 1) * seeds * len(tried)
@@ -382,9 +385,7 @@ class _Candidate:
         self.monitor = _checks.one_of("monitor", monitor or names[-1], rising)
         configs = [x and {**x.get_config(), "name": None} for x in (self._loss, self._head)]
         shapes = [tuple(x.shape) for x in self._variables]
-        to_config = keras.utils.serialize_keras_object
-        measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
-        self.described = [name, type(self._loss).__name__, configs, shapes, measured, self.monitor]
+        self.described = [name, type(self._loss).__name__, configs, shapes, self.monitor]
 
     def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draws`."""

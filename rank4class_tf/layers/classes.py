@@ -234,8 +234,8 @@ class EncodedClasses(Classes):
 
     A head encodes each class that it scores once in a step, for all examples. The features are part
     of the config, and so of a saved model. For inference, `to_table` encodes all classes once. XLA
-    does not support strings: use token ids or similar as features there. In
-    `over_classes`, the encoder runs as in inference, without dropout.
+    does not support strings: use token ids or similar as features there. In `over_classes` the
+    encoder runs as in inference, without dropout.
 
     Args:
         features: features of all classes: an array, a list of strings, or a dict or tuple of such,

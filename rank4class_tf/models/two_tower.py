@@ -69,7 +69,8 @@ class TwoTower(SearchModel):
         frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
             softmax, set the temperature here, not in the loss, and give ids, as for `memory_size`.
         memory_size: how many candidates of earlier batches are negatives, >= 0.
-        num_random: how many random candidates of the index, made before, are negatives, >= 0.
+        num_random: how many random candidates from the index are negatives, >= 0. Call `index`
+            before `fit`.
         num_mined: how many of the highest negatives the loss gets, >= 1; None for what it uses.
         negatives: None, or the key, in the candidate features, of the features of additional
             negatives, `[batch, H, ...]`, padded with the id -1, or ragged, which are negatives of
