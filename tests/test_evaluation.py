@@ -296,8 +296,6 @@ def test_both_ways(rng, batch_size):
             np.testing.assert_allclose(figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6)
 
 
-# Figures show what the evaluation holds
-
 # Ranks of the labels: 1, 2, 3, 1, and a list without a label.
 SCORES = np.array([[3.0, 2, 1], [3, 2, 1], [3, 2, 1], [1, 2, 3], [1, 2, 3]], np.float32)
 CLASS_IDS = np.array([0, 1, 2, 2, -1])

@@ -25,9 +25,6 @@ def rows(part):
     return [row for batch in part.as_numpy_iterator() for row in zip(*batch, strict=True)]
 
 
-# Digits
-
-
 def as_rows(features, class_ids):
     return sorted(map(tuple, np.column_stack([features, class_ids]).tolist()))
 

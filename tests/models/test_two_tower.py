@@ -345,9 +345,6 @@ def test_a_layer_sees_the_rows_of_a_piece_alone(rng):
     np.testing.assert_allclose(normalised.moving_variance, variance, rtol=1e-5)
 
 
-# A model of one's own
-
-
 @keras.utils.register_keras_serializable(package="tests.two_tower")
 class WithRating(models.TwoTower):
     """Retrieval and rating together."""
@@ -402,9 +399,6 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
     model.compile("adam", losses.SoftmaxLoss())
     model.fit(*pairs, verbose=0)
     assert len(model.trainable_variables) == 6
-
-
-# The index
 
 
 @pytest.fixture
@@ -508,9 +502,6 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pai
     assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
 
 
-# The catalogue changes
-
-
 def as_dataset(candidates, of_dataset=True):
     return tf.data.Dataset.from_tensor_slices(candidates).batch(7) if of_dataset else candidates
 
@@ -597,9 +588,6 @@ def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
     assert len(calls) == 2  # Once an epoch; the end of training changes nothing.
 
 
-# Evaluation
-
-
 def some_metrics():
     recalls = metrics.RecallAtK([1, 5]), metrics.RecallAtK(5, average="micro", name="micro")
     of_ranks = metrics.MRR(), metrics.MeanRank(), metrics.MedianRank()
@@ -680,9 +668,6 @@ def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
     assert found == pytest.approx([np.mean(1 / ranks), np.median(ranks)], rel=1e-5)
 
 
-# Modes of running
-
-
 def trained(pairs, candidates, loss, strategy=None, **compiled):
     with (strategy or tf.distribute.get_strategy()).scope():
         model = make(None, loss, **ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
@@ -736,9 +721,6 @@ def test_mixed_precision(pairs, candidates, mixed_precision):
     assert all(np.isfinite(values).all() for values in history.values())
     values, _ = model.top_k(pairs[0], 3)
     assert values.dtype == tf.float32
-
-
-# Files
 
 
 @pytest.mark.keras2

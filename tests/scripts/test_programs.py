@@ -3,7 +3,6 @@
 import csv
 import importlib
 import json
-import pathlib
 import runpy
 import subprocess
 import sys
@@ -11,12 +10,14 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
-from rank4class_tf import data, layers
+from rank4class_tf import data, encoders, layers
 from scripts import tables
 from scripts.reproductions import noisy_labels, rare_classes, retrieval, sodeep, tasks, train_sorter
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
+from tests.encoders import presets
 
 
 @pytest.mark.slow
@@ -131,7 +132,35 @@ def test_ease_is_its_closed_form(task):
     np.testing.assert_allclose(scores, histories @ weights, rtol=1e-6, atol=1e-9)
 
 
-FILE = pathlib.Path(__file__).parents[3] / "shared/data/noisy_labels/compact.npz"
+def features(task, folder, monkeypatch):
+    """The FILE of a task, which `features.py` makes of small data with a small encoder."""
+    tfds = pytest.importorskip("tensorflow_datasets")
+    save = presets.save_text if task == "banking77" else presets.save_images
+    save(folder / "encoder")
+    words = [("bad", "good", "good")[i % 3] if i % 10 else "day" for i in range(240)]
+    rows = [f"the {word} film !,{i % 3 > 0}" for i, word in enumerate(words)]
+    (folder / "part.csv").write_text("\n".join(["text,category", *rows]))
+    paths = [folder / "part.csv"] * 2 if task == "banking77" else [folder]
+    arguments = [task, *paths, "--encoder", folder / "encoder", "--out", folder / "made.npz"]
+    monkeypatch.setattr(sys, "argv", ["features", *map(str, arguments)])
+    with tfds.testing.mock_data(num_examples=300):
+        runpy.run_module("scripts.reproductions.features", run_name="__main__", alter_sys=True)
+    return str(folder / "made.npz")
+
+
+@presets.needs_hub
+def test_features_keep_distances_and_weak_labels_are_of_others(tmp_path, monkeypatch):
+    task = tasks.load("banking77", features("banking77", tmp_path, monkeypatch), None)
+    for number in (10, 20):
+        labels = task.given[f"weak{number}"]
+        assert np.bincount(task.y[labels < 0]).tolist() == [number, number]
+        told = (labels >= 0) & (np.arange(240) % 10 > 0)  # Nothing tells the classes of "day".
+        np.testing.assert_array_equal(labels[told], task.y[told])
+    encoder = encoders.TextEncoder(tmp_path / "encoder", frozen="all", pooling="mean")
+    texts = ["the bad film !", "the good film !"]
+    bad, good = keras.utils.normalize(encoder.lower(encoder.tokenize(texts).to_tensor()))
+    distance = np.linalg.norm(task.x[3] - task.test_x[1])
+    assert distance == pytest.approx(np.linalg.norm(bad - good), rel=1e-4)
 
 
 def users(version, data_dir, seed):
@@ -196,14 +225,6 @@ def test_deviations_are_over_one_less():
     assert (tables.plus_minus([1, 2]), tables.plus_minus([2])) == ("1.500 ± 0.707", "2.000")
 
 
-@pytest.fixture
-def labelled(rng):
-    y = np.repeat(np.arange(4, dtype=np.int32), 50)
-    x = (np.eye(4)[y] + 0.1 * rng.normal(size=(200, 4))).astype(np.float32)
-    x[y == 1] += 0.4 * np.eye(4, dtype=np.float32)[0]  # The nearest of class 0.
-    return tasks.Task(x, y, x, y, tasks.dense(4, 0), {"weak": np.full(200, -1)})
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
@@ -221,9 +242,7 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
     pytest.importorskip("cleanlab")
     name, *options = arguments.split()
     if options[-1] == "--file":
-        if not FILE.exists():
-            pytest.skip(f"needs {FILE}")
-        options.append(str(FILE))
+        options.append(features(options[1], tmp_path, monkeypatch))
     table = tmp_path / "table.csv"
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--csv", str(table), *options])
     module = f"scripts.reproductions.{name}"
@@ -236,7 +255,11 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
     assert len(rows) % 2 == 0 and rows[0]["candidate"] == rows[len(rows) // 2]["candidate"]
 
 
-def test_planted_labels_and_a_long_tail(labelled):
+def test_planted_labels_and_a_long_tail(rng):
+    y = np.repeat(np.arange(4, dtype=np.int32), 50)
+    x = (np.eye(4)[y] + 0.1 * rng.normal(size=(200, 4))).astype(np.float32)
+    x[y == 1] += 0.4 * np.eye(4, dtype=np.float32)[0]  # The nearest of class 0.
+    labelled = tasks.Task(x, y, x, y, tasks.dense(4, 0), {"weak": np.full(200, -1)})
     labels = noisy_labels.noisy(labelled, "nearest-1", 0.4)
     wrong = labels != labelled.y
     assert 0.3 < wrong.mean() < 0.5
