@@ -140,5 +140,6 @@ if __name__ == "__main__":
     parser.add_argument("--per-class", type=int, default=0, help="examples a class; 0 for all")
     parser.add_argument("--classes", type=int, nargs="*", default=[], help="only these classes")
     parser.add_argument("--losses", nargs="+", help="only these; the first is the baseline")
-    parser.add_argument("--estimate", action="store_true", help="also estimate the wrong labels")
+    told = "also estimate the wrong labels (extra `noise`)"
+    parser.add_argument("--estimate", action="store_true", help=told)
     main(parser.parse_args())

