@@ -171,10 +171,14 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
     """Prints a result, and adds its rows to the CSV file, after columns that say what it is of."""
     print(f"\n{result}")
+    if args.csv is not None:
+        add_rows(result, args.csv, columns)
     if args.plot is not None:
         result.plot(args.plot)
-    if args.csv is None:
-        return
+
+
+def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
+    """Adds the rows of a result to a CSV file."""
     head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
     head += ["gain", "gain_low", "gain_high", "p"]
     rows = []
@@ -185,6 +189,6 @@ def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
             tried = [trial.name, result.num_settings, len(trial.settings), metric]
             numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
             rows.append([*columns.values(), *tried, *numbers])
-    with open(args.csv, "a", newline="", encoding="utf-8") as file:
+    with open(path, "a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([head, *rows] if file.tell() == 0 else rows)

@@ -78,7 +78,6 @@ def test_few_examples_of_each_class_are_some_of_all():
 
 
 # Comments, in the place of what TensorFlow Datasets reads
-
 NAMES = ("joy", "anger", "neutral")
 COMMENTS = {
     "train": [
@@ -165,7 +164,6 @@ def test_what_tensorflow_datasets_gives(tmp_path, monkeypatch, tfds):
 
 
 # Articles of MIND, from small files in its format
-
 CATEGORIES = ("sports", "news", "autos")
 ENTITIES = '[{"Label": "A \\"name\\"", "Type": "P", "WikidataId": "Q1"}]'
 
@@ -231,9 +229,6 @@ def test_a_byte_order_mark_and_categories_of_several_files(tmp_path):
     write_articles(tmp_path / "b", [line(1).replace("news", "autos", 1)])
     with pytest.raises(ValueError, match="articles of one category each. Received: 'N1' of 'news'"):
         data.mind(tmp_path)
-
-
-# Images, from the mock data of TensorFlow Datasets
 
 
 @pytest.fixture

@@ -166,9 +166,6 @@ def test_equal_ir_measures_without_ties(scores, relevance):
         np.testing.assert_allclose(result(metric, binary, scores), expected, rtol=1e-5)
 
 
-# Means of classes and of other groups
-
-
 @pytest.fixture
 def of_classes(rng):
     """Ids and scores; class 4 has no example."""

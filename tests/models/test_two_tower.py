@@ -250,9 +250,6 @@ def test_weights_of_examples(pairs):
     assert value([1.0, 2.0, 0.5] + [0.0] * 21) == pytest.approx(expected, rel=1e-5)
 
 
-# Large batches in pieces
-
-
 ALL = {"memory_size": 20, "num_random": 10, "temperature": 0.3}
 
 
@@ -809,9 +806,6 @@ def test_towers_that_share_layers(kind, tmp_path):
         other.load_weights(tmp_path / "m.weights.h5")
         assert_all_close(weights(other), weights(model), 0)
         model = loaded
-
-
-# Several candidates of a query, and other forms
 
 
 def by_ids(**kwargs):

@@ -133,33 +133,53 @@ def test_ease_is_its_closed_form(task):
 
 
 def features(task, folder, monkeypatch):
-    """The FILE of a task, which `features.py` makes of small data with a small encoder."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    (presets.save_text if task == "banking77" else presets.save_images)(folder / "encoder")
-    words = [("bad", "good", "good")[i % 3] if i % 10 else "day" for i in range(240)]
-    rows = [f"the {word} film !,{i % 3 > 0}" for i, word in enumerate(words)]
-    (folder / "part.csv").write_text("\n".join(["text,category", *rows]))
-    paths = [folder / "part.csv"] * 2 if task == "banking77" else [folder]
-    arguments = [task, *paths, "--encoder", folder / "encoder", "--out", folder / "made.npz"]
+    """The FILE of a task from `features.py`, and what was encoded: to train, and to test."""
+    tfds, _ = map(pytest.importorskip, ("tensorflow_datasets", "keras_hub"))
+    y, clear = np.arange(240) % 3, np.arange(240) % 10 > 0
+    parts, preset = {"train": y, "test": y[::-1]}, folder / "encoder"
+    if task == "banking77":
+        presets.save_text(preset)
+        words = np.where(clear, np.array(["bad", "good", "great"])[y], "day")
+        texts = [f"the {w} film" for w in words], [f"of {w} news" for w in words[::-1]]
+        for n, part in zip(parts, texts, strict=True):
+            np.savetxt(folder / n, np.r_[[["text", "category"]], np.c_[part, parts[n]]], "%s", ",")
+        encoder, paths = encoders.TextEncoder(preset, pooling="mean"), [folder / n for n in parts]
+        encoded = [encoder.upper(encoder.tokenize(part).to_tensor()) for part in texts]
+        encoded = [keras.utils.normalize(part) for part in encoded]
+    else:
+        presets.save_images(preset)
+        grey = [np.tile(s[:, None, None, None], (32, 32, 3)) for s in (60 * y, 60 * y[::-1] + 20)]
+        found = {
+            f"{name}[:{number}]": tf.data.Dataset.from_tensor_slices(
+                {"image": x, "label": parts[name], "worse_label": np.where(clear, y, (y + 1) % 3)}
+            )
+            for (name, number), x in zip((("train", 16_000), ("test", 4000)), grey, strict=True)
+        }
+        monkeypatch.setattr(tfds, "load", lambda name, data_dir, split: [found[s] for s in split])
+        encoder, paths = encoders.ImageEncoder(preset, (128, 128, 3)), [folder]
+        encoded = [encoder.upper(tf.image.resize(x, (128, 128))).numpy() for x in grey]
+    arguments = [task, *paths, "--encoder", preset, "--out", folder / "made"]
     monkeypatch.setattr(sys, "argv", ["features", *map(str, arguments)])
-    with tfds.testing.mock_data(num_examples=300):
-        runpy.run_module("scripts.reproductions.features", run_name="__main__", alter_sys=True)
-    return str(folder / "made.npz")
+    runpy.run_module("scripts.reproductions.features", run_name="__main__", alter_sys=True)
+    return str(folder / "made"), encoded
 
 
-@presets.needs_hub
-def test_features_keep_distances_and_weak_labels_are_of_others(tmp_path, monkeypatch):
-    task = tasks.load("banking77", features("banking77", tmp_path, monkeypatch), None)
-    for number in (10, 20):
-        labels = task.given[f"weak{number}"]
-        assert np.bincount(task.y[labels < 0]).tolist() == [number, number]
-        told = (labels >= 0) & (np.arange(240) % 10 > 0)  # Nothing tells the classes of "day".
-        np.testing.assert_array_equal(labels[told], task.y[told])
-    encoder = encoders.TextEncoder(tmp_path / "encoder", frozen="all", pooling="mean")
-    texts = ["the bad film !", "the good film !"]
-    bad, good = keras.utils.normalize(encoder.lower(encoder.tokenize(texts).to_tensor()))
-    distance = np.linalg.norm(task.x[3] - task.test_x[1])
-    assert distance == pytest.approx(np.linalg.norm(bad - good), rel=1e-4)
+@pytest.mark.parametrize(
+    ("name", "labels"), [("banking77", {"weak10": 10, "weak20": 20}), ("cifar10", {"worse": 0})]
+)
+def test_features_are_encodings_about_the_mean_of_training(name, labels, tmp_path, monkeypatch):
+    file, encoded = features(name, tmp_path, monkeypatch)
+    task, y = tasks.load(name, file, None), np.arange(240) % 3
+    assert task.y.tolist() == y.tolist() and task.test_y.tolist() == y[::-1].tolist()
+    centred = np.concatenate(encoded) - np.mean(encoded[0], axis=0)
+    x = np.concatenate([task.x, task.test_x])
+    np.testing.assert_allclose(x @ x.T, centred @ centred.T, rtol=1e-3, atol=1e-4)
+    clear = np.arange(240) % 10 > 0  # Nothing tells the classes of the others.
+    for label, number in labels.items():
+        told = task.given[label] >= 0
+        assert np.bincount(y[~told], minlength=3).tolist() == [number] * 3
+        right = task.given[label] == y
+        assert right[told & clear].all() and not right[told & ~clear].all()
 
 
 def users(version, data_dir, seed):
@@ -241,7 +261,7 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
     pytest.importorskip("cleanlab")
     name, *options = arguments.split()
     if options[-1] == "--file":
-        options.append(features(options[1], tmp_path, monkeypatch))
+        options.append(features(options[1], tmp_path, monkeypatch)[0])
     table = tmp_path / "table.csv"
     monkeypatch.setattr(sys, "argv", [name, "--quick", "--csv", str(table), *options])
     module = f"scripts.reproductions.{name}"

@@ -285,9 +285,6 @@ def test_resumes_where_it_was_interrupted(folder):
     assert run(stop_after=None) == ([2], 18)  # Steps of all three epochs.
 
 
-# Signatures of exported models
-
-
 def test_exported_model(tmp_path):
     folder = str(tmp_path)
     pipelines.write_files(folder)
@@ -353,9 +350,6 @@ def test_ragged_models_have_the_serialized_signatures():
     best = signatures["top_k"](tf.constant([serialized]), tf.constant(2))
     np.testing.assert_array_equal(best["indices"], [[1, 0]])
     np.testing.assert_array_equal(best["scores"], [[7.0, 3.0]])
-
-
-# Strategies
 
 
 class TwoDevices(tf.distribute.MirroredStrategy):
