@@ -6,10 +6,11 @@
 
 The encoder of queries is a preset of keras-hub, or a folder with one or with a model of Hugging
 Face; that of images a ResNet or a VGG. The extras `encoders` and `data` are needed. BANKING77 comes
-in two files from its authors, with the columns text and category; its weak labels are those of
-naive Bayes on TF-IDF, which saw 10 or 20 queries an intent. CIFAR-10 is `cifar10_n` in a folder of
-TensorFlow Datasets (which says what to download by hand), with the labels of CIFAR-10N; 16,000
-images are to train and 4,000 to test. Either takes a few minutes on two cores.
+in two files from its authors (PolyAI's task-specific-datasets), with the columns text and category;
+its weak labels are those of naive Bayes on TF-IDF, which saw 10 or 20 queries an intent. CIFAR-10
+is `cifar10_n` in a folder of TensorFlow Datasets (which says what to download by hand), with the
+labels of CIFAR-10N; 16,000 images are to train and 4,000 to test. Either takes a few minutes on two
+cores.
 """
 
 import argparse
