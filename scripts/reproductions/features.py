@@ -5,12 +5,12 @@
     $features cifar10 DIR --encoder resnet_50_imagenet --out FILE
 
 The encoder of queries is a preset of keras-hub, or a folder with one or with a model of Hugging
-Face; that of images a ResNet or a VGG. The extras `encoders` and `data` are needed. BANKING77 comes
-in two files from its authors (PolyAI's task-specific-datasets), with the columns text and category;
-its weak labels are those of naive Bayes on TF-IDF, which saw 10 or 20 queries an intent. CIFAR-10
-is `cifar10_n` in a folder of TensorFlow Datasets (which says what to download by hand), with the
-labels of CIFAR-10N; 16,000 images are to train and 4,000 to test. Either takes a few minutes on two
-cores.
+Face; that of images is a ResNet or a VGG. The program needs the extras `encoders` and `data`.
+BANKING77 comes in two files from its authors (PolyAI's task-specific-datasets), with the columns
+text and category. A naive Bayes model gives the weak labels; it learns from the TF-IDF of 10 or 20
+queries of each intent. CIFAR-10 is `cifar10_n` in a folder of TensorFlow Datasets, which says what
+to download by hand; it has the labels of CIFAR-10N. The program takes 16,000 images to train and
+4,000 to test. Either task takes a few minutes on two cores.
 """
 
 import argparse
@@ -60,16 +60,17 @@ def weak_labels(texts: np.ndarray, y: np.ndarray, number: int) -> np.ndarray:
 
 def cifar10(folder: list[str], encoder: str) -> dict[str, Any]:
     """Images to train, with the labels that people gave, and to test."""
-    shape = (128, 128, 3)
     split = ["train[:16000]", "test[:4000]"]
-    train, test = tfds.load("cifar10_n", data_dir=folder[0], split=split)
-    images = train.concatenate(test).map(lambda row: tf.image.resize(row["image"], shape[:2]))
-    encoded = encoders.ImageEncoder(encoder, shape).upper.predict(images.batch(64))
-    rows, others = ([*tfds.as_numpy(part)] for part in (train, test))
-    x = components(encoded, np.arange(len(encoded)) < len(rows))
-    found = {name: np.array([row[name] for row in rows]) for name in rows[0] if "_label" in name}
-    c, ct = (np.array([row["label"] for row in part]) for part in (rows, others))
-    return {"x": x[: len(rows)], "xt": x[len(rows) :], "c": c, "ct": ct, **found}
+    parts = tfds.load("cifar10_n", data_dir=folder[0], split=split)
+    train, test = ([*tfds.as_numpy(part)] for part in parts)
+    pixels = np.array([row["image"] for row in train + test])
+    images = tf.data.Dataset.from_tensor_slices(pixels).batch(64)
+    model = encoders.ImageEncoder(encoder, (128, 128, 3)).upper
+    encoded = model.predict(images.map(lambda batch: tf.image.resize(batch, (128, 128))))
+    x = components(encoded, np.arange(len(encoded)) < len(train))
+    found = {name: np.array([row[name] for row in train]) for name in train[0] if "_label" in name}
+    c, ct = (np.array([row["label"] for row in part]) for part in (train, test))
+    return {"x": x[: len(train)], "xt": x[len(train) :], "c": c, "ct": ct, **found}
 
 
 def components(x: np.ndarray, fitted: np.ndarray) -> np.ndarray:

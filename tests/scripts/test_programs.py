@@ -132,14 +132,16 @@ def test_ease_is_its_closed_form(task):
     np.testing.assert_allclose(scores, histories @ weights, rtol=1e-6, atol=1e-9)
 
 
+Y, CLEAR = np.arange(240) % 3, np.arange(240) % 10 > 0  # Nothing tells every tenth's class.
+
+
 def features(task, folder, monkeypatch):
     """The FILE of a task from `features.py`, and what was encoded: to train, and to test."""
     tfds, _ = map(pytest.importorskip, ("tensorflow_datasets", "keras_hub"))
-    y, clear = np.arange(240) % 3, np.arange(240) % 10 > 0
-    parts, preset = {"train": y, "test": y[::-1]}, folder / "encoder"
+    parts, preset = {"train": Y, "test": Y[::-1]}, folder / "encoder"
     if task == "banking77":
         presets.save_text(preset)
-        words = np.where(clear, np.array(["bad", "good", "great"])[y], "day")
+        words = np.where(CLEAR, np.array(["bad", "good", "great"])[Y], "day")
         texts = [f"the {w} film" for w in words], [f"of {w} news" for w in words[::-1]]
         for n, part in zip(parts, texts, strict=True):
             np.savetxt(folder / n, np.r_[[["text", "category"]], np.c_[part, parts[n]]], "%s", ",")
@@ -148,12 +150,13 @@ def features(task, folder, monkeypatch):
         encoded = [keras.utils.normalize(part) for part in encoded]
     else:
         presets.save_images(preset)
-        grey = [np.tile(s[:, None, None, None], (32, 32, 3)) for s in (60 * y, 60 * y[::-1] + 20)]
+        splits, shades = ("train[:16000]", "test[:4000]"), (40 * Y**2, 40 * Y[::-1] ** 2 + 20)
+        grey = [np.tile(s[:, None, None, None], (32, 32, 3)) for s in shades]
         found = {
-            f"{name}[:{number}]": tf.data.Dataset.from_tensor_slices(
-                {"image": x, "label": parts[name], "worse_label": np.where(clear, y, (y + 1) % 3)}
+            split: tf.data.Dataset.from_tensor_slices(
+                {"image": x, "label": c, "worse_label": np.where(CLEAR, c, (c + 1) % 3)}
             )
-            for (name, number), x in zip((("train", 16_000), ("test", 4000)), grey, strict=True)
+            for split, x, c in zip(splits, grey, parts.values(), strict=True)
         }
         monkeypatch.setattr(tfds, "load", lambda name, data_dir, split: [found[s] for s in split])
         encoder, paths = encoders.ImageEncoder(preset, (128, 128, 3)), [folder]
@@ -169,17 +172,16 @@ def features(task, folder, monkeypatch):
 )
 def test_features_are_encodings_about_the_mean_of_training(name, labels, tmp_path, monkeypatch):
     file, encoded = features(name, tmp_path, monkeypatch)
-    task, y = tasks.load(name, file, None), np.arange(240) % 3
-    assert task.y.tolist() == y.tolist() and task.test_y.tolist() == y[::-1].tolist()
+    task = tasks.load(name, file, None)
+    assert task.y.tolist() == Y.tolist() and task.test_y.tolist() == Y[::-1].tolist()
     centred = np.concatenate(encoded) - np.mean(encoded[0], axis=0)
     x = np.concatenate([task.x, task.test_x])
     np.testing.assert_allclose(x @ x.T, centred @ centred.T, rtol=1e-3, atol=1e-4)
-    clear = np.arange(240) % 10 > 0  # Nothing tells the classes of the others.
     for label, number in labels.items():
         told = task.given[label] >= 0
-        assert np.bincount(y[~told], minlength=3).tolist() == [number] * 3
-        right = task.given[label] == y
-        assert right[told & clear].all() and not right[told & ~clear].all()
+        assert np.bincount(Y[~told], minlength=3).tolist() == [number] * 3
+        right = task.given[label] == Y
+        assert right[told & CLEAR].all() and not right[told & ~CLEAR].all()
 
 
 def users(version, data_dir, seed):
