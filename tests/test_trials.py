@@ -313,7 +313,10 @@ def test_arguments_are_checked(data):
     shared = keras.layers.Dense(3)
     table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
     for wrong, message in (
-        (lambda head: keras.Sequential([keras.Input((4,)), shared, head]), "make new layers at ea"),
+        (
+            lambda head: keras.Sequential([keras.Input((4,)), shared, head]),
+            "make new layers at each call",
+        ),
         (lambda: models.ExtremeClassifier(shared, table, 3, None), "use no `ShardedClassTable`"),
     ):
         with pytest.raises(ValueError, match=f"`build` must {message}"):
