@@ -20,6 +20,7 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exchange import Exchange, NoExchange
+from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
 
@@ -119,25 +120,36 @@ class _Sum(NamedTuple):
     used: Tensor | None
 
 
+class _Single(NamedTuple):
+    """Scores of single classes of each example, and what the forward pass read for them."""
+
+    # The backward pass must not read rows again. Only a control edge would keep that read before
+    # the optimizer's write, and TensorFlow's grappler drops some of these edges.
+    scores: Tensor  # `[batch, m]`.
+    rows: list[Tensor]  # `[batch, m, ...]` of each table.
+    places: Tensor  # `[batch, m]`.
+    here: Tensor | None  # `[batch, m]` booleans; None if all classes are here.
+
+
 class Record:
     """What a formula has seen of the scores; the formula runs under the `tape`."""
 
     def __init__(self, products: ClassProducts):
         self.products = products
         self.tape = tf.GradientTape(persistent=True)
-        self._single: list[TensorPair] = []
+        self._single: list[_Single] = []
         self._sum: _Sum | None = None
 
     def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
         products = self.products
         with self.tape.stop_recording():
-            rows, _, here = products.rows_of(ids)
+            rows, places, here = products.rows_of(ids)
             scores = tf.stop_gradient(products.score(products.encodings, *rows))
             if here is not None:
                 scores = products.exchange.total(tf.where(here, scores, 0.0))
         self.tape.watch(scores)
-        self._single.append((ids, scores))
+        self._single.append(_Single(scores, rows, places, here))
         return scores
 
     def fold(self, step: Callable, *state: Any) -> list:
@@ -151,7 +163,7 @@ class Record:
 
     def check_constant(self, tensors: Tensors) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
-        sources = [scores for _, scores in self._single] + [*self.tape.watched_variables()]
+        sources = [x.scores for x in self._single] + [*self.tape.watched_variables()]
         if self._sum is not None:
             sources.append(self._sum.result)
         with self.tape.stop_recording():
@@ -222,7 +234,7 @@ class Record:
     ) -> tuple[Tensor, list[Any], list[Any]]:
         """Gradients of the encodings, of the tables, and of variables, such as a temperature."""
         products, tape = self.products, self.tape
-        leaves = [scores for _, scores in self._single]
+        leaves = [x.scores for x in self._single]
         sums = [] if self._sum is None else [self._sum.result]
         of_all = tape.gradient(values, [*leaves, *variables, *sums], upstream)
         of_sources = of_all[: len(leaves) + len(variables)]
@@ -234,16 +246,17 @@ class Record:
             of_sources = [_add(a, b) for a, b in zip(of_sources, more, strict=True)]
         of_leaves, of_variables = of_sources[: len(leaves)], of_sources[len(leaves) :]
 
-        single = [
-            (ids, g) for (ids, _), g in zip(self._single, of_leaves, strict=True) if g is not None
-        ]
+        single = [(x, g) for x, g in zip(self._single, of_leaves, strict=True) if g is not None]
         if single:
-            rows, places, here = products.rows_of(tf.concat([ids for ids, _ in single], axis=1))
+            rows = [tf.concat(x, axis=1) for x in zip(*(x.rows for x, _ in single), strict=True)]
+            places = tf.concat([x.places for x, _ in single], axis=1)
             with tf.GradientTape() as tape:
                 tape.watch([products.encodings, *rows])
                 scores = products.score(products.encodings, *rows)
             of_single = tf.concat([g for _, g in single], axis=1)
-            if here is not None:
+            here = None
+            if products.shard is not None:
+                here = tf.concat([x.here for x, _ in single], axis=1)
                 of_single = tf.where(here, of_single, 0.0)
             more, *of_rows = tape.gradient(scores, [products.encodings, *rows], of_single)
             of_encodings += more
@@ -252,6 +265,7 @@ class Record:
             else:  # An optimizer must not touch rows of other shards.
                 places, *of_rows = (tf.boolean_mask(x, here) for x in (places, *of_rows))
             slices = slices.plus(places, of_rows)
+        of_encodings, slices = together([of_encodings, slices])
         return products.exchange.total(of_encodings), slices.of(products.tables), of_variables
 
     def _backward_pass(self, total: _Sum, upstream: Tensor) -> tuple[Tensor, _Slices, list[Tensor]]:

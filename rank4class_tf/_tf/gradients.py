@@ -24,17 +24,18 @@ def with_ready_gradients(function: Callable, *inputs: Tensor) -> Any:
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:
-        # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
-        value, gradients = function(*map(tf.stop_gradient, inputs))
+        # The gradient of a variable is a sum over the batch, which needs the upstream, so this tape
+        # records what variables flow into. The backward pass must not call the function again: it
+        # would read variables after the optimizer's write, and draw the next step's numbers.
+        with tf.GradientTape(persistent=True) as tape:  # Where calls nest, it is asked twice.
+            # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
+            value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 
         def gradient(upstream: Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
             of_inputs = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
                 return of_inputs
-            # Their gradients are sums over the batch, which need the upstream: computed again.
-            with tf.GradientTape() as tape:
-                value, _ = function(*inputs)
             of_variables = tape.gradient(value, variables, upstream, unconnected_gradients="zero")
             return of_inputs, of_variables
 
@@ -48,7 +49,22 @@ def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         values = function(*inputs)
-    return values, list(tape.gradient(values, inputs, unconnected_gradients="zero"))
+    gradients = tape.gradient(values, inputs, unconnected_gradients="zero")
+    return values, [tf.stop_gradient(g) for g in gradients]
+
+
+def together(tensors: Any) -> Any:
+    """The tensors, in any structure, none of which is ready before all are.
+
+    A backward pass that reads variables returns its gradients through here. Otherwise an optimizer
+    may write one gradient to a variable before the pass has read that variable for another: only a
+    control edge orders the two, and TensorFlow's grappler drops some control edges.
+    """
+    if tf.executing_eagerly():
+        return tensors
+    # An operation of a graph returns all of its results at once, if nothing inlines it.
+    attributes = {"_noinline": True}
+    return tf.function(lambda x: x, autograph=False, experimental_attributes=attributes)(tensors)
 
 
 def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) -> Tensor:

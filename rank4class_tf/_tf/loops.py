@@ -9,6 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._tf.gradients import together
 from rank4class_tf._types import Tensor, Tensors, WithGradient
 
 
@@ -21,6 +22,8 @@ def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
         lambda index, *state: (index + 1, *step(index, *state)),
         (tf.constant(first), *state),
         parallel_iterations=1,
+        # XLA compiles the gradient of a variable that a step reads only if it knows this number.
+        maximum_iterations=count - first if isinstance(count, int) else None,
     )
     return result
 
@@ -109,6 +112,7 @@ def in_pieces(
                 return tape.gradient(found, sources, of_found, unconnected_gradients="zero")
 
             sums = _over_pieces(backward, full, last, len(given), [*common, *variables])
+            sums = together(sums)
             for state, values in zip((*draws, *others), after, strict=True):
                 state.assign(values)
             of_inputs = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
