@@ -1,0 +1,398 @@
+"""One step of training equals float64: what a tape gets right, a graph may still write wrong.
+
+Each test trains a model for one step, and compares what the optimizer has changed with gradients
+that are computed in float64 and on the whole matrix of scores.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import layers, losses, models, optimizers
+
+from . import tables
+from .head_table import HEADS
+
+RATE, BATCH, DIM, FEATURES = 0.25, 16, 4, 3
+OPTIMIZERS = {
+    "rowwise": lambda: optimizers.RowwiseSGD(RATE),
+    "keras": lambda: keras.optimizers.SGD(RATE),
+}
+
+
+def dense(width, inputs=DIM):
+    """A linear encoder of two layers: neither gradient contains the kernel that it belongs to."""
+    parts = [keras.layers.Dense(width, use_bias=False) for _ in range(2)]
+    return keras.Sequential([keras.layers.Input((inputs,)), *parts])
+
+
+def product(x, kernels):
+    for kernel in kernels:
+        x = tf.matmul(x, kernel)
+    return x
+
+
+def changes_of_step(model, data, mode="graph", weights=None):
+    """What one step does to the weights, divided by the rate."""
+    model.run_eagerly, model.jit_compile = mode == "eager", mode == "xla"
+    weights = model.trainable_variables if weights is None else weights
+    before = [tf.identity(w) for w in weights]
+    model.train_on_batch(*data)
+    return [(old - w).numpy() / RATE for old, w in zip(before, weights, strict=True)]
+
+
+def gradients_in_float64(loss_of, weights):
+    """Those of a function of the weights."""
+    weights = [tf.cast(w, tf.float64) for w in weights]
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        value = loss_of(*weights)
+    return [g.numpy() for g in map(tf.convert_to_tensor, tape.gradient(value, weights))]
+
+
+def assert_close(found, expected):
+    """Relative to the largest number of each gradient, and to the rounding of weights below 2."""
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        atol = 1e-5 * np.abs(b).max() + 2**-23 / RATE
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol)
+
+
+class Linear(losses.RankingLoss):
+    """Its gradients contain no scores, so that nothing but an order of operations protects them."""
+
+    def compute(self, lists):
+        return lists.sum(tf.identity) / 8 - lists.sum_of_positives(lists.positive_scores)
+
+
+class OwnScale(losses.RandomRankingLoss):
+    """Noise times a variable of its own, summed over the positives."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = tf.Variable(0.5)
+
+    def noise(self, shape):
+        return tf.random.stateless_uniform(shape, self.next_seed())
+
+    def compute(self, lists):
+        dense = lists.dense()
+        noise = dense.at_positives(self.noise(tf.shape(dense.scores)))
+        return lists.sum_of_positives(noise * self.scale + 0 * lists.positive_scores)
+
+
+# All classes.
+
+
+def batch_of(num_classes, seed, width=2):
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(0, num_classes, (BATCH, width)).astype("int32")
+    ids[::3, 1:] = -1
+    ids[1, :] = -1
+    return rng.normal(size=(BATCH, DIM)).astype("float32"), ids
+
+
+def all_classes(kind, loss, num_classes, seed, optimizer="rowwise"):
+    """A model over all classes, and the scores by its weights."""
+    keras.utils.set_random_seed(seed)
+    features = np.random.default_rng(seed).normal(size=(num_classes, FEATURES)).astype("float32")
+    classes = {
+        "encoded": lambda: layers.EncodedClasses(features, dense(DIM, FEATURES)),
+        "sharded": lambda: layers.ShardedClassTable(
+            num_classes, DIM, OPTIMIZERS[optimizer](), seed=seed
+        ),
+    }.get(kind, lambda: layers.ClassTable(num_classes, DIM, use_bias=kind == "bias"))()
+    model = models.ExtremeClassifier(dense(DIM), classes, DIM, None, normalize=kind == "cosine")
+    model.compile(OPTIMIZERS[optimizer](), loss)
+
+    def scores(x, first, second, *of_classes):
+        encodings, bias = product(tf.cast(x, tf.float64), (first, second)), 0
+        if kind == "encoded":
+            rows = product(tf.cast(features, tf.float64), of_classes)
+        else:
+            rows, *bias = of_classes
+            bias = bias[0] if bias else 0
+        if kind == "cosine":
+            encodings, rows = (tf.math.l2_normalize(t, axis=1) for t in (encodings, rows))
+        return tf.matmul(encodings, rows, transpose_b=True) + bias
+
+    return model, scores
+
+
+EVERY = {case.name: case.make for case in tables.LOSSES} | {
+    "linear": Linear,
+    "smoothed": lambda: losses.SoftmaxLoss(0.5, label_smoothing=0.1),
+    "prior": lambda: losses.SoftmaxLoss(class_prior=[i / 820 for i in range(1, 41)]),
+}
+RANDOM = {case.name for case in tables.LOSSES if case.random}
+
+
+def check_all_classes(name, kind, num_classes, seed, mode="graph", optimizer="rowwise"):
+    data = x, ids = batch_of(num_classes, seed)
+    model, scores = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
+    sharded = [s.variable for s in model.classes.shards.local.values()] if kind == "sharded" else []
+    weights = [*model.encoder.trainable_variables, *sharded]
+    if kind != "sharded":
+        weights += model.classes.trainable_variables
+    if name in RANDOM:  # Chunks of examples have draws of their own: those of a step without graph.
+        twin, _ = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
+        expected = changes_of_step(twin, data, "eager")
+    else:
+        expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
+    assert_close(changes_of_step(model, data, mode, weights), expected)
+
+
+# In one of two to ten builds such a step went wrong, when rows were read anew for the gradient.
+@pytest.mark.parametrize("name", EVERY)
+def test_a_step_over_all_classes(name):
+    check_all_classes(name, "bias", 40, seed=0)
+
+
+BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 6)]
+BUILDS += [(kind, n, 7) for kind in ("table", "cosine", "encoded", "sharded") for n in (40, 3000)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "num_classes", "seed"), BUILDS)
+@pytest.mark.parametrize("name", EVERY)
+def test_a_step_over_all_classes_of_every_kind(name, kind, num_classes, seed):
+    if name == "prior" and num_classes != 40:
+        pytest.skip("It has a number for each of 40 classes.")
+    check_all_classes(name, kind, num_classes, seed)
+
+
+MODES = [
+    ("graph", "keras"),
+    pytest.param("eager", "rowwise", marks=pytest.mark.slow),
+    pytest.param("xla", "rowwise", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"])
+def test_a_step_over_all_classes_in_every_mode(name, mode, optimizer):
+    check_all_classes(name, "bias", 40, 1, mode, optimizer)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", ["linear", "softmax", "pairwise_logistic", "warp"])
+def test_a_step_over_two_shards(name, two_devices):
+    """Two replicas with half of the examples each; the loss is a mean over all of them."""
+    x, ids = batch_of(41, 3)
+    with two_devices.scope():
+        model, scores = all_classes("sharded", EVERY[name](), 41, 3)
+    shards = [shard.variable for shard in model.classes.shards.local.values()]
+    kernels = [w if isinstance(w, tf.Variable) else w.value for w in model.encoder.weights]
+    weights = [*(tf.convert_to_tensor(w) for w in kernels), tf.concat(shards, axis=0)]
+    expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
+    before = [tf.identity(w) for w in weights]
+    model.fit(tf.data.Dataset.from_tensors((x, ids)), shuffle=False, verbose=0)
+    after = [*(tf.convert_to_tensor(w) for w in kernels), tf.concat(shards, axis=0)]
+    found = [(a - b) / RATE for a, b in zip(before, after, strict=True)]
+    assert_close(found, expected)
+
+
+# A sample of the classes.
+
+SAMPLED = {
+    "softmax": losses.SoftmaxLoss,
+    "linear": Linear,
+    "all that are mined": lambda: losses.OrderedWeightedLoss(rank_weights=losses.TopKWeights(2)),
+    "one of many is mined": lambda: losses.OrderedWeightedLoss(
+        "binary", rank_weights=losses.TopKWeights(1)
+    ),
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("name", SAMPLED)
+def test_a_step_with_a_sample(name, normalize, mode, optimizer):
+    x, ids = batch_of(200, 1, width=1)
+    number = 150 if name == "one of many is mined" else 20
+    model = models.ExtremeClassifier(dense(DIM), 200, DIM, number, normalize, seed=1)
+    model.compile(OPTIMIZERS[optimizer](), SAMPLED[name]())
+    # The same seed draws the same classes, whose scores are their numbers here.
+    numbers = layers.ClassTable.from_rows(np.arange(200, dtype="float32")[:, np.newaxis])
+    probe = layers.SampledScores(numbers, number, normalize=False, seed=1)
+    drawn = probe(tf.ones([BATCH, 1]), class_ids=ids, training=True)
+    is_drawn = tf.math.is_finite(drawn)
+    drawn = tf.where(is_drawn, tf.cast(drawn, tf.int32), 0)
+
+    def loss(first, second, rows):
+        encodings = product(tf.cast(x, tf.float64), (first, second))
+        if normalize:
+            encodings, rows = (tf.math.l2_normalize(t, axis=1) for t in (encodings, rows))
+        scores = tf.einsum("bd,bmd->bm", encodings, tf.gather(rows, drawn))
+        scores = tf.where(is_drawn, scores, -np.inf)
+        return SAMPLED[name]()(tf.where(ids >= 0, 0, -1), scores)
+
+    expected = gradients_in_float64(loss, model.trainable_variables)
+    assert_close(changes_of_step(model, (x, ids), mode), expected)
+
+
+# Two towers.
+
+TOWERS = {
+    "plain": {},
+    "encoded in pieces": {"encode_in": 5},
+    "encoded in one piece": {"encode_in": BATCH},
+    "scored in pieces": {"score_in": 5},
+    "mined": {"num_mined": 3},
+    "memory": {"memory_size": 2 * BATCH, "encode_in": 5},
+    "random": {"num_random": 6},
+    "negatives": {"negatives": "others"},
+}
+TOWER_LOSSES = {"softmax": losses.SoftmaxLoss, "linear": Linear}
+
+
+def candidates_of(seed, number=BATCH):
+    rng = np.random.default_rng(seed)
+    keys = np.arange(number, dtype="int32") + 1000 * seed
+    return {"id": keys, "x": rng.normal(size=(number, FEATURES)).astype("float32")}
+
+
+def tower_of_features():
+    """An encoder of named features, which leaves out the id."""
+    inputs = {
+        "id": keras.Input((), dtype="int32", name="id"),
+        "x": keras.Input((FEATURES,), name="x"),
+    }
+    return keras.Model(inputs, dense(DIM, FEATURES)(inputs["x"]))
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("loss", TOWER_LOSSES)
+@pytest.mark.parametrize("kind", TOWERS)
+def test_a_step_of_two_towers(kind, loss, mode, optimizer):
+    """The second step, where there is a memory: its rows are those of the first."""
+    model = models.TwoTower(
+        dense(DIM), tower_of_features(), candidate_id="id", normalize=False, seed=1, **TOWERS[kind]
+    )
+    make_loss, x = TOWER_LOSSES[loss], batch_of(9, 1)[0]
+    model.compile(OPTIMIZERS[optimizer](), make_loss())
+    own, more = candidates_of(1), []
+    if kind == "random":  # All candidates of the index are one, so that any draw is the same.
+        index = candidates_of(2, 9)
+        index["x"][:] = index["x"][0]
+        model.index(index)
+        more = [(index["x"][:6], True)]
+    if kind == "negatives":
+        others = candidates_of(3, 2 * BATCH)
+        more = [(others["x"], True)]
+        own["others"] = {k: v.reshape([BATCH, 2, *v.shape[1:]]) for k, v in others.items()}
+    if kind == "memory":
+        first = candidates_of(4)
+        model.run_eagerly, model.jit_compile = mode == "eager", mode == "xla"
+        kept = model.candidate_encoder(first).numpy()
+        model.train_on_batch(x, first)
+        more = [(kept, False)]
+
+    def loss_of(*weights):
+        queries = product(tf.cast(x, tf.float64), weights[:2])
+        parts = [product(tf.cast(own["x"], tf.float64), weights[2:])]
+        for rows, is_encoded_now in more:
+            rows = tf.cast(rows, tf.float64)
+            parts.append(product(rows, weights[2:]) if is_encoded_now else rows)
+        scores = tf.matmul(queries, tf.concat(parts, axis=0), transpose_b=True)
+        if kind == "mined":
+            positive = tf.linalg.diag_part(scores)[:, tf.newaxis]
+            negatives = tf.linalg.set_diag(
+                scores, tf.fill([BATCH], tf.constant(-np.inf, tf.float64))
+            )
+            scores = tf.concat([positive, tf.math.top_k(negatives, 3).values], axis=1)
+            return make_loss()([0] * BATCH, scores)
+        return make_loss()(tf.range(BATCH), scores)
+
+    expected = gradients_in_float64(loss_of, model.trainable_variables)
+    assert_close(changes_of_step(model, (x, own), mode), expected)
+
+
+# Heads and losses of a plain model.
+
+
+@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("name", [name for name in HEADS if name != "dropout"])
+def test_a_step_of_a_plain_model(name, mode, optimizer):
+    """Without a graph, the tape is right."""
+    if mode == "xla" and name == "encoded_strings":
+        pytest.skip("XLA does not compile strings.")
+    model = keras.Sequential([keras.layers.Input((DIM,)), dense(DIM), HEADS[name]()])
+    model.compile(OPTIMIZERS[optimizer](), losses.SoftmaxLoss())
+    x, ids = batch_of(5, 2, width=1)
+    with tf.GradientTape() as tape:
+        value = losses.SoftmaxLoss()(ids, model(x)) + tf.add_n([tf.zeros([]), *model.losses])
+    weights = [w if isinstance(w, tf.Variable) else w.value for w in model.trainable_variables]
+    expected = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(value, weights)]
+    assert_close(changes_of_step(model, (x, ids), mode), expected)
+
+
+LONG = 200
+
+
+def relevance(share):
+    return (np.random.default_rng(0).random((BATCH, LONG)) < share).astype("float32")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2], ids=["few positives", "many"])
+def test_a_random_loss_with_a_variable_takes_the_gradient_of_its_own_step(share):
+    """In lists of many items the gradient comes with the value."""
+    labels = relevance(share)
+    scores = tf.Variable(np.random.default_rng(1).normal(size=(BATCH, LONG)).astype("float32"))
+    for function in (lambda f: f, tf.function):
+        loss = OwnScale(seed=1)
+        positives = labels.sum(axis=1)
+        # Each step draws anew, so that the numbers of the next one would give another gradient.
+        for _ in range(2):
+            drawn = loss.noise([BATCH, LONG]).numpy().astype(np.float64)
+            expected = np.mean((labels * drawn).sum(axis=1) * (positives > 0))
+
+            @function
+            def gradient(loss=loss):
+                with tf.GradientTape() as tape:
+                    value = loss(labels, scores)
+                return tape.gradient(value, loss.scale)
+
+            assert float(gradient()) == pytest.approx(expected, rel=1e-4)
+
+
+NOISY = {
+    "ndcg": lambda v: losses.GumbelApproxNDCGLoss(temperature=v, num_samples=2, seed=1),
+    "softmax": lambda v: NoisySoftmax(temperature=v, num_samples=2, seed=1),
+}
+
+
+class NoisySoftmax(losses.GumbelNoise, losses.SoftmaxLoss):
+    """Softmax of noisy scores, whose temperature may be trained."""
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2], ids=["few positives", "many"])
+@pytest.mark.parametrize("name", NOISY)
+def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
+    labels, width = relevance(share), 1e-2
+    scores = tf.constant(np.random.default_rng(1).normal(size=(BATCH, LONG)))
+
+    def value(temperature):
+        return float(NOISY[name](temperature)(labels, scores))
+
+    slope = (value(0.4 + width) - value(0.4 - width)) / (2 * width) if name == "softmax" else 0.0
+    for jit in (None, False, True):
+        temperature = tf.Variable(0.4, dtype=tf.float64)
+        loss = NOISY[name](temperature)
+
+        def step(loss=loss, temperature=temperature):
+            with tf.GradientTape() as tape:
+                tape.watch(scores)
+                found = loss(labels, scores)
+            return found, *tape.gradient(found, [scores, temperature], unconnected_gradients="zero")
+
+        found, of_scores, of_temperature = (
+            tf.function(step, jit_compile=jit) if jit is not None else step
+        )()
+        assert float(found) == pytest.approx(value(0.4), rel=1e-5)
+        assert np.isfinite(of_scores).all() and np.any(of_scores)
+        assert float(of_temperature) == pytest.approx(slope, rel=1e-2)
