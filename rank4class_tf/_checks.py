@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Text
 
 
 def require(is_right: object, rule: str, received: object) -> None:
@@ -199,7 +198,7 @@ def function_behind(scores: Any) -> str | None:
     return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
 
 
-def no_probabilities(name: str, function: Text) -> None:
+def no_probabilities(name: str, function: str | None) -> None:
     """Raises where scores come from a function, as `function_behind` says."""
     remedy = "Leave it out, or take the logarithm of a softmax: `lambda x: tf.math.log(model(x))`"
     received = f"the output of a {function}. {remedy}"

@@ -1,5 +1,7 @@
 """How many examples have each class."""
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -7,7 +9,7 @@ from rank4class_tf import _checks
 from rank4class_tf._types import Array
 
 
-def count_labels(labels: Array | tf.data.Dataset, num_classes: int) -> tuple[np.ndarray, int]:
+def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
     # `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
     # `(features, ids)`, or of these and weights, which is read once.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files
-from rank4class_tf._types import Names, PathLike, Size, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.layers.serving import as_names, check_classes, names_at
 
 
@@ -18,8 +18,8 @@ def write_top_k(
     best: Callable[[Any, Any], dict[str, Tensor]],
     features_spec: Any,
     num_classes: int,
-    k: Size,
-    class_names: Names,
+    k: int | None,
+    class_names: Sequence[str] | None,
     also: Sequence[Any] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.autograph.core import ag_ctx, config
 
-from rank4class_tf._types import Array, Tensor, Text
+from rank4class_tf._types import Array, Tensor
 
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
@@ -71,7 +71,7 @@ def reduced(loss: Any, losses: Tensor, sample_weight: Array) -> Tensor:
     return reducer(losses, losses, sample_weight)
 
 
-def init_loss(loss: Any, name: str, reduction: Text, dtype: Any) -> None:
+def init_loss(loss: Any, name: str, reduction: str | None, dtype: Any) -> None:
     """Calls the constructor of Keras's loss; Keras 2 takes no dtype."""
     if KERAS_3:
         keras.losses.Loss.__init__(loss, name, standardize_reduction(reduction), dtype)
@@ -92,7 +92,7 @@ def are_losses(x: Any) -> bool:
     return getattr(x, "_rank4class_tf_losses", False)
 
 
-def mask_of(y_pred: Array) -> Tensor | None:
+def mask_of(y_pred: Tensor) -> Tensor | None:
     """The mask `[batch, n]` that Keras's layers hand on beside scores, False for an absent item."""
     mask = getattr(y_pred, "_keras_mask", None)
     if mask is None:
@@ -217,7 +217,7 @@ def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
             yield from _classes_within(part)
 
 
-def standardize_reduction(reduction: Text) -> str | None:
+def standardize_reduction(reduction: str | None) -> str | None:
     """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
     known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
     known = (*known, "mean", "mean_with_sample_weight") if KERAS_3 else known

@@ -11,13 +11,13 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
-from rank4class_tf._types import Array, Seed, Tensor
+from rank4class_tf._types import Array, Tensor
 
 # A step of training adds this to a state.
 STEP = (0, 1)
 
 
-def start_seed(seed: Seed) -> int:
+def start_seed(seed: int | None) -> int:
     """The seed, in [0, 2**32); None draws one from NumPy's global generator."""
     return int(np.random.randint(2**31)) if seed is None else _checks.seed(seed)
 

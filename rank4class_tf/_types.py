@@ -4,10 +4,11 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
-# A tensor, or what TensorFlow makes one from: arrays, nested lists, numbers; or no value, None.
-Array: TypeAlias = Any
+# A tensor, or what TensorFlow makes one from.
+Array: TypeAlias = tf.Tensor | np.ndarray | Sequence | float
 Tensor: TypeAlias = tf.Tensor
 Tensors: TypeAlias = Sequence[tf.Tensor]
 TensorPair: TypeAlias = tuple[tf.Tensor, tf.Tensor]
@@ -17,12 +18,6 @@ WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
 # Cutoffs of a metric.
 Cutoffs: TypeAlias = int | Sequence[int] | None
 PathLike: TypeAlias = str | os.PathLike[str]
-# What may be left out.
-Folder: TypeAlias = str | os.PathLike[str] | None
-Names: TypeAlias = Sequence[str] | None
-Seed: TypeAlias = int | None
-Size: TypeAlias = int | None
-Text: TypeAlias = str | None
 # A function, or the name of one.
 Choice: TypeAlias = str | Callable
 # Values, and their weights if any.

@@ -18,7 +18,7 @@ from rank4class_tf import _checks
 from rank4class_tf._batches import batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
-from rank4class_tf._types import Tensor, Text
+from rank4class_tf._types import Tensor
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -27,7 +27,7 @@ _ROUNDING = 1e-5
 
 
 def calibrate(
-    model: Any, dataset: Any, label_format: Text = None, batch_size: int = 256
+    model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
     r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
 
@@ -108,7 +108,7 @@ def conformalize(
     coverage: float = 0.95,
     method: str = "lac",
     probabilities: Any = None,
-    label_format: Text = None,
+    label_format: str | None = None,
     batch_size: int = 256,
 ) -> PredictionSets:
     """Returns a layer that predicts sets of classes with a guaranteed coverage.
@@ -222,7 +222,7 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
 
 
 def _labelled_scores(
-    model: Any, dataset: Any, label_format: Text, batch_size: int, logits: bool
+    model: Any, dataset: Any, label_format: str | None, batch_size: int, logits: bool
 ) -> Iterator[tuple[_labels.Labels, tf.Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     batch_size = _checks.positive_int("batch_size", batch_size)

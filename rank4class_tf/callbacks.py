@@ -11,7 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
-from rank4class_tf._types import Names, PathLike
+from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
@@ -44,7 +44,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
         log_dir: PathLike,
         dataset: Any,
         metrics: Sequence[Any] = ("ndcg_at_5", "mrr"),
-        class_names: Names = None,
+        class_names: Sequence[str] | None = None,
         k: int = 5,
         every: int = 1,
     ):

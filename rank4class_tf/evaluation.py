@@ -214,7 +214,7 @@ class Evaluator:
         ranked = _metrics.MeanRank(label_format=label_format)
         every = [ranked, *(metric for metric, _ in self._metrics)]
 
-        def measure(features: Any, labels: Any, sample_weight: Array = None) -> tuple:
+        def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
@@ -311,7 +311,7 @@ def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
 
 
 def evaluate_retrieval(
-    similarity: Array, matches: Array = None, k: Cutoffs = (1, 5, 10), batch_size: int = 1024
+    similarity: Array, matches: Array | None = None, k: Cutoffs = (1, 5, 10), batch_size: int = 1024
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 

@@ -14,7 +14,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import gather
 from rank4class_tf._tf.loops import fold_blocks
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Tensor
 
 __all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
 
@@ -65,7 +65,7 @@ class Rowwise:
         """
         raise NotImplementedError
 
-    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: Array) -> None:
+    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: Tensor) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if not is_sparse and not _keras.is_table(variable):
@@ -216,7 +216,7 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
-        def moment(slots: Any, decay: Array, value: Tensor) -> Tensor:
+        def moment(slots: Any, decay: Tensor, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
             return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
 

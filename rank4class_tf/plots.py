@@ -3,13 +3,12 @@
 Everything shown comes from the evaluation's ranks, labels and top classes: no model runs here.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Names, Size
 from rank4class_tf.evaluation import Evaluation
 from rank4class_tf.layers.serving import as_names
 
@@ -21,7 +20,7 @@ Evaluations: TypeAlias = Evaluation | Mapping[str, Evaluation]
 __all__ = ["accuracy_by_k", "confusion_at_k", "hardest_classes", "rank_histogram"]
 
 
-def accuracy_by_k(evaluations: Evaluations, max_k: Size = None) -> "Figure":
+def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure":
     r"""The share of lists whose best positive is among the k first, for each k.
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
@@ -79,7 +78,9 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     return figure
 
 
-def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: int = 10) -> "Figure":
+def hardest_classes(
+    evaluation: Evaluation, class_names: Sequence[str] | None = None, count: int = 10
+) -> "Figure":
     """The classes whose labels rank lowest on average, and how many lists each has.
 
     A list of several positives counts for its class in `class_ids`, with the rank of its best
@@ -107,7 +108,7 @@ def hardest_classes(evaluation: Evaluation, class_names: Names = None, count: in
 
 
 def confusion_at_k(
-    evaluation: Evaluation, k: int = 5, class_names: Names = None, count: int = 30
+    evaluation: Evaluation, k: int = 5, class_names: Sequence[str] | None = None, count: int = 30
 ) -> "Figure":
     """For each class, how often each class is among the k first of its lists.
 
@@ -162,7 +163,7 @@ def _kept(evaluation: Evaluation, name: str) -> np.ndarray:
     return array
 
 
-def _name(class_id: int, class_names: Names) -> str:
+def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     if class_names is None:
         return str(class_id)
     received = f"{len(class_names)} names, none for class {class_id}"

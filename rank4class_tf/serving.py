@@ -1,5 +1,6 @@
 """Export of models that give scores; `_export.py` writes the SavedModel."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -7,15 +8,15 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras
 from rank4class_tf._batches import check_gives_scores, scores_of
-from rank4class_tf._types import Names, PathLike, Size, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.layers import TopClasses
 
 
 def export_top_k(
     model: keras.Model,
     path: PathLike,
-    k: Size = None,
-    class_names: Names = None,
+    k: int | None = None,
+    class_names: Sequence[str] | None = None,
     probabilities: Any = None,
     prediction_sets: Any = None,
     features_spec: Any = None,

@@ -357,7 +357,7 @@ class BlockedLists(Lists):
         result = self._sum(of_entries, gradient, trained, mean, **how)
         return log_total + result[:, tf.newaxis], highest
 
-    def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.BLOCK:

@@ -258,14 +258,20 @@ def below(scores: Tensor, highest: Tensor) -> Any:
 
 
 def others(
-    filled: Tensor, relevance: Tensor, positive_scores: Tensor, positive_weights: Array = None
+    filled: Tensor,
+    relevance: Tensor,
+    positive_scores: Tensor,
+    positive_weights: Array | None = None,
 ) -> DenseLists:
     """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
     return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights)
 
 
 def as_lists(
-    scores: Array | Lists, class_ids: Array = None, relevance: Array = None, mask: Array = None
+    scores: Tensor | Lists,
+    class_ids: Tensor | None = None,
+    relevance: Tensor | None = None,
+    mask: Tensor | None = None,
 ) -> Lists:
     """What every operation on lists does first; `Lists` stay as they are.
 
@@ -344,7 +350,7 @@ def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
     return tf.maximum(class_ids, 0)
 
 
-def fill_masked(scores: Tensor, mask: Array = None, counted: Array = None) -> Tensor:
+def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None = None) -> Tensor:
     """Scores in which masked items have the lowest; what reads them is constant there."""
     # A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
     # whatever its scores: it gets harmless ones, which its loss must not read.

@@ -16,7 +16,7 @@ from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.gather import flat_places, indices, where
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
-from rank4class_tf._types import Array, Size, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
 
@@ -81,7 +81,7 @@ class Labels(NamedTuple):
         return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
 
 
-def check_label_format(label_format: Text) -> None:
+def check_label_format(label_format: str | None) -> None:
     """Raises unless `label_format` is one of the three known values."""
     rule = f"`label_format` must be one of {_FORMATS}."
     require(label_format in _FORMATS, rule, repr(label_format))
@@ -90,9 +90,9 @@ def check_label_format(label_format: Text) -> None:
 def parse(
     y_true: Array,
     y_pred: Array,
-    label_format: Text = None,
-    max_positives: Size = None,
-    exclude: Array = None,
+    label_format: str | None = None,
+    max_positives: int | None = None,
+    exclude: Array | None = None,
 ) -> Labels:
     """Brings labels and scores of any accepted form to `Labels`.
 
@@ -126,7 +126,9 @@ def parse(
     return labels if exclude is None else without(labels, exclude)
 
 
-def parse_ids(y_true: Array, encodings: Any, num_classes: int, label_format: Text = None) -> Labels:
+def parse_ids(
+    y_true: Array, encodings: Any, num_classes: int, label_format: str | None = None
+) -> Labels:
     """As `parse`, for scores of K classes that do not exist; labels must be class ids."""
     # Encodings `[batch, d]` become the scores of the result.
     shape = encodings.shape[:1].concatenate([num_classes])
@@ -141,7 +143,7 @@ def parse_ids(y_true: Array, encodings: Any, num_classes: int, label_format: Tex
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
 
-def _without_ragged(relevance: Array, scores: Any, label_format: Text) -> TensorPair:
+def _without_ragged(relevance: Tensor, scores: Any, label_format: str | None) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
@@ -176,7 +178,7 @@ def _with_items(scores: Tensor) -> Tensor:
 # Which form labels have.
 
 
-def _with_format(y_true: Array, shape: Any, label_format: Text) -> tuple[Tensor, bool, bool]:
+def _with_format(y_true: Array, shape: Any, label_format: str | None) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
@@ -229,7 +231,7 @@ def _of_ids(scores: Tensor, ids: Tensor, value_if_empty: Tensor) -> Labels:
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
 
-def _checked_ids(ids: Array, scores: Tensor, known: Size, inferred: bool) -> TensorPair:
+def _checked_ids(ids: Tensor, scores: Tensor, known: int | None, inferred: bool) -> TensorPair:
     """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width."""
     # If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
     num_items = known or tf.shape(scores)[1]
@@ -336,7 +338,7 @@ def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:
 # Labels of all items.
 
 
-def _of_relevance(scores: Tensor, labels: Tensor, max_positives: Size) -> Labels:
+def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)

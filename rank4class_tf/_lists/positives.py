@@ -15,7 +15,7 @@ from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.gradients import keep_nan
 from rank4class_tf._tf.loops import fold
-from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
 FEW = 16
@@ -35,12 +35,12 @@ _MOST_AT_ONCE = 1 << 15
 _BLOCK_ENTRIES = 1024
 
 
-def are_few(num_columns: Size, num_items: Size) -> bool:
+def are_few(num_columns: int | None, num_items: int | None) -> bool:
     """Whether so many positives, of so many items, take a pass each; None is known only running."""
     return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
 
 
-def _are_at_most(num_items: Size, limit: int) -> bool:
+def _are_at_most(num_items: int | None, limit: int) -> bool:
     """Whether lists are known to have at most so many items; never under XLA."""
     return num_items is not None and num_items <= limit and not raising.in_xla()
 

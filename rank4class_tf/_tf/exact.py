@@ -6,10 +6,10 @@ here as well, since a number that passes through float32 loses digits.
 
 import tensorflow as tf
 
-from rank4class_tf._types import Array, Size, Tensor, TensorPair, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
 
 
-def violation(difference: Tensor, margin: Array) -> Tensor:
+def violation(difference: Tensor, margin: Tensor) -> Tensor:
     """`max(0, difference + margin)`, exact however far from 0 the difference is taken.
 
     TensorFlow rewrites `(score - level) + margin` in a graph as `score + (margin - level)`, which
@@ -44,7 +44,9 @@ def power_of_two(values: Tensor) -> Tensor:
     return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)
 
 
-def exact_sum(values: Tensor, groups: Array = None, num_groups: Size = None) -> TensorPair:
+def exact_sum(
+    values: Tensor, groups: Array | None = None, num_groups: int | None = None
+) -> TensorPair:
     """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has."""
     # They are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
     # negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.

@@ -65,7 +65,7 @@ class Exchange:
         """Where, among the joined rows of all replicas, those of this one begin; it has so many."""
         return tf.reduce_sum(self._stacked(number)[: self.rank])
 
-    def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
+    def best(self, values: Tensor, ids: Tensor, k: Tensor) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
         # This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
         # equal values those of the lower replica come first.

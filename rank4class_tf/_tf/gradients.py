@@ -28,7 +28,7 @@ def with_ready_gradients(function: Callable, *inputs: Tensor) -> Any:
         # records what variables flow into. The backward pass must not call the function again: it
         # would read variables after the optimizer's write, and draw the next step's numbers.
         with tf.GradientTape(persistent=True) as tape:  # Where calls nest, it is asked twice.
-            # stop_gradient, or an outer tape differentiates this loop too, which XLA cannot compile.
+            # Stopped, or an outer tape differentiates this loop too, which XLA cannot compile.
             value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 

@@ -13,7 +13,9 @@ from tensorflow.python.ops import control_flow_util
 from rank4class_tf._types import Array, Tensor
 
 
-def check(bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array = None) -> Tensor:
+def check(
+    bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array | None = None
+) -> Tensor:
     """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot."""
     # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
     # values `[batch, r]` must be, with the name of the argument. `bad` tells which of them break
@@ -37,7 +39,9 @@ def check(bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array = N
         return tf.identity(bad_rows)
 
 
-def checked(x: Tensor, bad: Array, values: Tensor, rule: str, bad_rows: Array = None) -> Tensor:
+def checked(
+    x: Tensor, bad: Array, values: Tensor, rule: str, bad_rows: Array | None = None
+) -> Tensor:
     """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise."""
     bad_rows = check(bad, values, rule, bad_rows)
     if tf.executing_eagerly():

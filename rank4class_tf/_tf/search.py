@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import gather, indices, inverse, scatter_add
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Array, Size, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 # Up to this many entries, comparing with all of them costs less under XLA.
 _FEW = 16
@@ -137,7 +137,7 @@ def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
 
 
 def fold_scores(
-    score: Callable, num_classes: int, block_size: Array, start: Callable, merge: Callable
+    score: Callable, num_classes: int, block_size: Tensor, start: Callable, merge: Callable
 ) -> list[Tensor]:
     """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
     # All blocks are equally wide, so that the products of all are rounded alike.
@@ -181,7 +181,7 @@ def first_and_last_ranks(values: Tensor) -> TensorPair:
     return last - tf.gather(size, group, batch_dims=1) + 1, last
 
 
-def maxima(values: Tensor, most: Size = None) -> Tensor:
+def maxima(values: Tensor, most: int | None = None) -> Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; it has no gradient."""
     values = tf.stop_gradient(values)
     for width in _widths(values, most):
@@ -189,7 +189,7 @@ def maxima(values: Tensor, most: Size = None) -> Tensor:
     return values
 
 
-def decaying_sums(values: Tensor, decay: Tensor, most: Size = None) -> Tensor:
+def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Tensor:
     """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding.
 
     The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
@@ -208,14 +208,14 @@ def decaying_sums(values: Tensor, decay: Tensor, most: Size = None) -> Tensor:
     return sums(values)
 
 
-def _sums(values: Tensor, decay: Tensor, most: Size) -> Tensor:
+def _sums(values: Tensor, decay: Tensor, most: int | None) -> Tensor:
     for width in _widths(values, most):
         values += decay * _shifted(values, width)
         decay *= _shifted(decay, width)
     return values
 
 
-def _widths(rows: Tensor, most: Size) -> list[int]:
+def _widths(rows: Tensor, most: int | None) -> list[int]:
     """1, 2, 4, ...: what stands for so many entries is joined with that of as many to the right."""
     return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 

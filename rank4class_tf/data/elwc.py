@@ -13,7 +13,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
-from rank4class_tf._types import PathLike, Size, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import shards
 
 __all__ = ["lists", "write", "read", "read_classes", "serialize"]
@@ -27,7 +27,7 @@ _EXAMPLES, _CONTEXT = 1, 2
 
 
 def lists(
-    batches: Iterable, num_classes: int, num_negatives: Size = None, seed: int = 0
+    batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
 ) -> Iterator[tuple[Any, Any]]:
     """Turns classification examples into lists of classes, one after the other.
 
@@ -110,7 +110,11 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
 
 
 def read(
-    pattern: PathLike, context_spec: Any, example_spec: Any, batch_size: int, list_size: Size = None
+    pattern: PathLike,
+    context_spec: Any,
+    example_spec: Any,
+    batch_size: int,
+    list_size: int | None = None,
 ) -> tf.data.Dataset:
     """Reads lists as batches of features.
 
@@ -167,7 +171,7 @@ def read(
 
 
 def read_classes(
-    pattern: PathLike, context_spec: Any, batch_size: int, list_size: Size = None
+    pattern: PathLike, context_spec: Any, batch_size: int, list_size: int | None = None
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 
@@ -212,7 +216,7 @@ def _checked_ids(class_ids: np.ndarray, features: dict[str, Any]) -> np.ndarray:
 
 
 def _items(
-    positives: np.ndarray, num_classes: int, num_negatives: Size, rng: np.random.Generator
+    positives: np.ndarray, num_classes: int, num_negatives: int | None, rng: np.random.Generator
 ) -> np.ndarray:
     """The classes of a list: all, or the positives and some others."""
     available = num_classes - positives.size

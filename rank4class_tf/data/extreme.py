@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _files
-from rank4class_tf._types import PathLike, Seed, Size
+from rank4class_tf._types import PathLike
 from rank4class_tf.data import splits
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -27,7 +27,7 @@ def batches(
     points: Callable,
     num_features: int,
     batch_size: int,
-    num_points: Size = None,
+    num_points: int | None = None,
     one_label: bool = False,
 ) -> tf.data.Dataset:
     """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
@@ -72,7 +72,7 @@ def extreme_classification(
     batch_size: int = 256,
     one_label: bool = False,
     rows: Any = None,
-    seed: Seed = None,
+    seed: int | None = None,
 ) -> tf.data.Dataset:
     """Streams a file of the Extreme Classification Repository.
 
@@ -297,7 +297,9 @@ def _checked_rows(rows: Iterable, num_points: int) -> frozenset[int]:
     return frozenset(map(int, given))
 
 
-def _check_range(path: PathLike, number: int, what: str, values: Iterable, limit: Size) -> None:
+def _check_range(
+    path: PathLike, number: int, what: str, values: Iterable, limit: int | None
+) -> None:
     """Raises unless values are in [0, limit), or finite if this is None."""
     low, high = (-_LARGEST, _LARGEST) if limit is None else (0, limit - 1)
     for value in values:

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Folder, Function, Size, Tensor
+from rank4class_tf._types import Function, PathLike, Tensor
 from rank4class_tf.data import splits
 
 _MAX_PIXEL = 16.0  # of `digits`
@@ -25,7 +25,9 @@ _PADDING = 4
 _CENTRE = 224, 256
 
 
-def digits(batch_size: int = 64, seed: int = 0, examples_per_class: Size = None) -> splits.Splits:
+def digits(
+    batch_size: int = 64, seed: int = 0, examples_per_class: int | None = None
+) -> splits.Splits:
     """Returns 1,797 real images of handwritten digits, 8 x 8 pixels, in 10 classes.
 
     The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
@@ -74,7 +76,7 @@ def digits(batch_size: int = 64, seed: int = 0, examples_per_class: Size = None)
 
 
 def cifar10(
-    data_dir: Folder = None, batch_size: int = 64, augment: bool = True, seed: int = 0
+    data_dir: PathLike | None = None, batch_size: int = 64, augment: bool = True, seed: int = 0
 ) -> splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
@@ -100,7 +102,7 @@ def cifar10(
 
 
 def imagenet2012(
-    data_dir: Folder = None,
+    data_dir: PathLike | None = None,
     batch_size: int = 64,
     image_size: int = 224,
     augment: bool = True,
@@ -142,7 +144,7 @@ def imagenet2012(
     return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
 
 
-def _load(name: str, data_dir: Folder, source: str, split: list, **kwargs: Any) -> Any:
+def _load(name: str, data_dir: PathLike | None, source: str, split: list, **kwargs: Any) -> Any:
     kwargs |= {"split": split, "with_info": True, "as_supervised": True}
     return splits.load(name, data_dir=data_dir, source=source, **kwargs)
 

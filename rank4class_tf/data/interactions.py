@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Folder, PathLike, Seed, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import splits
 
 _PARTS = ("train", "validation", "test")
@@ -96,7 +96,7 @@ class UserItems:
         return cls(*map(lists, range(3)), item_ids, user_ids)  # type: ignore[call-arg]
 
     def batches(
-        self, part: str, batch_size: int = 128, ragged: bool = False, seed: Seed = None
+        self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
     ) -> tf.data.Dataset:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
@@ -167,7 +167,9 @@ _VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
 _READ_BATCH = 65_536
 
 
-def movielens(version: str = "latest-small", data_dir: Folder = None, seed: int = 0) -> UserItems:
+def movielens(
+    version: str = "latest-small", data_dir: PathLike | None = None, seed: int = 0
+) -> UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
     Pairs of a user and a film are split at random: 80 % for training and 10 % each for validation

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Folder, PathLike, Text
+from rank4class_tf._types import PathLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ def import_extra(module: str, extra: str = "data") -> Any:
     return _checks.imported(module, f"This dataset needs `{module}`", extra)
 
 
-def load(name: str, *, data_dir: Folder, source: str, **kwargs: Any) -> Any:
+def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) -> Any:
     """Calls `tfds.load`; its errors say to fetch `source` by hand if it cannot be downloaded."""
     tfds = import_extra("tensorflow_datasets")
     try:
@@ -77,7 +77,7 @@ _DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @contextlib.contextmanager
-def opened(path: PathLike, encoding: str = "utf-8", newline: Text = None) -> Iterator[TextIO]:
+def opened(path: PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[TextIO]:
     """Opens a text to read, and unpacks it if its name ends in `.gz`; raises if it is damaged."""
     opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:

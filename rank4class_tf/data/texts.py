@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Folder, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import splits
 
 _TEXT = "comment_text"
@@ -22,7 +22,7 @@ _UNKNOWN = 1
 
 
 def goemotions(
-    data_dir: Folder = None,
+    data_dir: PathLike | None = None,
     batch_size: int = 256,
     max_tokens: int = 20_000,
     sequence_length: int = 32,
@@ -72,7 +72,7 @@ def goemotions(
     )
 
 
-def read(data_dir: Folder) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
+def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
     parts, info = splits.load(
         "goemotions", data_dir=data_dir, source=_SOURCE, batch_size=READ_BATCH, with_info=True

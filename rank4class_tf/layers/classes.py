@@ -18,7 +18,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import Size, Tensor
+from rank4class_tf._types import Tensor
 from rank4class_tf.ops.blocks import norms, unit_rows
 
 # When all classes are encoded, this many are encoded at once.
@@ -108,7 +108,7 @@ class ClassTable(_registry.Configured, Classes):
     def __init__(
         self,
         num_classes: int,
-        width: Size = None,
+        width: int | None = None,
         use_bias: bool = False,
         initializer: Any = "glorot_uniform",
         regularizer: Any = None,

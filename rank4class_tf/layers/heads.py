@@ -17,7 +17,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
-from rank4class_tf._types import Choice, Seed
+from rank4class_tf._types import Choice
 from rank4class_tf.layers.classes import ClassScores, ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
@@ -268,7 +268,7 @@ class _MLPHead(Head):
         dropout: float = 0.0,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         options = (units, activation, dropout, add_dot_product, kernel_initializer, seed)

@@ -14,7 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Choice, Seed, Tensor, Tensors
+from rank4class_tf._types import Array, Choice, Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -147,7 +147,12 @@ class CosineInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self,
+        encodings: Tensor,
+        candidates: Tensor,
+        training: Any = None,
+    ) -> Tensor:
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
@@ -193,7 +198,7 @@ class MLPInteraction(Interaction):
         dropout: float = 0.0,
         add_dot_product: bool = False,
         kernel_initializer: Any = "glorot_uniform",
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -243,7 +248,12 @@ class MLPInteraction(Interaction):
         setattr(self, f"_of_{name}", weight)
         return weight
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self,
+        encodings: Tensor,
+        candidates: Tensor,
+        training: Any = None,
+    ) -> Tensor:
         drops = self.dropout > 0 and training
         if drops:
             # Keras's dropout would draw other numbers when a block is computed again.

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
-from rank4class_tf._types import Folder, PathLike, Tensor
+from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import LSTMWeights, bidirectional_lstm, laplace_ranks, standardize
 
@@ -143,7 +143,9 @@ class LearnedSorter(Sorter):
         return self._dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
 
     @classmethod
-    def pretrained(cls, path: Folder = None, trainable: bool = False, **kwargs: Any) -> Self:
+    def pretrained(
+        cls, path: PathLike | None = None, trainable: bool = False, **kwargs: Any
+    ) -> Self:
         """Returns a sorter with trained weights, which are trained further if it is `trainable`.
 
         They come from a file that `save_pretrained` wrote; without a path, from the package.

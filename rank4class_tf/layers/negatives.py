@@ -20,7 +20,7 @@ from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
-from rank4class_tf._types import Array, Seed, Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.layers.serving import ScoreLayer
 
 
@@ -347,7 +347,7 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         (TensorShape([3]), True)
     """
 
-    def __init__(self, num_sampled: int, seed: Seed = None, **kwargs: Any):
+    def __init__(self, num_sampled: int, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.seed = _random.start_seed(seed)

@@ -20,7 +20,7 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Array, Function, Seed, Size, Tensor, TensorPair, Weighted
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Weighted
 from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
@@ -224,9 +224,9 @@ class SampledScores(Head):
     def __init__(
         self,
         classes: Any,
-        num_sampled: Size = None,
+        num_sampled: int | None = None,
         normalize: bool = True,
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         own_seed = _random.start_seed(seed)
@@ -265,7 +265,7 @@ class SampledScores(Head):
         self.random_state = _random.add_state(self, self.seed)
 
     def call(
-        self, inputs: Any, class_ids: Any = None, num_mined: Size = None, training: Any = None
+        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> Tensor:
         """Scores all classes; or those of the examples and negatives, all or the highest ones."""
         encodings = self._scores_of.scaled(inputs)
@@ -274,7 +274,7 @@ class SampledScores(Head):
         return self._sampled(encodings, class_ids, self._checked(num_mined), training)
 
     def compute_output_spec(
-        self, inputs: Any, class_ids: Any = None, num_mined: Size = None, training: Any = None
+        self, inputs: Any, class_ids: Any = None, num_mined: int | None = None, training: Any = None
     ) -> Any:
         """Returns what Keras 3 expects of a call."""
         width = self.num_classes
@@ -292,7 +292,9 @@ class SampledScores(Head):
             )
         return num_mined
 
-    def _sampled(self, encodings: Tensor, class_ids: Any, num_mined: Size, training: Any) -> Tensor:
+    def _sampled(
+        self, encodings: Tensor, class_ids: Any, num_mined: int | None, training: Any
+    ) -> Tensor:
         scores_of, num_classes = self._scores_of, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
@@ -327,7 +329,7 @@ class SampledScores(Head):
             scores = where(there, scores, -float("inf"))
         return where(~invalid, scores, float("nan"))
 
-    def top_k(self, encodings: Any, k: Any, exclude: Array = None) -> TensorPair:
+    def top_k(self, encodings: Any, k: Any, exclude: Array | None = None) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
@@ -346,7 +348,7 @@ class SampledScores(Head):
         scores, ids = _top_k(self._built_scores(), encodings, k, exclude)
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
-    def ranks(self, encodings: Any, class_ids: Any, exclude: Array = None) -> TensorPair:
+    def ranks(self, encodings: Any, class_ids: Any, exclude: Array | None = None) -> TensorPair:
         r"""Counts the classes above and the classes tied with given ones, in blocks of classes.
 
         Args:

@@ -5,7 +5,7 @@ They take inputs or scores of a model that is trained already; none has a loss. 
 `TopClasses` computes.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -15,7 +15,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import excluded_items
 from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import Array, Names, Tensor
+from rank4class_tf._types import Array, Tensor
 
 
 class ScoreLayer(_registry.Configured, keras.layers.Layer):
@@ -264,7 +264,7 @@ class TopClasses(ScoreLayer):
     def __init__(
         self,
         k: int,
-        class_names: Names = None,
+        class_names: Sequence[str] | None = None,
         probabilities: Any = None,
         prediction_sets: Any = None,
         **kwargs: Any,
@@ -316,7 +316,7 @@ def as_names(class_names: Any) -> list[str]:
     return [tf.compat.as_str_any(name) for name in names]
 
 
-def check_classes(k: int, class_names: Names, num_classes: int) -> None:
+def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:
     """Raises unless there are at least k classes, and a name for each if there are names."""
     _checks.require(k <= num_classes, f"`k` must be in [1, {num_classes}].", f"k={k}")
     if class_names is not None:

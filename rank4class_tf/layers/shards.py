@@ -23,7 +23,7 @@ from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
-from rank4class_tf._types import Array, Seed, Size, Tensor, TensorPair, Text, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
 # Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
@@ -90,7 +90,7 @@ class Shards(Trackable):
             devices = self._strategy.extended.worker_devices  # Of this process.
             before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
-        def make(rank: int, device: Text) -> OneShard:
+        def make(rank: int, device: str | None) -> OneShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
                 return OneShard(first, last, width, seed, optimizer)
@@ -292,9 +292,9 @@ class ShardedClassTable(Classes):
     def __init__(
         self,
         num_classes: int,
-        width: Size = None,
+        width: int | None = None,
         optimizer: Any = None,
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)

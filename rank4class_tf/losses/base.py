@@ -29,7 +29,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Array, Function, Seed, Size, Tensor, Text, Weighted, WithGradient
+from rank4class_tf._types import Array, Function, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.ops import fold_in
 
@@ -87,11 +87,11 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     def __init__(
         self,
         *,
-        label_format: Text = None,
-        max_positives: Size = None,
+        label_format: str | None = None,
+        max_positives: int | None = None,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
-        reduction: Text = "sum_over_batch_size",
-        name: Text = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
         dtype: Any = None,
     ):
         check_label_format(label_format)
@@ -122,7 +122,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if not _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             y_pred, sample_weight = self.per_example(y_true, y_pred, sample_weight)
@@ -131,7 +131,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         return self.per_example(y_true, y_pred)[0]
 
-    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
+    def per_example(
+        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+    ) -> Weighted:
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
         In place of scores, a model may give the `ClassProducts` that make those of all classes.
@@ -185,7 +187,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The formula, of lists and the number of their chunk of examples, None for all of them."""
         return lambda lists, chunk: self.compute(lists)
 
-    def _finished(self, losses: Array, labels: Labels, counted: Array, num_classes: Size) -> Tensor:
+    def _finished(
+        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: int | None
+    ) -> Tensor:
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
@@ -280,7 +284,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     is_random = True
 
-    def __init__(self, *, seed: Seed = None, **kwargs: Any):
+    def __init__(self, *, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.seed(seed)
         self._seed: Tensor | None = None
@@ -293,7 +297,9 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         """
         return self._draw_seed() if self._seed is None else self._seed
 
-    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
+    def per_example(
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+    ) -> Weighted:
         if not self.is_random:
             return super().per_example(y_true, y_pred, sample_weight)
         self._seed = self._draw_seed()
@@ -406,7 +412,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         super().__init__(reduction=reductions.pop(), name=name)
         self.losses, self.weights = losses, weights
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
         if y_true is y_pred:  # As in `RankingLoss`.
             return _keras.reduced(self, y_pred, sample_weight)
@@ -424,7 +430,9 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         numbers = [loss.num_mined for loss in self.losses]
         return None if None in numbers else max(numbers)
 
-    def per_example(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Weighted:
+    def per_example(
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+    ) -> Weighted:
         """As in `RankingLoss`; all losses must be one, and return the same weights of examples."""
         parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
         losses, weights = zip(*parts, strict=True)

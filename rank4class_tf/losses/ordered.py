@@ -13,7 +13,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._types import Array, Choice, Function, Seed, Size, Tensor
+from rank4class_tf._types import Array, Choice, Function, Tensor
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
 
 for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
@@ -182,7 +182,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         phi: Choice = "hinge",
         rank_weights: Any = None,
         rescale: bool = True,
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(kind=kind, phi=phi, rank_weights=rank_weights, seed=seed, **kwargs)
@@ -244,8 +244,8 @@ class WARPLoss(RandomRankingLoss):
         self,
         rank_weights: Any = None,
         margin: float = 1.0,
-        num_trials: Size = None,
-        seed: Seed = None,
+        num_trials: int | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(seed=seed, **kwargs)

@@ -19,14 +19,17 @@ from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import Array, Size, Tensor
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 from rank4class_tf.ops import Lists
 
 
 def class_prior(
-    labels: Array = None, num_classes: Size = None, pseudo_count: float = 1.0, counts: Array = None
+    labels: Array | None = None,
+    num_classes: int | None = None,
+    pseudo_count: float = 1.0,
+    counts: Array | None = None,
 ) -> list[float]:
     r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
 
@@ -94,7 +97,11 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
-def cross_entropies(lists: Lists, temperature: Array = 1.0, label_smoothing: Array = 0.0) -> Tensor:
+def cross_entropies(
+    lists: Lists,
+    temperature: Tensor = 1.0,
+    label_smoothing: Tensor = 0.0,
+) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
     scores = below(lists.positive_scores, highest)
@@ -113,7 +120,7 @@ def _by_pairs(own: Tensor, relevance: Tensor, temperature: Array, with_ties: boo
 
 
 def _by_sorting(
-    own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: Size
+    own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
 ) -> Tensor:
     floor = tf.constant(own.dtype.min / 8, own.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its

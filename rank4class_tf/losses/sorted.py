@@ -13,7 +13,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Array, Tensor, Text
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses.base import Changing, check_changing, present
 from rank4class_tf.ops.ranks import expected_ranks_of_all
@@ -61,8 +61,8 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         sorter: Sorter | None = None,
         *,
         alignment: Changing = 0.0,
-        reduction: Text = "sum_over_batch_size",
-        name: Text = None,
+        reduction: str | None = "sum_over_batch_size",
+        name: str | None = None,
     ):
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
         is_right = sorter is None or isinstance(sorter, Sorter)
@@ -86,7 +86,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array = None) -> Tensor:
+    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
         if sample_weight is not None:
             sample_weight = example_weights(sample_weight, y_pred)

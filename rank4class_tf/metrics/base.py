@@ -24,7 +24,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gather import where
-from rank4class_tf._types import Array, Cutoffs, Function, Size, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
@@ -94,7 +94,7 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     return tf.stack([*exact.halves(total), rest])
 
 
-def _once(*ranks: Size) -> Callable:
+def _once(*ranks: int | None) -> Callable:
     """A function whose graph is made once in a process, for tensors of these ranks."""
     # `fit` makes the graph of a step twice; its metrics took two thirds of their operations here.
     specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
@@ -179,7 +179,9 @@ class RankingMetric(Metric):
     # Whether a list without positives counts, with the value 0.
     count_empty: bool = False
 
-    def __init__(self, *, label_format: Text = None, name: Text = None, dtype: Any = None):
+    def __init__(
+        self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
+    ):
         check_label_format(label_format)
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
@@ -204,7 +206,11 @@ class RankingMetric(Metric):
         raise NotImplementedError
 
     def per_list(
-        self, y_true: Array, y_pred: Array, sample_weight: Array = None, exclude: Array = None
+        self,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array | None = None,
+        exclude: Array | None = None,
     ) -> TensorPair:
         """Computes float64 values `[batch, r]`, a column for each result, and weights `[batch]`.
 
@@ -222,7 +228,11 @@ class RankingMetric(Metric):
         return self._values_and_weights(labels, sample_weight, tf.float64)
 
     def update_state(
-        self, y_true: Array, y_pred: Array, sample_weight: Array = None, exclude: Array = None
+        self,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array | None = None,
+        exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
@@ -312,7 +322,12 @@ class CutoffMetric(RankingMetric):
     """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
 
     def __init__(
-        self, k: Cutoffs = None, name: Text = None, *, count_empty: bool = False, **kwargs: Any
+        self,
+        k: Cutoffs = None,
+        name: str | None = None,
+        *,
+        count_empty: bool = False,
+        **kwargs: Any,
     ):
         several = isinstance(k, (list, tuple))
         given: Any = k if several else [k]

@@ -13,7 +13,7 @@ from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Tensor, TensorPair, Text
+from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
@@ -30,7 +30,7 @@ class DatasetMetric(Metric):
     # The number of columns, which a subclass sets first.
     num_columns: int
 
-    def __init__(self, max_examples: int = 10_000, name: Text = None, dtype: Any = None):
+    def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf import math
 from rank4class_tf._tf.exact import power_of_two
-from rank4class_tf._types import Choice, Cutoffs, Size, Tensor
+from rank4class_tf._types import Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
@@ -60,7 +60,7 @@ class DCG(CutoffMetric):
         self.gain, self.discount = gain, discount
         super().__init__(k, **kwargs)
 
-    def compute_at(self, ranks: ops.Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
             shares = self._shares_of_weight(ranks.relevance)
@@ -75,7 +75,7 @@ class DCG(CutoffMetric):
     def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Any) -> Tensor:
         return math.sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
-    def _discounts(self, ranks: ops.Ranks, k: Size) -> Any:
+    def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
         """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
         size = num_counted(ranks, k)
         # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
@@ -114,7 +114,7 @@ class NDCG(DCG):
 
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: ops.Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         table = self._discounts(ranks, k)
         if gain_cancels(self.gain, ranks.relevance):
             gains = best = math.relu(math.sign(ranks.relevance))

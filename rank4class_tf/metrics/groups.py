@@ -12,7 +12,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
-from rank4class_tf._types import Array, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
 from rank4class_tf.metrics.hits import hits
 
@@ -41,7 +41,7 @@ class MacroAverage(RankingMetric):
         0.5
     """
 
-    def __init__(self, metric: Any, num_groups: int, name: Text = None, dtype: Any = None):
+    def __init__(self, metric: Any, num_groups: int, name: str | None = None, dtype: Any = None):
         if not isinstance(metric, RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
         self.num_groups = _checks.positive_int("num_groups", num_groups)
@@ -70,9 +70,9 @@ class MacroAverage(RankingMetric):
         self,
         y_true: Array,
         y_pred: Array,
-        sample_weight: Array = None,
-        exclude: Array = None,
-        groups: Array = None,
+        sample_weight: Array | None = None,
+        exclude: Array | None = None,
+        groups: Array | None = None,
     ) -> None:
         """Adds a batch; the first four arguments are those of `RankingMetric.per_list`.
 

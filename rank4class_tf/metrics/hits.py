@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._tf import math
-from rank4class_tf._types import Array, Cutoffs, Function, Size, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
@@ -28,7 +28,7 @@ from rank4class_tf.ops.ranks import (
 from rank4class_tf.ops.weights import discounted_sum
 
 
-def hit_shares(ranks: Ranks | BestPositive, k: Size) -> Tensor:
+def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
     r"""The probability of each positive to be among the first k, `[batch, P]`; None means all.
 
     $$\min\left(1, \frac{(k - a)_+}{m}\right)$$
@@ -41,7 +41,7 @@ def hit_shares(ranks: Ranks | BestPositive, k: Size) -> Tensor:
     return math.minimum(share, 1)
 
 
-def hits(ranks: Ranks, k: Size) -> Tensor:
+def hits(ranks: Ranks, k: int | None) -> Tensor:
     """Expected number of positives among the first k, `[batch]`."""
     return math.sum(hit_shares(ranks, k), axis=-1)
 
@@ -74,7 +74,7 @@ class TopKAccuracy(CutoffMetric):
     _reads = "best"
     bounds = (0.0, 1.0)
 
-    def __init__(self, k: int | Sequence[int] = 1, name: Text = None, **kwargs: Any):
+    def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
         super().__init__(k, name=name, **kwargs)
 
     def _check_cutoff(self, k: Any) -> int:
@@ -115,7 +115,7 @@ class PrecisionAtK(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return hits(ranks, k) / (math.maximum(ranks.num_items, 1) if k is None else k)
 
 
@@ -149,7 +149,7 @@ class RecallAtK(CutoffMetric):
         super().__init__(k, **kwargs)
         self.average = average
 
-    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(
@@ -203,12 +203,16 @@ class AveragePrecisionAtK(CutoffMetric):
     bounds = (0.0, 1.0)
 
     def __init__(
-        self, k: Cutoffs = None, name: Text = None, over_all_positives: bool = False, **kwargs: Any
+        self,
+        k: Cutoffs = None,
+        name: str | None = None,
+        over_all_positives: bool = False,
+        **kwargs: Any,
     ):
         self.over_all_positives = _checks.flag("over_all_positives", over_all_positives)
         super().__init__(k, name=name, **kwargs)
 
-    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         above, tied = ranks.above, ranks.tied
         size = num_counted(ranks, k)
         limit = math.cast(size, above.dtype)
@@ -261,7 +265,7 @@ class BPref(CutoffMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, ranks: Ranks, k: Size) -> Tensor:
+    def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, math.newaxis]
@@ -309,7 +313,7 @@ class PropensityScored(RankingMetric):
     _reads = "leading"
     bounds = (0.0, 1.0)
 
-    def __init__(self, k: int, propensities: Array, name: Text = None, **kwargs: Any):
+    def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):
         self.k = self.depth = _checks.positive_int("k", k)
         self.propensities = _checks.one_for_each_class(
             "propensities",

@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact, math
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Size, Tensor, TensorPair
+from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
@@ -75,7 +75,7 @@ class MRR(CutoffMetric):
     _reads = "best"
     bounds = (0.0, 1.0)
 
-    def compute_at(self, best: BestPositive, k: Size) -> Tensor:
+    def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         size = num_counted(best, k)
         single = mean_over_ties(reciprocals(size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:

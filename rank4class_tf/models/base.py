@@ -65,7 +65,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         x: Any = None,
         y: Any = None,
         y_pred: Any = None,
-        sample_weight: Array = None,
+        sample_weight: Array | None = None,
         training: bool | None = None,
     ) -> Tensor:
         training = not self._evaluating if training is None else training
@@ -87,7 +87,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         self._evaluating = True
         return super().test_step(data)
 
-    def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Array = None) -> dict:
+    def compute_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
+    ) -> dict:
         """Updates the metrics in evaluation; training reports only the loss."""
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)

@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Tensor, TensorPair
 
 
 class Candidates(NamedTuple):
@@ -79,7 +79,13 @@ class Columns(NamedTuple):
 class Reader:
     """Reads candidates from features; the arguments are those of `TwoTower`."""
 
-    def __init__(self, encoder: Any, candidate_id: Text, negatives: Text, negative_weight: Text):
+    def __init__(
+        self,
+        encoder: Any,
+        candidate_id: str | None,
+        negatives: str | None,
+        negative_weight: str | None,
+    ):
         self._encoder, self._candidate_id = encoder, candidate_id
         self._negatives, self._negative_weight = negatives, negative_weight
 

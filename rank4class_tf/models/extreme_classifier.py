@@ -5,6 +5,7 @@ fit, such as dense optimizers and one-hot labels, and brings the metrics the ran
 """
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +14,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check
-from rank4class_tf._types import Array, Names, PathLike, Seed, Size, Tensor, TensorPair
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.optimizers import Rowwise
@@ -84,9 +85,9 @@ class ExtremeClassifier(RetrievalModel):
         encoder: Any,
         classes: Any,
         embedding_dim: int,
-        num_sampled: Size = 1024,
+        num_sampled: int | None = 1024,
         normalize: bool = True,
-        seed: Seed = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -152,7 +153,11 @@ class ExtremeClassifier(RetrievalModel):
         return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(
-        self, path: PathLike, features_spec: Any, k: Size = None, class_names: Names = None
+        self,
+        path: PathLike,
+        features_spec: Any,
+        k: int | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -168,7 +173,7 @@ class ExtremeClassifier(RetrievalModel):
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
 
-        def best(features: Any, k: Array) -> dict[str, Tensor]:
+        def best(features: Any, k: Tensor) -> dict[str, Tensor]:
             scores, class_ids = self.top_k(features, k)
             return {"scores": scores, "class_ids": class_ids}
 

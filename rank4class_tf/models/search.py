@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _files, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, PathLike, Size, Tensor, TensorPair
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Reader, id_keys, known_to, of_key
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
@@ -102,7 +102,7 @@ class SearchModel(RetrievalModel):
         with self.distribute_strategy.scope():
             self._search(self._catalogue.without(tf.convert_to_tensor(ids)))
 
-    def top_k(self, queries: Any, k: int | Tensor, exclude: Array = None) -> TensorPair:
+    def top_k(self, queries: Any, k: int | Tensor, exclude: Array | None = None) -> TensorPair:
         """Finds the k candidates with the highest scores, in blocks of candidates.
 
         Args:
@@ -146,7 +146,7 @@ class SearchModel(RetrievalModel):
                 add_scores(scores.numpy())
                 add_ids(found.numpy().astype(ids.dtype))
 
-    def ranks(self, queries: Any, candidates: Any, exclude: Array = None) -> ops.Ranks:
+    def ranks(self, queries: Any, candidates: Any, exclude: Array | None = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
 
         Args:
@@ -163,7 +163,7 @@ class SearchModel(RetrievalModel):
         self._encode_what_changed()
         return self._ranks(self._encode_queries(queries), queries, candidates, exclude)
 
-    def export_top_k(self, path: PathLike, queries_spec: Any, k: Size = None) -> None:
+    def export_top_k(self, path: PathLike, queries_spec: Any, k: int | None = None) -> None:
         """Writes a SavedModel that finds the k candidates with the highest scores.
 
         It runs without this package, as in TensorFlow Serving, and has the signatures

@@ -14,7 +14,7 @@ from rank4class_tf import _checks, _keras, layers
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Seed, Size, Tensor, TensorPair, Text
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.models.base import encode_in_pieces
 from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to
 from rank4class_tf.models.search import SearchModel
@@ -110,19 +110,19 @@ class TwoTower(SearchModel):
         query_encoder: Any,
         candidate_encoder: Any,
         *,
-        candidate_id: Text = None,
-        exclude: Text = None,
+        candidate_id: str | None = None,
+        exclude: str | None = None,
         normalize: bool = True,
         temperature: float | None = None,
         frequencies: layers.CandidateFrequencies | None = None,
         memory_size: int = 0,
         num_random: int = 0,
-        num_mined: Size = None,
-        negatives: Text = None,
-        negative_weight: Text = None,
-        encode_in: Size = None,
-        score_in: Size = None,
-        seed: Seed = None,
+        num_mined: int | None = None,
+        negatives: str | None = None,
+        negative_weight: str | None = None,
+        encode_in: int | None = None,
+        score_in: int | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)

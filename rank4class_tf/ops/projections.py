@@ -84,7 +84,7 @@ def entropy_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = 
 
 
 def simplex_projection(
-    scores: Array, regularizer: Any, k: int = 1, alpha: Array = 1.0, mask: Array = None
+    scores: Array, regularizer: Any, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
 ) -> Tensor:
     r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
 
@@ -157,7 +157,11 @@ def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, 
 
 
 def rankmax(
-    scores: Array, class_ids: Array = None, k: int = 1, margin: float = 1.0, mask: Array = None
+    scores: Array,
+    class_ids: Array | None = None,
+    k: int = 1,
+    margin: float = 1.0,
+    mask: Array | None = None,
 ) -> Tensor:
     r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 

@@ -18,7 +18,7 @@ from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
-from rank4class_tf._types import Array, Size, Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor, TensorPair
 
 # `over_ranks` searches the highest items in lists of more than so many times `depth` items.
 _LONG = 4
@@ -107,9 +107,9 @@ def expected_ranks(scores: Array, class_ids: Array) -> Tensor:
 def ranks_of_positives(
     scores: Array,
     class_ids: Array,
-    relevance: Array = None,
-    mask: Array = None,
-    depth: Size = None,
+    relevance: Array | None = None,
+    mask: Array | None = None,
+    depth: int | None = None,
     dtype: tf.DType = tf.float64,
 ) -> Ranks:
     """Ranks each positive among the items of its list.
@@ -146,7 +146,12 @@ def ranks_of_positives(
 
 
 def _ranks(
-    scores: Tensor, class_ids: Tensor, relevance: Tensor, mask: Array, depth: Size, dtype: tf.DType
+    scores: Tensor,
+    class_ids: Tensor,
+    relevance: Tensor,
+    mask: Array,
+    depth: int | None,
+    dtype: tf.DType,
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
     relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
@@ -236,7 +241,7 @@ def reciprocals(size: int | Tensor) -> Any:
     return table_by_rank(lambda rank: 1 / rank, size)
 
 
-def num_counted(ranks: Ranks | BestPositive, k: Size) -> int | Tensor:
+def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:
     """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
@@ -269,7 +274,7 @@ def expected_ranks_of_all(values: Tensor) -> Tensor:
     return above + (tied + 1) / 2
 
 
-def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: Size) -> TensorPair:
+def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) -> TensorPair:
     """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both."""
     # A positive is tied with itself; one whose score is NaN has 0 above and 0 tied, and so has
     # padding. With a depth, so may have a positive beyond these ranks.
@@ -310,7 +315,11 @@ def _width(columns: Tensor) -> int | Tensor:
     return columns.shape[1] or tf.shape(columns)[1]
 
 
-def count_one_by_one(values: Tensor, thresholds: Tensor, lowest: Array = None) -> TensorPair:
+def count_one_by_one(
+    values: Tensor,
+    thresholds: Tensor,
+    lowest: Tensor | None = None,
+) -> TensorPair:
     """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both.
 
     With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
@@ -326,7 +335,7 @@ def count_one_by_one(values: Tensor, thresholds: Tensor, lowest: Array = None) -
         visited = _positives.visited(tf.cast(thresholds == thresholds, values.dtype))
         rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
-        def step(index: Array, counts: Tensor) -> tuple[Array, Tensor]:
+        def step(index: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
             counted = count(values, columns[index], lowest[index])
             return index + 1, tf.where(rows == index, counted, counts)
 
@@ -397,7 +406,11 @@ def _zeros_unless(compared: Tensor, counts: Iterable[Tensor]) -> TensorPair:
 
 
 def over_ranks(
-    function: Callable, labels: Labels, dtype: tf.DType, depth: Size = None, reads: str = "all"
+    function: Callable,
+    labels: Labels,
+    dtype: tf.DType,
+    depth: int | None = None,
+    reads: str = "all",
 ) -> Any:
     """Applies a function without gradients to the ranks of the positives, of float32 or float64.
 

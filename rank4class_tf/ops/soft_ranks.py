@@ -54,7 +54,11 @@ def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
 
 
 def sigmoid_ranks(
-    scores: Array | Lists, class_ids: Array = None, mask: Array = None, *, temperature: float = 0.1
+    scores: Array | Lists,
+    class_ids: Array | None = None,
+    mask: Array | None = None,
+    *,
+    temperature: float = 0.1,
 ) -> Tensor:
     r"""Soft ranks of the positives.
 
@@ -84,7 +88,11 @@ def sigmoid_ranks(
 
 
 def sigmoid_ranks_among_positives(
-    scores: Array | Lists, class_ids: Array = None, mask: Array = None, *, temperature: float = 0.1
+    scores: Array | Lists,
+    class_ids: Array | None = None,
+    mask: Array | None = None,
+    *,
+    temperature: float = 0.1,
 ) -> Tensor:
     r"""Soft ranks of the positives among themselves.
 
@@ -357,7 +365,7 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
         sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
-    def keep_more(step: Array, kept: Tensor) -> tuple[Array, Tensor]:
+    def keep_more(step: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Keeps `step` more items of the left part if they lie below the value of the pool."""
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
@@ -442,7 +450,7 @@ def bidirectional_lstm(
             return new_state, new_cell
         return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
 
-    def body(t: Array, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
+    def body(t: Tensor, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
         here = (None, None) if present is None else (present[t], present[length - 1 - t])
         first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
         second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])

@@ -17,7 +17,7 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import Array, Choice, Size, Tensor
+from rank4class_tf._types import Array, Choice, Tensor
 
 
 def exponential_gain(relevance: Array) -> Tensor:
@@ -79,7 +79,9 @@ def relative_gain(relevance: Tensor) -> Tensor:
     return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays NaN.
 
 
-def ideal_dcg(gains: Any, top_k: Size = None, discount: Callable = logarithmic_discount) -> Tensor:
+def ideal_dcg(
+    gains: Any, top_k: int | None = None, discount: Callable = logarithmic_discount
+) -> Tensor:
     """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
@@ -348,7 +350,7 @@ class ListedWeights(RankWeights):
         return self.values
 
 
-def get_rank_weights(weights: RankWeights | Array) -> RankWeights:
+def get_rank_weights(weights: RankWeights | Tensor) -> RankWeights:
     """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`."""
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 

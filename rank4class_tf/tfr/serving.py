@@ -7,7 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers
 from rank4class_tf._export import specs_of_arguments
-from rank4class_tf._types import Tensor, Text
+from rank4class_tf._types import Tensor
 from rank4class_tf.tfr import loading
 
 _tfr: Any = loading.load()
@@ -73,7 +73,9 @@ class InteractionScorer(_tfr.keras.model.Scorer):
             return self._scores(encodings, candidates, mask, None)
         return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
 
-    def _scores(self, encodings: Tensor, candidates: Tensor, mask: Tensor, name: Text) -> Tensor:
+    def _scores(
+        self, encodings: Tensor, candidates: Tensor, mask: Tensor, name: str | None
+    ) -> Tensor:
         scores = self._make()([encodings, candidates])
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
