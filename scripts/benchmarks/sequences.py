@@ -1,0 +1,125 @@
+"""Time and memory of output layers at the positions of sequences, beside Keras's own form.
+
+    taskset -c 0 python -m scripts.benchmarks.sequences
+
+A step of `fit`, `evaluate` and `top_k` of a model that scores all classes at each position: Keras's
+`Dense` with `SparseCategoricalCrossentropy` and Adam, and `ExtremeClassifier` with losses of this
+package and `RowwiseAdam`. The encoder is one dense layer, so that the output layer is what counts.
+`padded` leaves out the second half of each sequence. Memory is the peak of the process less what it
+had after the imports; it includes weights, moments and data. Each figure has a process of its own.
+"""
+
+from scripts.benchmarks import harness
+
+KERAS = "Keras"
+LOSSES = ("softmax", "rankmax", "sampled softmax")
+FORMS = (KERAS, *LOSSES)
+DOING = ("step", "padded step", "evaluate", "top_k")
+
+
+def compiled(form, classes, width):
+    """A model that scores classes at each position of encodings `[batch, time, width]`."""
+    from tensorflow import keras
+
+    from rank4class_tf import losses, metrics, models, optimizers
+
+    inputs = keras.Input((None, width))
+    x = keras.layers.Masking()(inputs)
+    encodings = keras.layers.Dense(width)(x)
+    if form == KERAS:
+        model = keras.Model(inputs, keras.layers.Dense(classes, use_bias=False)(encodings))
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(1e-3), loss)
+        return model
+    sampled = 256 if form == "sampled softmax" else None
+    encoder = keras.Model(inputs, encodings)
+    model = models.ExtremeClassifier(encoder, classes, width, sampled, normalize=False, seed=0)
+    loss = losses.RankmaxLoss() if form == "rankmax" else losses.SoftmaxLoss()
+    model.compile(optimizers.RowwiseAdam(1e-3), loss, metrics=[metrics.NDCG(10)])
+    return model
+
+
+def call_of(doing, form, classes, batch, length, width):
+    """A call to measure, and how many repetitions of the work it holds."""
+    import numpy as np
+    import tensorflow as tf
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(batch, length, width)).astype("float32")
+    y = rng.integers(0, classes, (batch, length)).astype("int32")
+    if doing == "padded step":
+        x[:, length // 2 :] = 0
+        # Keras has no id for padding; its mask leaves these positions out.
+        y[:, length // 2 :] = 0 if form == KERAS else -1
+    model = compiled(form, classes, width)
+    if doing == "top_k":
+        if form == KERAS:
+            best = tf.function(lambda x: tf.math.top_k(model(x), 10))
+        else:
+            best = tf.function(lambda x: model.top_k(x, 10))
+        return (lambda: best(x)[0].numpy()), 1
+    data = tf.data.Dataset.from_tensors((x, y))
+    if doing == "evaluate":
+        return (lambda: model.evaluate(data, verbose=0)), 1
+    steps = 3
+    data = data.repeat(steps)
+    return (lambda: model.fit(data, verbose=0, shuffle=False)), steps
+
+
+def measure(what, doing, form, classes, shape, width, seconds):
+    """The best seconds, or the peak of memory in MB, in this process."""
+    import tensorflow as tf
+
+    from rank4class_tf import models  # noqa: F401  # Imports are not counted.
+
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    before = harness.reset_peak()
+    call, number = call_of(doing, form, classes, *shape, width)
+    if what == "memory":
+        call()
+        return {"memory": (harness.memory_status("VmHWM") - before) / 1e6}
+    return {"time": harness.best_times([call], seconds)[0] / number}
+
+
+def parser():
+    """The command line."""
+    quick = {"classes": [500], "shapes": [(2, 8)], "width": 8, "seconds": 0.1}
+    quick |= {"forms": [KERAS, "softmax"]}
+    result = harness.parser(__spec__, __doc__, quick, 5.0, time_limit=900.0, memory_limit=20.0)
+    result.add_argument("--classes", type=int, nargs="+", default=[50_000])
+    harness.add_shapes(result, "batch x positions", [(16, 256), (16, 1024)])
+    result.add_argument("--width", type=int, default=128, help="width of encodings and rows")
+    result.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
+    result.add_argument("--doing", nargs="+", choices=DOING, default=list(DOING))
+    return result
+
+
+def measured(args):
+    """Yields a table for each number of classes and shape."""
+    for classes in args.classes:
+        for shape in args.shapes:
+            rows = []
+            for doing in args.doing:
+                peer = {}
+                for form in args.forms:
+                    if form == "sampled softmax" and doing in ("evaluate", "top_k"):
+                        continue  # They rank all classes, as the other forms do.
+                    of_case = {"doing": doing, "form": form, "classes": classes, "shape": shape}
+                    of_case["width"] = args.width
+                    run = [
+                        harness.run(__spec__.name, args, environment, what=what, **of_case)
+                        for what, environment in (("time", None), ("memory", harness.RETURN_MEMORY))
+                    ]
+                    found = run[0] | run[1]
+                    peer = found if form == KERAS else peer
+                    row = [doing, form, harness.number(found.get("time", run[0].get("error")), 1e3, 0)]
+                    row += [harness.quotient(found.get("time"), peer.get("time"))]
+                    row += [harness.number(found.get("memory", run[1].get("error")), 1, 0)]
+                    rows.append([*row, harness.quotient(found.get("memory"), peer.get("memory"))])
+            head = ["", "form", "ms", "over Keras", "MB", "over Keras"]
+            title = f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = {args.width}"
+            yield harness.Table(title, head, rows, 4)
+
+
+if __name__ == "__main__":
+    harness.main(parser(), measure, measured)
