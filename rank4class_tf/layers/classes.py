@@ -2,8 +2,8 @@
 
 A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
 Heads and models read it: `rows` for some classes or all, `tables` for losses over all classes in
-blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share.
-`ClassScores`, at the end, multiplies encodings by rows for `sampled.py`, heads and models.
+blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share,
+`scoring.py` the scores of encodings with rows.
 """
 
 import base64
@@ -16,10 +16,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
-from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import Tensor
-from rank4class_tf.ops.blocks import norms, unit_rows
 
 # When all classes are encoded, this many are encoded at once.
 _BLOCK = 1024
@@ -414,105 +412,3 @@ class ClassAttention(_registry.Configured, Classes):
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Adds classes to the inner layer of classes; see its `add`."""
         self.classes.add(*args, **kwargs)
-
-
-# For wider rows it costs less to scale the scores than the rows.
-_WIDE = 256
-
-# For fewer classes an example, products of all numbers and sums take less time than einsum.
-_FEW = 4
-
-
-class ClassScores:
-    """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
-
-    def __init__(self, classes: Any, normalize: bool):
-        self.classes = classes
-        self.normalize = normalize
-
-    def of(self, classes: Any) -> "ClassScores":
-        """The same scores for other classes."""
-        return ClassScores(classes, self.normalize)
-
-    def scaled(self, rows: Tensor) -> Tensor:
-        """Encodings or rows of classes as they are multiplied."""
-        rows = tf.cast(rows, tf.float32)
-        return unit_rows(rows) if self.normalize else rows
-
-    def __call__(self, encodings: Tensor, ids: Tensor, gradient: bool = True) -> Tensor:
-        """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
-        (rows,) = self.classes.rows_of_step(ids)
-        rows = tf.cast(rows, tf.float32)
-        if not gradient:
-            rows = tf.stop_gradient(rows)
-        biases = self.classes.biases(ids)
-        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
-            scores = _products(encodings, rows) / norms(rows)[..., 0]
-            return scores if biases is None else scores + tf.cast(biases, tf.float32)
-        return self.of_rows(encodings, rows, biases)
-
-    def of_step(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
-        """Scores of several ids, with gradients; each as in a call."""
-        rows = self.classes.rows_of_step(*ids)
-        return [
-            self.of_rows(encodings, x, self.classes.biases(of))
-            for x, of in zip(rows, ids, strict=True)
-        ]
-
-    def of_rows(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
-        """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
-        scores = _products(encodings, self.scaled(rows))
-        return scores if biases is None else scores + tf.cast(biases, tf.float32)
-
-    def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
-        r"""How far apart the scores of two equal rows may be, `[batch, P]`.
-
-        A processor may sum the products of one row in another order than those of the next. In any
-        order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
-        $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
-
-        Encodings `[batch, d]` are scaled, ids are `[batch, P]`.
-
-        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
-        """
-        biases = self.classes.biases(ids)
-        # As many products as numbers, the bias, and one more for the rounding of this bound.
-        roundings = self.classes.width + 1 + (biases is not None)
-        if self.normalize:
-            # The squares are another sum; its root halves the error. Then the root and a division.
-            roundings += self.classes.width // 2 + 3
-        # One column at a time, so that no [batch, P, d] tensor appears.
-        lengths = tf.map_fn(
-            lambda column: _lengths(self.scaled(self.classes.rows(column))),
-            tf.transpose(ids),
-            fn_output_signature=tf.float32,
-            parallel_iterations=1,
-        )
-        bound = 2 * _gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
-        if biases is None:
-            return bound
-        return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
-
-    def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
-        """The scores of all classes times a scale, before they are computed."""
-        encodings = scale * self.scaled(encodings)
-        return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
-
-
-def _gamma(roundings: int | Tensor) -> float | Tensor:
-    """The relative error of so many roundings in float32."""
-    return roundings / (2**24 - roundings)
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """The lengths of rows, `[...]`, even if their squares overflow."""
-    largest = tf.reduce_max(tf.abs(rows), axis=-1)
-    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
-
-
-def _products(encodings: Tensor, rows: Tensor) -> Tensor:
-    if rows.shape.rank == 2:
-        return tf.matmul(encodings, rows, transpose_b=True)
-    if (rows.shape[1] or _FEW) < _FEW:
-        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
-    return tf.einsum("bmd,bd->bm", rows, encodings)

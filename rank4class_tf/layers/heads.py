@@ -18,7 +18,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._types import Choice
-from rank4class_tf.layers.classes import ClassScores, ClassTable, as_classes
+from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
@@ -28,6 +28,7 @@ from rank4class_tf.layers.interactions import (
     MLPInteraction,
     get_interaction,
 )
+from rank4class_tf.layers.scoring import ClassScores
 
 
 @_keras.register
@@ -145,16 +146,18 @@ class Head(keras.layers.Layer):
 
     def get_config(self) -> dict:
         # The arguments of this class only: a named head has some of its interaction instead of
-        # the interaction.
-        arguments = {
+        # the interaction. An argument without an attribute raises, since it would be lost.
+        known = {
             **self.interaction.get_config(),
             **vars(self),
             "classes": keras.utils.serialize_keras_object(self.classes),
             "interaction": keras.utils.serialize_keras_object(self.interaction),
         }
-        names = inspect.signature(type(self).__init__).parameters
-        own = {name: arguments[name] for name in names if name in arguments}
-        return {**super().get_config(), **own}
+        config = super().get_config()
+        for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                config[name] = known[name] if name in known else getattr(self, name)
+        return config
 
 
 @_registry.register("head")
@@ -271,8 +274,15 @@ class _MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        options = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
-        interaction = self._interaction_class(*options, dtype=kwargs.get("dtype"))
+        interaction = self._interaction_class(
+            units=units,
+            activation=activation,
+            dropout=dropout,
+            add_dot_product=add_dot_product,
+            kernel_initializer=kernel_initializer,
+            seed=seed,
+            dtype=kwargs.get("dtype"),
+        )
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod

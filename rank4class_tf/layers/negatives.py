@@ -21,7 +21,7 @@ from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.layers.serving import ScoreLayer
+from rank4class_tf.layers.base import ScoreLayer
 
 
 def _prepared(scores: Array, labels: Array) -> tuple[Tensor, ...]:

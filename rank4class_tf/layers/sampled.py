@@ -1,14 +1,11 @@
 """The head for very many classes: a sample of them in training, search among all of them.
 
-`SampledScores`, at the end, draws negatives, masks the example's own classes among them, and
-mines the highest. Before it stands what it and the models search with: the best classes, and the
-ranks of given ones, block by block, from a table here or from shards. How a row and an encoding
-become a score stands in `classes.py`, the loops over blocks in `ops/blocks.py`.
+`SampledScores` draws negatives, masks the example's own classes among them, and mines the highest.
+How encodings are scored, and how all classes are searched, stands in `scoring.py`.
 """
 
 import math
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,12 +17,11 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Array, Function, Tensor, TensorPair, Weighted
-from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
+from rank4class_tf._types import Array, Function, Tensor, TensorPair
+from rank4class_tf.layers.classes import Classes, ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
-from rank4class_tf.layers.shards import OneShard, ShardedClassTable, Shards
-from rank4class_tf.ops import blocks
+from rank4class_tf.layers.scoring import ClassScores
 
 
 # In a graph the steps reuse memory; eagerly, each would take that of a whole table.
@@ -73,102 +69,6 @@ def _without(positives: Tensor, negatives: Tensor, num_classes: int) -> Function
     places = tf.maximum(places, 0)
     penalties = tf.where(tf.gather(negatives, places) == positives, -float("inf"), 0.0)
     return lambda scores: search.add_columns(scores, places, penalties)
-
-
-def _prepared(scores_of: ClassScores, encodings: Array, exclude: Array) -> Weighted:
-    """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
-    encodings = scores_of.scaled(encodings)
-    if exclude is not None:
-        num_classes = scores_of.classes.num_classes
-        exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
-        exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
-    return encodings, exclude
-
-
-def _of_block(scores_of: ClassScores, encodings: Tensor, exclude: Tensor | None) -> Function:
-    def score(ids: Tensor) -> Tensor:
-        scores = scores_of(encodings, ids, gradient=False)
-        if exclude is None:
-            return scores
-        place = exclude - ids[0]
-        here = (place >= 0) & (place < tf.size(ids))
-        # An id that is excluded twice stays -inf; one of another block adds 0 to the first column.
-        penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
-        return search.add_columns(scores, tf.where(here, place, 0), penalties)
-
-    return score
-
-
-def _top_k(scores_of: ClassScores, encodings: Array, k: Array, exclude: Array) -> TensorPair:
-    encodings, exclude = _prepared(scores_of, encodings, exclude)
-    shards = _shards(scores_of.classes)
-
-    def of_examples(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
-        def of_shard(shard: OneShard | _Whole) -> TensorPair:
-            size = shard.last - shard.first
-            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
-            largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
-            values, places = search.top_k_by_blocks(of_block, size, largest)
-            return values, shard.first + places
-
-        return shards.best(of_shard, k)
-
-    return shards.together(of_examples, encodings, exclude)
-
-
-def _ranks(scores_of: ClassScores, encodings: Array, class_ids: Array, exclude: Any) -> TensorPair:
-    classes, encodings = scores_of.classes, tf.convert_to_tensor(encodings)
-    class_ids, _ = _labels.padded_ids(class_ids, classes.num_classes, encodings, "class_ids")
-    encodings, exclude = _prepared(scores_of, encodings, exclude)
-    shards = _shards(classes)
-
-    def of_examples(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
-        def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
-            size, places = shard.last - shard.first, class_ids - shard.first
-            here = (places >= 0) & (places < size)
-            of_shard, places = scores_of.of(shard.table), tf.where(here, places, 0)
-            of_block = _of_block(of_shard, encodings, None)
-            scores = blocks.scores_as_in_blocks(of_block, size, places)
-            tolerance = of_shard.rounding(encodings, places)
-            return [tf.where(here, x, 0.0) for x in (scores, tolerance)]
-
-        own, tolerance = shards.total(scores_here)
-
-        def count(shard: OneShard | _Whole) -> list[Tensor]:
-            of_block = _of_block(scores_of.of(shard.table), encodings, _from(shard, exclude))
-            size, places = shard.last - shard.first, class_ids - shard.first
-            return blocks.count_others_by_blocks(of_block, size, places, own, tolerance=tolerance)
-
-        above, others = shards.total(count)
-        ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(own), tf.int32)
-        return above * ranked, (others + 1) * ranked
-
-    return shards.together(of_examples, encodings, class_ids, exclude)
-
-
-class _Whole:
-    """Classes that are not divided, as one shard; see `Shards`."""
-
-    def __init__(self, classes: Classes):
-        self.first, self.last, self.table = 0, classes.num_classes, classes
-
-    def together(self, function: Callable, *batch: Any) -> Any:
-        return function(*batch)
-
-    def best(self, function: Callable, k: Array) -> Any:
-        return function(self)
-
-    def total(self, function: Callable) -> Any:
-        return function(self)
-
-
-def _shards(classes: Classes) -> Shards | _Whole:
-    return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
-
-
-def _from(shard: OneShard | _Whole, ids: Tensor | None) -> Tensor | None:
-    """Ids as places of a shard; those of other shards are places that it does not have."""
-    return None if ids is None else ids - shard.first
 
 
 # Rows that `export_embeddings` computes and writes at once.
@@ -308,7 +208,7 @@ class SampledScores(Head):
             negatives = ops.sample_distinct(num_classes, self.num_negatives, seed)[0]
         penalized = _without(positives, negatives, num_classes)
         if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
-            of_own, scores = scores_of.of_step(encodings, own, negatives)
+            of_own, scores = scores_of.step_scores(encodings, own, negatives)
             scores = penalized(scores)
             if num_mined is not None:
                 # A search may miss a NaN.
@@ -345,7 +245,7 @@ class SampledScores(Head):
         is_right = isinstance(known, int | np.integer) and 1 <= known <= self.num_classes
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(known is None or bool(is_right), rule, f"k={k}")
-        scores, ids = _top_k(self._built_scores(), encodings, k, exclude)
+        scores, ids = self._built_scores().top_k(encodings, k, exclude)
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
     def ranks(self, encodings: Any, class_ids: Any, exclude: Array | None = None) -> TensorPair:
@@ -363,7 +263,7 @@ class SampledScores(Head):
             $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much with
             `normalize`. So identical rows tie on every processor.
         """
-        return _ranks(self._built_scores(), encodings, class_ids, exclude)
+        return self._built_scores().ranks(encodings, class_ids, exclude)
 
     def export_embeddings(self, path: Any) -> None:
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
