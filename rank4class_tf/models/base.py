@@ -4,6 +4,7 @@ A step scores some classes or candidates and gives their losses to Keras; `evalu
 them and updates the metrics by ranks. No loss or metric is named here.
 """
 
+import contextvars
 from typing import Any, Self
 
 import tensorflow as tf
@@ -16,6 +17,11 @@ from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
 
+# Whether Keras is tracing, or running, a step of evaluation. No Keras tells `compute_metrics`, and
+# Keras 2 does not tell `compute_loss` either. It is no attribute of the model: each replica of a
+# strategy traces in a thread, and so in a context, of its own.
+_is_test_step = contextvars.ContextVar("is_test_step", default=False)
+
 
 class RetrievalModel(MultiWorker, keras.Model):
     """Base: a training step scores some of very many items; evaluation ranks all of them.
@@ -27,10 +33,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     _parts: tuple[str, ...]
     # What a step scores, for errors.
     _scored: str
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self._evaluating = False
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
         """Configures the model for training, as Keras does.
@@ -68,7 +70,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         sample_weight: Array | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        training = not self._evaluating if training is None else training
+        training = not _is_test_step.get() if training is None else training
         losses, sample_weight = self._losses_of_step(
             x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
         )
@@ -76,16 +78,12 @@ class RetrievalModel(MultiWorker, keras.Model):
         losses = _keras.as_losses(losses)
         return super().compute_loss(x, losses, losses, sample_weight)
 
-    # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
-    # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        self._evaluating = False
-        return super().train_step(data)
-
     def test_step(self, data: Any) -> dict[str, Any]:
-        self._evaluating = True
-        return super().test_step(data)
+        token = _is_test_step.set(True)
+        try:
+            return super().test_step(data)
+        finally:
+            _is_test_step.reset(token)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
@@ -93,7 +91,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         """Updates the metrics in evaluation; training reports only the loss."""
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
-        if not self._evaluating or not metrics:
+        if not _is_test_step.get() or not metrics:
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):

@@ -509,14 +509,14 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
     """As if all had been indexed so, also after they are encoded again."""
     model = make(as_dataset({k: v[:30] for k, v in candidates.items()}, of_dataset))
     calls = []
-    encode = model._encode_candidates
-    model._encode_candidates = lambda x, *a: calls.append(len(x["id"])) or encode(x, *a)
+    encode = model._index.encode
+    model._index.encode = lambda x: calls.append(len(x["id"])) or encode(x)
     changed = {k: v[25:38].copy() for k, v in candidates.items()}
     changed["features"][:5] += 1
     model.add_candidates(changed)
     model.remove_candidates(IDS[[3, 27, 36]])
     assert calls == [13]  # Only these were encoded.
-    del model._encode_candidates
+    model._index.encode = encode
 
     kept = np.setdiff1d(np.arange(38), [3, 27, 36])
     features = candidates["features"].copy()
