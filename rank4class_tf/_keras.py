@@ -150,7 +150,7 @@ def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) 
     # around all of them would not help: neither Keras loads one that calls them, and one of their
     # outputs is flat, so that a `Sequential` or a subclass would not come back.
     models: list[Any] = []
-    num_calls: dict[int, int] = {}
+    num_calls: dict[Any, int] = {}
     for serialized in configs:
         counted_on = copy.deepcopy(serialized)  # Keras takes parts out of it, too.
         _count_on(counted_on, num_calls)
@@ -169,7 +169,7 @@ def _layer_configs(config: Any) -> list[dict]:
 def _num_calls(config: Any, model: Any) -> dict[int, int]:
     """How often the layers of a model were called, by the numbers that mark shared objects."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    num_calls: dict[int, int] = {}
+    num_calls: dict[Any, int] = {}
     for part in _layer_configs(config):
         layer = layers.get(part["config"].get("name"))
         if layer is not None:
@@ -179,7 +179,7 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
     return num_calls
 
 
-def _count_on(config: Any, num_calls: dict[int, int]) -> None:
+def _count_on(config: Any, num_calls: dict[Any, int]) -> None:
     """Changes a model's configuration to count the calls of layers from earlier ones on."""
     parts = _layer_configs(config)
     earlier = {x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in parts}

@@ -16,11 +16,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists.classes import Shard
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import Tensor
+from rank4class_tf._types import Array, Tensor
 
 # When all classes are encoded, this many are encoded at once.
-_BLOCK = 1024
+_ENCODED_AT_ONCE = 1024
 
 
 class Classes(keras.layers.Layer):
@@ -43,14 +44,14 @@ class Classes(keras.layers.Layer):
     num_classes: int
     width: Any
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         """Encodings of all classes, `[num_classes, width]`, or of ids of any shape.
 
         The dtype is always that of the weights; heads cast in mixed precision.
         """
         raise NotImplementedError
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         """Numbers that heads add to the scores of some classes or of all; None for none."""
         return None
 
@@ -59,14 +60,14 @@ class Classes(keras.layers.Layer):
 
         The rows of encoded classes are computed in blocks, and again in the backward pass.
         """
-        size = min(_BLOCK, self.num_classes)
+        size = min(_ENCODED_AT_ONCE, self.num_classes)
         spec = tf.TensorSpec([size, self.width], self.variable_dtype)
         rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
         rows = tf.ensure_shape(rows, [self.num_classes, self.width])
         biases = self.biases()
         return (rows,) if biases is None else (rows, biases)
 
-    def shard(self) -> Any:
+    def shard(self) -> Shard | None:
         """Which of the classes `tables` has, where this replica has only some; None for all."""
         return None
 
@@ -120,7 +121,7 @@ class ClassTable(_registry.Configured, Classes):
         self.regularizer = keras.regularizers.get(regularizer)
 
     @classmethod
-    def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
+    def from_rows(cls, rows: Array, biases: Array | None = None, **kwargs: Any) -> "ClassTable":
         """Returns a table with rows `[n, width]`, perhaps biases `[n]`, and further arguments."""
         rows = tf.convert_to_tensor(rows)
         rule = "`rows` must have the shape [n, width]."
@@ -133,7 +134,7 @@ class ClassTable(_registry.Configured, Classes):
         return table
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "ClassTable":
         """Returns a table with the weights of a built `keras.layers.Dense` without activation."""
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         is_right = is_dense and layer.activation is keras.activations.linear
@@ -154,7 +155,7 @@ class ClassTable(_registry.Configured, Classes):
         if self.use_bias:
             self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
             return tf.convert_to_tensor(self.embeddings)
         return tf.gather(_keras.variable(self.embeddings), ids)
@@ -163,18 +164,18 @@ class ClassTable(_registry.Configured, Classes):
         weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
         return tuple(_keras.variable(weight) for weight in weights)
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         if not self.use_bias:
             return None
         if ids is None:
             return tf.convert_to_tensor(self.bias)
         return tf.gather(_keras.variable(self.bias), ids)
 
-    def assign(self, rows: Any) -> None:
+    def assign(self, rows: Array) -> None:
         """Sets the rows of all classes."""
         self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
-    def add(self, rows: Any, biases: Any = None) -> None:
+    def add(self, rows: Array, biases: Array | None = None) -> None:
         """Adds classes after the others; they are scored from now on.
 
         If the model was compiled or called through `predict`, compile it again, as after a change
@@ -214,7 +215,7 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
     return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 
-def _numbers(name: str, values: Any, dtype: Any) -> np.ndarray:
+def _numbers(name: str, values: Array, dtype: Any) -> np.ndarray:
     """The values as an array, rounded as a weight of this dtype holds them."""
     try:
         return tf.cast(values, dtype).numpy()
@@ -250,7 +251,7 @@ class EncodedClasses(Classes):
         (4, TensorShape([4, 8]))
     """
 
-    def __init__(self, features: Any, encoder: Any, **kwargs: Any):
+    def __init__(self, features: Any, encoder: keras.layers.Layer, **kwargs: Any):
         super().__init__(**kwargs)
         self._features = _Features(features)
         self.num_classes = self._features.num_rows
@@ -272,14 +273,14 @@ class EncodedClasses(Classes):
         self.width = shape[1]
         self.built = True
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
             rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
-        ids = tf.convert_to_tensor(ids)
-        rows = self.encoder(self._features.rows(tf.reshape(ids, [-1])))
-        rows = tf.reshape(rows, tf.concat([tf.shape(ids), [self.width]], axis=0))
-        return tf.ensure_shape(rows, [*ids.shape, self.width])
+        class_ids = tf.convert_to_tensor(ids)
+        rows = self.encoder(self._features.rows(tf.reshape(class_ids, [-1])))
+        rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
+        return tf.ensure_shape(rows, [*class_ids.shape, self.width])
 
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
@@ -312,7 +313,7 @@ class _Features:
             )
         self.num_rows = sizes[0]
 
-    def rows(self, ids: Any) -> Any:
+    def rows(self, ids: Array) -> Any:
         """The features of classes `[m]`."""
         return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
 
@@ -400,13 +401,13 @@ class ClassAttention(_registry.Configured, Classes):
             self.attention(row, row)
         self.built = True
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         rows = self.classes.rows()
         normalised = self.norm(rows[tf.newaxis])
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
         return rows if ids is None else tf.gather(rows, ids)
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         return self.classes.biases(ids)
 
     def add(self, *args: Any, **kwargs: Any) -> None:

@@ -16,8 +16,9 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
-from rank4class_tf._types import Choice
+from rank4class_tf._types import Array, Choice
 from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
@@ -55,10 +56,10 @@ class Head(keras.layers.Layer):
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
             if name in kwargs:
-                of_table = name.removeprefix("kernel_")
+                table_argument = name.removeprefix("kernel_")
                 raise ValueError(
                     f"`{name}` is no argument of this head: `classes` may be a "
-                    f"`ClassTable({of_table}=...)`. Received: {name}={kwargs[name]!r}."
+                    f"`ClassTable({table_argument}=...)`. Received: {name}={kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
         self.classes = as_classes(classes, dtype=self.dtype_policy, **self._table_arguments)
@@ -71,7 +72,7 @@ class Head(keras.layers.Layer):
         return self.classes.num_classes
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
         The interaction must be able to start as a dot product. An MLP does so with
@@ -102,18 +103,18 @@ class Head(keras.layers.Layer):
         if not self.classes.built:
             self.classes.build(input_shape)
         if not self.interaction.built:
-            shape_of_classes = (self.num_classes, self.classes.width)
-            self.interaction.build([(None, int(input_shape[-1])), shape_of_classes])
+            classes_shape = (self.num_classes, self.classes.width)
+            self.interaction.build([(None, int(input_shape[-1])), classes_shape])
         self.built = True
 
-    def call(self, inputs: Any) -> tf.Tensor:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 
-    def over_classes(self, encodings: Any) -> Any:
+    def over_classes(self, encodings: Array) -> ClassProducts:
         """Prepares the scores of all classes for a loss that computes them in blocks.
 
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
@@ -235,7 +236,9 @@ class CosineHead(Head):
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)
         self.margin = _checks.fraction("margin", margin)
 
-    def call(self, inputs: Any, class_ids: Any = None, training: Any = None) -> tf.Tensor:
+    def call(
+        self, inputs: tf.Tensor, class_ids: Array | None = None, training: bool | None = None
+    ) -> tf.Tensor:
         """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
         scores = super().call(inputs)
         if class_ids is None:
@@ -252,7 +255,7 @@ class CosineHead(Head):
         lowered = tf.where(positives >= 0, -lowered, 0)
         return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
-    def over_classes(self, encodings: Any) -> Any:
+    def over_classes(self, encodings: Array) -> ClassProducts:
         rule = "`margin` must be 0 for a loss over classes in blocks."
         _checks.require(not self.margin, rule, f"margin={self.margin}")
         return super().over_classes(encodings)
@@ -274,19 +277,14 @@ class _MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ):
+        dtype = kwargs.get("dtype")
         interaction = self._interaction_class(
-            units=units,
-            activation=activation,
-            dropout=dropout,
-            add_dot_product=add_dot_product,
-            kernel_initializer=kernel_initializer,
-            seed=seed,
-            dtype=kwargs.get("dtype"),
+            units, activation, dropout, add_dot_product, kernel_initializer, seed, dtype=dtype
         )
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> Head:
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> Head:
         return super().from_dense(layer, add_dot_product=True, **kwargs)
 
 

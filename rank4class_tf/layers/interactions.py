@@ -36,8 +36,8 @@ class Interaction(_registry.Configured, keras.layers.Layer):
     """
 
     def build(self, input_shape: Any) -> None:
-        of_encodings, of_candidates = input_shape
-        self.build_for(int(of_encodings[-1]), int(of_candidates[-1]))
+        encodings_shape, candidates_shape = input_shape
+        self.build_for(int(encodings_shape[-1]), int(candidates_shape[-1]))
         self.built = True
 
     def build_for(self, width: int, class_width: int) -> None:
@@ -63,8 +63,8 @@ class Interaction(_registry.Configured, keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        of_encodings, of_candidates = input_shape
-        return (of_encodings[0], of_candidates[-2])
+        encodings_shape, candidates_shape = input_shape
+        return (encodings_shape[0], candidates_shape[-2])
 
 
 @_registry.register("interaction")
@@ -341,9 +341,9 @@ class ConcatInteraction(MLPInteraction):
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        of_encodings, of_candidates = kernels
-        each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]
-        return each + tf.tensordot(candidates, of_candidates, axes=1)
+        encodings_kernel, candidates_kernel = kernels
+        hidden = tf.matmul(encodings, encodings_kernel)[:, tf.newaxis]
+        return hidden + tf.tensordot(candidates, candidates_kernel, axes=1)
 
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:

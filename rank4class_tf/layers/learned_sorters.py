@@ -203,8 +203,8 @@ class LearnedSorter(Sorter):
             sorter = cls(**config)
             sorter._weights_file = file
             return sorter
-        own = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
-        return cls.pretrained(None if file == _SHIPPED_NAME else file, **own)
+        options = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
+        return cls.pretrained(None if file == _SHIPPED_NAME else file, **options)
 
     def set_weights(self, weights: Any) -> None:
         super().set_weights(weights)

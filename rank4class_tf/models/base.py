@@ -72,7 +72,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     ) -> Tensor:
         training = not _is_test_step.get() if training is None else training
         losses, sample_weight = self._losses_of_step(
-            x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
+            x, y_pred, _keras.given_labels(y), _example_weights(sample_weight), training
         )
         # The loss only reduces what Keras gives it as labels and as scores.
         losses = _keras.as_losses(losses)
@@ -98,10 +98,10 @@ class RetrievalModel(MultiWorker, keras.Model):
                 result = metric.result()
                 results |= result if isinstance(result, dict) else {metric.name: result}
             return results
-        wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
-        dtype = tf.float64 if wide else tf.float32
+        is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
+        dtype = tf.float64 if is_wide else tf.float32
         ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
-        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+        return _keras.update_metrics(self, ranks, _example_weights(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
@@ -132,10 +132,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
-
-    def _mined_by_loss(self) -> int | None:
-        """How many of the highest negatives the loss reads; None for all."""
-        return None if self.loss is None else self.loss.num_mined
 
     @property
     def _scores_all(self) -> bool:
@@ -179,12 +175,12 @@ def _check_metric(argument: str, metric: Any) -> None:
         "which take ranks among all items."
     )
     _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
-    of_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+    reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
     rule = f"`{argument}` must hold metrics of examples, not of classes."
-    _checks.require(not of_classes, rule, metric)
+    _checks.require(not reads_classes, rule, metric)
 
 
-def _of_examples(sample_weight: Any) -> Array:
+def _example_weights(sample_weight: Any) -> Array:
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 

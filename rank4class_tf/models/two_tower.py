@@ -557,7 +557,7 @@ class TwoTower(RetrievalModel):
             missing = tf.cast(tf.shape(scores)[1] <= fewest, tf.int32)
             fill = -float("inf") if several else 0.0
             scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
-        num_mined = self.num_mined or self._mined_by_loss()
+        num_mined = self.num_mined or (self.loss and self.loss.num_mined)
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
