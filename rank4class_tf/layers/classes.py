@@ -197,6 +197,7 @@ class ClassTable(_registry.Configured, Classes):
         )
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
+        # A weight cannot grow, so that others replace it.
         with _keras.changing_weights(self):
             self.num_classes = len(all_rows)
             del self.embeddings
@@ -265,6 +266,7 @@ class EncodedClasses(Classes):
         return self._features.tensors
 
     def build(self, input_shape: Any) -> None:
+        # One row through the encoder builds it and shows its width.
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
         rule = "`encoder` must map features of m classes to [m, width]."
@@ -396,6 +398,7 @@ class ClassAttention(_registry.Configured, Classes):
         self.attention = keras.layers.MultiHeadAttention(
             self.num_heads, key_dim, dropout=self.dropout, use_bias=False
         )
+        # A call builds both layers.
         with tf.init_scope():
             row = self.norm(tf.zeros([1, 1, self.width]))
             self.attention(row, row)

@@ -249,6 +249,7 @@ class CosineHead(Head):
                     stacklevel=2,
                 )
             return scores
+        # Each class of an example is lowered once, however often it is given.
         positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
         positives = _labels.distinct_ids(positives)
         lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)

@@ -44,6 +44,7 @@ def _columns_of_positives(scores: Array, labels: Array) -> tuple[Tensor, ...]:
     num_columns = scores.shape[1] or tf.shape(scores)[1]
     zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
     columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+    # A column that is given twice would count as two positives.
     if several:
         ordered = tf.sort(columns, axis=1)
         repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
@@ -53,7 +54,7 @@ def _columns_of_positives(scores: Array, labels: Array) -> tuple[Tensor, ...]:
     return scores, tf.where(is_present, columns, tf.maximum(filler, 0)), is_present, zero
 
 
-def _of_items(name: str, values: Array, scores: Tensor) -> Tensor:
+def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
     """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
@@ -113,6 +114,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
     def call(self, ids: Array, training: bool | None = None) -> Tensor:
         ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
+        # A call in training counts its ids before it reads how frequent they are.
         counts = tf.identity(_keras.variable(self.counts))
         if training and self.running:
             flat = tf.reshape(buckets, [-1])
@@ -176,6 +178,7 @@ class CrossBatchMemory(ScoreLayer):
         received = f"{ids.shape} for encodings {encodings.shape}"
         _checks.require(ids.shape.rank in (None, 1), rule, received)
         ids = same_sizes(ids, encodings, rule)
+        # The content before this batch, which is put in below.
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
         num_filled = tf.identity(_keras.variable(self.num_filled))
@@ -271,7 +274,7 @@ class RemoveAccidentalHits(ScoreLayer):
 
     def call(self, scores: Array, labels: Array, candidate_ids: Array) -> Tensor:
         scores, columns, is_present, zero = _columns_of_positives(scores, labels)
-        ids = _of_items("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
+        ids = _item_values("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
         positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
         if positive_ids.shape[1] == 1:
             hits = (positive_ids == ids) & is_present
@@ -320,7 +323,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
 
     def call(self, scores: Array, labels: Array, expected_counts: Array) -> Tensor:
         scores, columns, is_present, zero = _columns_of_positives(scores, labels)
-        counts = tf.cast(_of_items("expected_counts", expected_counts, scores), scores.dtype)
+        counts = tf.cast(_item_values("expected_counts", expected_counts, scores), scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
         is_valid = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(is_valid, counts, tf.constant(float("nan"), scores.dtype))

@@ -48,6 +48,7 @@ class OneShard:
         for block in range(first // _ROWS, -(-last // _ROWS)):
             draws = ops.uniform([_ROWS, width], ops.fold_in([seed, 1], block))
             self.set("rows", block * _ROWS, (block + 1) * _ROWS, limit * (2 * draws - 1))
+        # Slots of the optimizer have an entry for each row, and stand in files beside the rows.
         if optimizer is not None:
             self._optimizer = _keras.deserialized(optimizer)
             self._optimizer.build([self.table.embeddings])
@@ -90,7 +91,8 @@ class Shards(Trackable):
             devices = self._strategy.extended.worker_devices  # Of this process.
             before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
-        def make(rank: int, device: str | None) -> OneShard:
+        # Shards differ in size by one at most.
+        def build(rank: int, device: str | None) -> OneShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
                 return OneShard(first, last, width, seed, optimizer)
@@ -98,7 +100,7 @@ class Shards(Trackable):
         # A thread of its own has no strategy, which would put each variable on all replicas.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             ranks = range(before, before + len(devices))
-            self.local = dict(zip(ranks, thread.map(make, ranks, devices), strict=True))
+            self.local = dict(zip(ranks, thread.map(build, ranks, devices), strict=True))
 
     @property
     def are_exchanged(self) -> bool:
@@ -120,6 +122,7 @@ class Shards(Trackable):
 
     def together(self, function: Callable, *batch: Any) -> Any:
         """What a function returns for a batch; in a step, for those of all replicas, joined."""
+        # In a step each replica has some examples and some classes: all examples meet all shards.
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
             first = exchange.first_row(number)
@@ -362,6 +365,7 @@ class ShardedClassTable(Classes):
         shards = self.shards
         if not shards.are_exchanged:
             return shards.read(ids)
+        # Every replica asks its shard for the ids of all, and takes the sum over the shards.
         exchange, shard = Exchange(), shards.replica_shard
         joined = exchange.joined(ids[:num_local])
         first = exchange.first_row(num_local)

@@ -83,7 +83,7 @@ class Reader:
 
     def __init__(
         self,
-        encoder: Any,
+        encoder: keras.layers.Layer,
         candidate_id: str | None,
         negatives: str | None,
         negative_weight: str | None,
@@ -180,6 +180,7 @@ def _flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -
         weights: None, or numbers of the shape of the ids.
         several: whether features are `[batch, 1, ...]` if ids are `[batch, 1]`.
     """
+    # Ragged candidates have no padding, so that their values are the rows.
     if isinstance(ids, tf.RaggedTensor):
         keys = id_keys(ids.values)
         features = tf.nest.map_structure(lambda x: x.values, features)
@@ -187,13 +188,14 @@ def _flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -
         weights = None if weights is None else weights.values
     elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
         ids = _labels.in_rows(ids)
+        # `[batch, P]`, where padding is a row without a key.
         keys = id_keys(tf.reshape(ids, [-1]))
         rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
         # Encode padding as the first candidate: the encoder may reject -1.
         encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
         features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
         positive_rows = tf.reshape(rows, tf.shape(ids))
-    else:
+    else:  # One candidate for each query.
         first = tf.nest.flatten(features)[0]
         batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
         positive_rows = tf.range(tf.cast(batch, tf.int32))

@@ -151,6 +151,8 @@ class Catalogue:
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
         return self._joined(np.setdiff1d(np.arange(self.size), removed), None, None)
 
+    # What is added or removed makes a new catalogue, so that an error leaves the older one whole.
+
     def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: tf.Tensor | None) -> Self:
         """The candidates of the rows `kept`, and new ones with their encodings."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
@@ -177,6 +179,7 @@ class Catalogue:
 
     def rows(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
         """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
+        # Numbers and hashes of strings would be compared without an error.
         keys = id_keys(ids, argument)
         is_empty = ids.shape.num_elements() == 0
         is_alike = is_empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
@@ -189,6 +192,7 @@ class Catalogue:
 
 def fingerprint(layer: keras.layers.Layer) -> list[int]:
     """Numbers that change with the weights of a layer."""
+    # Checksums, since copies of the weights would take the memory of another encoder.
     arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
     return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
 

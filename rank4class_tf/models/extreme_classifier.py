@@ -82,7 +82,7 @@ class ExtremeClassifier(RetrievalModel):
 
     def __init__(
         self,
-        encoder: Any,
+        encoder: keras.layers.Layer,
         classes: Any,
         embedding_dim: int,
         num_sampled: int | None = 1024,
@@ -197,9 +197,11 @@ class ExtremeClassifier(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()
+        # All classes in blocks: the loss asks for their scores block by block.
         y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:
             return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
+        # A sample: as many negatives as the loss reads, the highest ones.
         num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.

@@ -116,8 +116,8 @@ class TwoTower(RetrievalModel):
 
     def __init__(
         self,
-        query_encoder: Any,
-        candidate_encoder: Any,
+        query_encoder: keras.layers.Layer,
+        candidate_encoder: keras.layers.Layer,
         *,
         candidate_id: str | None = None,
         exclude: str | None = None,
@@ -163,12 +163,14 @@ class TwoTower(RetrievalModel):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
+        # The reader and the index are plain objects, which Keras neither tracks nor saves.
         self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
         self._index = Index(candidate_encoder, self._encode_candidates, self._reader.ids)
         shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
         widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
         rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
         _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")
+        # What can be built is built now, so that a file or a checkpoint finds all weights.
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
@@ -468,7 +470,7 @@ class TwoTower(RetrievalModel):
     def _scaled_queries(self, encodings: Tensor) -> Tensor:
         return self._scaled(encodings) / self.temperature
 
-    def _encoded(self, encoder: Any, features: Any, training: bool | None) -> Tensor:
+    def _encoded(self, encoder: keras.layers.Layer, features: Any, training: bool | None) -> Tensor:
         if training and self.encode_in is not None and encoder.built:
             return encode_in_pieces(encoder, features, self.encode_in)
         return encoder(features, training=training)

@@ -193,6 +193,14 @@ def test_features_without_ids(pairs, candidates):
     np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1)[:, :3])
 
 
+@pytest.mark.keras2
+def test_a_loss_after_an_evaluation_is_that_of_training(pairs, candidates):
+    model = make(candidates, frequencies=True, metrics=[metrics.MRR()])
+    model.test_on_batch(*pairs)
+    model.compute_loss(*pairs, model(pairs[0]))
+    assert np.sum(model.frequencies.counts) == 24  # Only training counts.
+
+
 def test_weights_of_examples(pairs):
     model = make(loss=losses.SoftmaxLoss(reduction="sum"))
     encodings = model(pairs[0])
