@@ -50,8 +50,8 @@ class Head(keras.layers.Layer):
         (None, 28)
     """
 
-    # Arguments of the `ClassTable` that a number of classes becomes.
-    _table_arguments: dict[str, Any] = {}
+    # Whether the `ClassTable` that a number of classes becomes has biases.
+    _use_bias = False
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
@@ -62,9 +62,10 @@ class Head(keras.layers.Layer):
                     f"`ClassTable({table_argument}=...)`. Received: {name}={kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
-        self.classes = as_classes(classes, dtype=self.dtype_policy, **self._table_arguments)
-        options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}
-        self.interaction = get_interaction(interaction, **options)
+        self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
+        if isinstance(interaction, str):
+            interaction = get_interaction(interaction, dtype=self.dtype_policy)
+        self.interaction = get_interaction(interaction)
 
     @property
     def num_classes(self) -> int:
@@ -177,7 +178,7 @@ class DotProductHead(Head):
         (None, 28)
     """
 
-    _table_arguments = {"use_bias": True}
+    _use_bias = True
 
     def __init__(self, classes: Any, **kwargs: Any):
         interaction = DotProductInteraction(dtype=kwargs.get("dtype"))
@@ -199,7 +200,7 @@ class BilinearHead(Head):
         (None, 28)
     """
 
-    _table_arguments = {"use_bias": True}
+    _use_bias = True
 
     def __init__(self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))

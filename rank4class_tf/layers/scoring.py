@@ -60,8 +60,10 @@ class ClassScores:
     def step_scores(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
         """Scores of several ids, with gradients, each as in a call; one exchange between shards."""
         rows = self.classes.rows_of_step(*ids)
-        biases = [self.classes.biases(x) for x in ids]
-        return [self.row_scores(encodings, *both) for both in zip(rows, biases, strict=True)]
+        return [
+            self.row_scores(encodings, class_rows, self.classes.biases(class_ids))
+            for class_rows, class_ids in zip(rows, ids, strict=True)
+        ]
 
     def row_scores(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
@@ -127,35 +129,6 @@ class ClassScores:
 
         return shards.together(count_all, encodings, class_ids, exclude)
 
-    def _scaled_and_excluded(self, encodings: Array, exclude: Array | None) -> Weighted:
-        """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
-        encodings = self.scaled(encodings)
-        if exclude is not None:
-            num_classes = self.classes.num_classes
-            exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
-            exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
-        return encodings, exclude
-
-    def _block_scores(
-        self, shard: OneShard | _Whole, encodings: Tensor, exclude: Tensor | None = None
-    ) -> Callable[[Tensor], Tensor]:
-        """A function from rows `[m]` of a shard to scores, `[batch, m]`."""
-        shard_scores = ClassScores(shard.table, self.normalize)
-        if exclude is not None:  # As rows of the shard; those of other shards are none of them.
-            exclude -= shard.first
-
-        def score(ids: Tensor) -> Tensor:
-            scores = shard_scores(encodings, ids, gradient=False)
-            if exclude is None:
-                return scores
-            place = exclude - ids[0]
-            here = (place >= 0) & (place < tf.size(ids))
-            # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
-            penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
-            return search.add_columns(scores, tf.where(here, place, 0), penalties)
-
-        return score
-
     def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
         r"""How far apart the scores of two equal rows may be, `[batch, P]`.
 
@@ -184,6 +157,35 @@ class ClassScores:
         if biases is None:
             return bound
         return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
+
+    def _scaled_and_excluded(self, encodings: Array, exclude: Array | None) -> Weighted:
+        """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
+        encodings = self.scaled(encodings)
+        if exclude is not None:
+            num_classes = self.classes.num_classes
+            exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
+            exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
+        return encodings, exclude
+
+    def _block_scores(
+        self, shard: OneShard | _Whole, encodings: Tensor, exclude: Tensor | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """A function from rows `[m]` of a shard to scores, `[batch, m]`."""
+        shard_scores = ClassScores(shard.table, self.normalize)
+        if exclude is not None:  # As rows of the shard; those of other shards are none of them.
+            exclude -= shard.first
+
+        def score(ids: Tensor) -> Tensor:
+            scores = shard_scores(encodings, ids, gradient=False)
+            if exclude is None:
+                return scores
+            place = exclude - ids[0]
+            here = (place >= 0) & (place < tf.size(ids))
+            # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
+            penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
+            return search.add_columns(scores, tf.where(here, place, 0), penalties)
+
+        return score
 
 
 class _Whole:

@@ -380,8 +380,8 @@ class ShardedClassTable(Classes):
                 after = tf.size(joined) - first - num_local
                 local = tf.pad(upstream[:num_local], [[first, after], [0, 0]])
                 upstream = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
-                chosen = [tf.boolean_mask(x, here) for x in (upstream, places)]
-                self._update(shard, tf.IndexedSlices(*chosen, shard.variable.shape))
+                values, places_here = (tf.boolean_mask(x, here) for x in (upstream, places))
+                self._update(shard, tf.IndexedSlices(values, places_here, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
             rows = exchange.total(rows)
