@@ -91,8 +91,8 @@ class Index:
         excluded = self._excluded_rows(exclude)
         scores, rows = self.catalogue.head.top_k(encodings, k, excluded)
         ids = self.catalogue.ids
-        nothing = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
-        return scores, tf.where(rows < 0, nothing, tf.gather(ids, tf.maximum(rows, 0)))
+        no_id = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
+        return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))
 
     def write_top_k(
         self,
