@@ -146,61 +146,60 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
 def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
     """Objects of configurations, as by `deserialized`; models among them may share layers."""
     # Keras 3 counts the calls of a layer from the first model on, but a configuration counts them
-    # from 0, so that a later model would take the call of an earlier one for its own.
-    made: list[Any] = []
-    calls: dict[int, int] = {}
-    for given in configs:
-        own = copy.deepcopy(given)  # Keras takes parts out of it.
-        made.append(deserialized(_after_calls(own, calls), custom_objects))
+    # from 0, so that a later model would take the call of an earlier one for its own. One model
+    # around all of them would not help: neither Keras loads one that calls them, and one of their
+    # outputs is flat, so that a `Sequential` or a subclass would not come back.
+    models: list[Any] = []
+    num_calls: dict[Any, int] = {}
+    for serialized in configs:
+        counted_on = copy.deepcopy(serialized)  # Keras takes parts out of it, too.
+        _count_on(counted_on, num_calls)
+        models.append(deserialized(counted_on, custom_objects))
         if KERAS_3:
-            calls |= _calls_within(given, made[-1])
-    return made
+            num_calls |= _num_calls(serialized, models[-1])
+    return models
 
 
-def _layers_within(config: Any) -> list[dict]:
+def _layer_configs(config: Any) -> list[dict]:
     """The configurations of a model's layers; none for what is no model."""
-    of_model = config.get("config") if isinstance(config, dict) else None
-    return of_model.get("layers", []) if isinstance(of_model, dict) else []
+    inner = config.get("config") if isinstance(config, dict) else None
+    return inner.get("layers", []) if isinstance(inner, dict) else []
 
 
-def _calls_within(config: Any, model: Any) -> dict[Any, int]:
+def _num_calls(config: Any, model: Any) -> dict[int, int]:
     """How often the layers of a model were called, by the numbers that mark shared objects."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    calls: dict[Any, int] = {}
-    for part in _layers_within(config):
+    num_calls: dict[Any, int] = {}
+    for part in _layer_configs(config):
         layer = layers.get(part["config"].get("name"))
         if layer is not None:
-            calls[part.get("shared_object_id")] = len(layer._inbound_nodes)
-            calls |= _calls_within(part, layer)
-    return calls
+            if "shared_object_id" in part:  # Not where nothing is saved.
+                num_calls[part["shared_object_id"]] = len(layer._inbound_nodes)
+            num_calls |= _num_calls(part, layer)
+    return num_calls
 
 
-def _after_calls(config: Any, calls: dict[Any, int]) -> Any:
-    """A model's configuration, where its layers have been called so often before."""
-    parts = _layers_within(config)
-    if not parts or not calls:
-        return config
-    before = {
-        part["config"].get("name"): calls.get(part.get("shared_object_id"), 0) for part in parts
-    }
+def _count_on(config: Any, num_calls: dict[Any, int]) -> None:
+    """Changes a model's configuration to count the calls of layers from earlier ones on."""
+    parts = _layer_configs(config)
+    earlier = {x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in parts}
 
-    def moved(x: Any) -> Any:
+    def shifted(x: Any) -> Any:
         if isinstance(x, dict):
-            return {key: moved(value) for key, value in x.items()}
+            return {key: shifted(value) for key, value in x.items()}
         if not isinstance(x, list | tuple):
             return x
         if len(x) == 3 and isinstance(x[0], str) and isinstance(x[1], int):  # A call of a layer.
-            return [x[0], x[1] + before.get(x[0], 0), x[2]]
-        return [moved(value) for value in x]
+            return [x[0], x[1] + earlier.get(x[0], 0), x[2]]
+        return [shifted(value) for value in x]
 
-    inner = {name: moved(value) for name, value in config["config"].items() if name != "layers"}
-    inner["layers"] = [
-        {**_after_calls(part, calls), "inbound_nodes": moved(part["inbound_nodes"])}
-        if "inbound_nodes" in part
-        else part
-        for part in parts
-    ]
-    return {**config, "config": inner}
+    for part in parts:
+        _count_on(part, num_calls)
+        if "inbound_nodes" in part:
+            part["inbound_nodes"] = shifted(part["inbound_nodes"])
+    for name in ("input_layers", "output_layers"):
+        if parts and name in config["config"]:
+            config["config"][name] = shifted(config["config"][name])
 
 
 def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:

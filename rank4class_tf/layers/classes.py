@@ -2,8 +2,8 @@
 
 A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
 Heads and models read it: `rows` for some classes or all, `tables` for losses over all classes in
-blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share.
-`ClassScores`, at the end, multiplies encodings by rows for `sampled.py`, heads and models.
+blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share,
+`scoring.py` the scores of encodings with rows.
 """
 
 import base64
@@ -16,13 +16,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
-from rank4class_tf._lists.classes import ClassProducts
+from rank4class_tf._lists.classes import Shard
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import Tensor
-from rank4class_tf.ops.blocks import norms, unit_rows
+from rank4class_tf._types import Array, Tensor
 
 # When all classes are encoded, this many are encoded at once.
-_BLOCK = 1024
+_ENCODED_AT_ONCE = 1024
 
 
 class Classes(keras.layers.Layer):
@@ -45,14 +44,14 @@ class Classes(keras.layers.Layer):
     num_classes: int
     width: Any
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         """Encodings of all classes, `[num_classes, width]`, or of ids of any shape.
 
         The dtype is always that of the weights; heads cast in mixed precision.
         """
         raise NotImplementedError
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         """Numbers that heads add to the scores of some classes or of all; None for none."""
         return None
 
@@ -61,14 +60,14 @@ class Classes(keras.layers.Layer):
 
         The rows of encoded classes are computed in blocks, and again in the backward pass.
         """
-        size = min(_BLOCK, self.num_classes)
+        size = min(_ENCODED_AT_ONCE, self.num_classes)
         spec = tf.TensorSpec([size, self.width], self.variable_dtype)
         rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
         rows = tf.ensure_shape(rows, [self.num_classes, self.width])
         biases = self.biases()
         return (rows,) if biases is None else (rows, biases)
 
-    def shard(self) -> Any:
+    def shard(self) -> Shard | None:
         """Which of the classes `tables` has, where this replica has only some; None for all."""
         return None
 
@@ -122,7 +121,7 @@ class ClassTable(_registry.Configured, Classes):
         self.regularizer = keras.regularizers.get(regularizer)
 
     @classmethod
-    def from_rows(cls, rows: Any, biases: Any = None, **kwargs: Any) -> "ClassTable":
+    def from_rows(cls, rows: Array, biases: Array | None = None, **kwargs: Any) -> "ClassTable":
         """Returns a table with rows `[n, width]`, perhaps biases `[n]`, and further arguments."""
         rows = tf.convert_to_tensor(rows)
         rule = "`rows` must have the shape [n, width]."
@@ -135,7 +134,7 @@ class ClassTable(_registry.Configured, Classes):
         return table
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> "ClassTable":
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "ClassTable":
         """Returns a table with the weights of a built `keras.layers.Dense` without activation."""
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         is_right = is_dense and layer.activation is keras.activations.linear
@@ -156,7 +155,7 @@ class ClassTable(_registry.Configured, Classes):
         if self.use_bias:
             self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
             return tf.convert_to_tensor(self.embeddings)
         return tf.gather(_keras.variable(self.embeddings), ids)
@@ -165,18 +164,18 @@ class ClassTable(_registry.Configured, Classes):
         weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
         return tuple(_keras.variable(weight) for weight in weights)
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         if not self.use_bias:
             return None
         if ids is None:
             return tf.convert_to_tensor(self.bias)
         return tf.gather(_keras.variable(self.bias), ids)
 
-    def assign(self, rows: Any) -> None:
+    def assign(self, rows: Array) -> None:
         """Sets the rows of all classes."""
         self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
-    def add(self, rows: Any, biases: Any = None) -> None:
+    def add(self, rows: Array, biases: Array | None = None) -> None:
         """Adds classes after the others; they are scored from now on.
 
         If the model was compiled or called through `predict`, compile it again, as after a change
@@ -198,6 +197,7 @@ class ClassTable(_registry.Configured, Classes):
         )
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
+        # A weight cannot grow, so that others replace it.
         with _keras.changing_weights(self):
             self.num_classes = len(all_rows)
             del self.embeddings
@@ -216,7 +216,7 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
     return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 
-def _numbers(name: str, values: Any, dtype: Any) -> np.ndarray:
+def _numbers(name: str, values: Array, dtype: Any) -> np.ndarray:
     """The values as an array, rounded as a weight of this dtype holds them."""
     try:
         return tf.cast(values, dtype).numpy()
@@ -252,7 +252,7 @@ class EncodedClasses(Classes):
         (4, TensorShape([4, 8]))
     """
 
-    def __init__(self, features: Any, encoder: Any, **kwargs: Any):
+    def __init__(self, features: Any, encoder: keras.layers.Layer, **kwargs: Any):
         super().__init__(**kwargs)
         self._features = _Features(features)
         self.num_classes = self._features.num_rows
@@ -266,6 +266,7 @@ class EncodedClasses(Classes):
         return self._features.tensors
 
     def build(self, input_shape: Any) -> None:
+        # One row through the encoder builds it and shows its width.
         with tf.init_scope():
             shape = self.encoder(self._features.rows([0])).shape
         rule = "`encoder` must map features of m classes to [m, width]."
@@ -274,14 +275,14 @@ class EncodedClasses(Classes):
         self.width = shape[1]
         self.built = True
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
             rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
-        ids = tf.convert_to_tensor(ids)
-        rows = self.encoder(self._features.rows(tf.reshape(ids, [-1])))
-        rows = tf.reshape(rows, tf.concat([tf.shape(ids), [self.width]], axis=0))
-        return tf.ensure_shape(rows, [*ids.shape, self.width])
+        class_ids = tf.convert_to_tensor(ids)
+        rows = self.encoder(self._features.rows(tf.reshape(class_ids, [-1])))
+        rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
+        return tf.ensure_shape(rows, [*class_ids.shape, self.width])
 
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
@@ -314,7 +315,7 @@ class _Features:
             )
         self.num_rows = sizes[0]
 
-    def rows(self, ids: Any) -> Any:
+    def rows(self, ids: Array) -> Any:
         """The features of classes `[m]`."""
         return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
 
@@ -397,122 +398,21 @@ class ClassAttention(_registry.Configured, Classes):
         self.attention = keras.layers.MultiHeadAttention(
             self.num_heads, key_dim, dropout=self.dropout, use_bias=False
         )
+        # A call builds both layers.
         with tf.init_scope():
             row = self.norm(tf.zeros([1, 1, self.width]))
             self.attention(row, row)
         self.built = True
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         rows = self.classes.rows()
         normalised = self.norm(rows[tf.newaxis])
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
         return rows if ids is None else tf.gather(rows, ids)
 
-    def biases(self, ids: Any = None) -> Tensor | None:
+    def biases(self, ids: Array | None = None) -> Tensor | None:
         return self.classes.biases(ids)
 
     def add(self, *args: Any, **kwargs: Any) -> None:
         """Adds classes to the inner layer of classes; see its `add`."""
         self.classes.add(*args, **kwargs)
-
-
-# For wider rows it costs less to scale the scores than the rows.
-_WIDE = 256
-
-# For fewer classes an example, products of all numbers and sums take less time than einsum.
-_FEW = 4
-
-
-class ClassScores:
-    """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
-
-    def __init__(self, classes: Any, normalize: bool):
-        self.classes = classes
-        self.normalize = normalize
-
-    def of(self, classes: Any) -> "ClassScores":
-        """The same scores for other classes."""
-        return ClassScores(classes, self.normalize)
-
-    def scaled(self, rows: Tensor) -> Tensor:
-        """Encodings or rows of classes as they are multiplied."""
-        rows = tf.cast(rows, tf.float32)
-        return unit_rows(rows) if self.normalize else rows
-
-    def __call__(self, encodings: Tensor, ids: Tensor, gradient: bool = True) -> Tensor:
-        """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
-        (rows,) = self.classes.rows_of_step(ids)
-        rows = tf.cast(rows, tf.float32)
-        if not gradient:
-            rows = tf.stop_gradient(rows)
-        biases = self.classes.biases(ids)
-        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
-            scores = _products(encodings, rows) / norms(rows)[..., 0]
-            return scores if biases is None else scores + tf.cast(biases, tf.float32)
-        return self.of_rows(encodings, rows, biases)
-
-    def of_step(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
-        """Scores of several ids, with gradients; each as in a call."""
-        rows = self.classes.rows_of_step(*ids)
-        return [
-            self.of_rows(encodings, x, self.classes.biases(of))
-            for x, of in zip(rows, ids, strict=True)
-        ]
-
-    def of_rows(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
-        """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
-        scores = _products(encodings, self.scaled(rows))
-        return scores if biases is None else scores + tf.cast(biases, tf.float32)
-
-    def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
-        r"""How far apart the scores of two equal rows may be, `[batch, P]`.
-
-        A processor may sum the products of one row in another order than those of the next. In any
-        order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
-        $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
-
-        Encodings `[batch, d]` are scaled, ids are `[batch, P]`.
-
-        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
-        """
-        biases = self.classes.biases(ids)
-        # As many products as numbers, the bias, and one more for the rounding of this bound.
-        roundings = self.classes.width + 1 + (biases is not None)
-        if self.normalize:
-            # The squares are another sum; its root halves the error. Then the root and a division.
-            roundings += self.classes.width // 2 + 3
-        # One column at a time, so that no [batch, P, d] tensor appears.
-        lengths = tf.map_fn(
-            lambda column: _lengths(self.scaled(self.classes.rows(column))),
-            tf.transpose(ids),
-            fn_output_signature=tf.float32,
-            parallel_iterations=1,
-        )
-        bound = 2 * _gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
-        if biases is None:
-            return bound
-        return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
-
-    def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
-        """The scores of all classes times a scale, before they are computed."""
-        encodings = scale * self.scaled(encodings)
-        return ClassProducts(encodings, self.classes.tables(), self.of_rows, self.classes.shard())
-
-
-def _gamma(roundings: int | Tensor) -> float | Tensor:
-    """The relative error of so many roundings in float32."""
-    return roundings / (2**24 - roundings)
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """The lengths of rows, `[...]`, even if their squares overflow."""
-    largest = tf.reduce_max(tf.abs(rows), axis=-1)
-    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
-
-
-def _products(encodings: Tensor, rows: Tensor) -> Tensor:
-    if rows.shape.rank == 2:
-        return tf.matmul(encodings, rows, transpose_b=True)
-    if (rows.shape[1] or _FEW) < _FEW:
-        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
-    return tf.einsum("bmd,bd->bm", rows, encodings)

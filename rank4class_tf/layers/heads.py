@@ -16,9 +16,10 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
-from rank4class_tf._types import Choice
-from rank4class_tf.layers.classes import ClassScores, ClassTable, as_classes
+from rank4class_tf._types import Array, Choice
+from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
@@ -28,6 +29,7 @@ from rank4class_tf.layers.interactions import (
     MLPInteraction,
     get_interaction,
 )
+from rank4class_tf.layers.scoring import ClassScores
 
 
 @_keras.register
@@ -48,21 +50,22 @@ class Head(keras.layers.Layer):
         (None, 28)
     """
 
-    # Arguments of the `ClassTable` that a number of classes becomes.
-    _table_arguments: dict[str, Any] = {}
+    # Whether the `ClassTable` that a number of classes becomes has biases.
+    _use_bias = False
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
             if name in kwargs:
-                of_table = name.removeprefix("kernel_")
+                table_argument = name.removeprefix("kernel_")
                 raise ValueError(
                     f"`{name}` is no argument of this head: `classes` may be a "
-                    f"`ClassTable({of_table}=...)`. Received: {name}={kwargs[name]!r}."
+                    f"`ClassTable({table_argument}=...)`. Received: {name}={kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
-        self.classes = as_classes(classes, dtype=self.dtype_policy, **self._table_arguments)
-        options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}
-        self.interaction = get_interaction(interaction, **options)
+        self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
+        if isinstance(interaction, str):
+            interaction = get_interaction(interaction, dtype=self.dtype_policy)
+        self.interaction = get_interaction(interaction)
 
     @property
     def num_classes(self) -> int:
@@ -70,7 +73,7 @@ class Head(keras.layers.Layer):
         return self.classes.num_classes
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> "Head":
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
         The interaction must be able to start as a dot product. An MLP does so with
@@ -101,18 +104,18 @@ class Head(keras.layers.Layer):
         if not self.classes.built:
             self.classes.build(input_shape)
         if not self.interaction.built:
-            shape_of_classes = (self.num_classes, self.classes.width)
-            self.interaction.build([(None, int(input_shape[-1])), shape_of_classes])
+            classes_shape = (self.num_classes, self.classes.width)
+            self.interaction.build([(None, int(input_shape[-1])), classes_shape])
         self.built = True
 
-    def call(self, inputs: Any) -> tf.Tensor:
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 
-    def over_classes(self, encodings: Any) -> Any:
+    def over_classes(self, encodings: Array) -> ClassProducts:
         """Prepares the scores of all classes for a loss that computes them in blocks.
 
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
@@ -145,16 +148,18 @@ class Head(keras.layers.Layer):
 
     def get_config(self) -> dict:
         # The arguments of this class only: a named head has some of its interaction instead of
-        # the interaction.
-        arguments = {
+        # the interaction. An argument without an attribute raises, since it would be lost.
+        known = {
             **self.interaction.get_config(),
             **vars(self),
             "classes": keras.utils.serialize_keras_object(self.classes),
             "interaction": keras.utils.serialize_keras_object(self.interaction),
         }
-        names = inspect.signature(type(self).__init__).parameters
-        own = {name: arguments[name] for name in names if name in arguments}
-        return {**super().get_config(), **own}
+        config = super().get_config()
+        for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                config[name] = known[name] if name in known else getattr(self, name)
+        return config
 
 
 @_registry.register("head")
@@ -173,7 +178,7 @@ class DotProductHead(Head):
         (None, 28)
     """
 
-    _table_arguments = {"use_bias": True}
+    _use_bias = True
 
     def __init__(self, classes: Any, **kwargs: Any):
         interaction = DotProductInteraction(dtype=kwargs.get("dtype"))
@@ -195,7 +200,7 @@ class BilinearHead(Head):
         (None, 28)
     """
 
-    _table_arguments = {"use_bias": True}
+    _use_bias = True
 
     def __init__(self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
         interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))
@@ -232,7 +237,9 @@ class CosineHead(Head):
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)
         self.margin = _checks.fraction("margin", margin)
 
-    def call(self, inputs: Any, class_ids: Any = None, training: Any = None) -> tf.Tensor:
+    def call(
+        self, inputs: tf.Tensor, class_ids: Array | None = None, training: bool | None = None
+    ) -> tf.Tensor:
         """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
         scores = super().call(inputs)
         if class_ids is None:
@@ -243,13 +250,14 @@ class CosineHead(Head):
                     stacklevel=2,
                 )
             return scores
+        # Each class of an example is lowered once, however often it is given.
         positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
         positives = _labels.distinct_ids(positives)
         lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)
         lowered = tf.where(positives >= 0, -lowered, 0)
         return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
-    def over_classes(self, encodings: Any) -> Any:
+    def over_classes(self, encodings: Array) -> ClassProducts:
         rule = "`margin` must be 0 for a loss over classes in blocks."
         _checks.require(not self.margin, rule, f"margin={self.margin}")
         return super().over_classes(encodings)
@@ -271,12 +279,14 @@ class _MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        options = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
-        interaction = self._interaction_class(*options, dtype=kwargs.get("dtype"))
+        dtype = kwargs.get("dtype")
+        interaction = self._interaction_class(
+            units, activation, dropout, add_dot_product, kernel_initializer, seed, dtype=dtype
+        )
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod
-    def from_dense(cls, layer: Any, **kwargs: Any) -> Head:
+    def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> Head:
         return super().from_dense(layer, add_dot_product=True, **kwargs)
 
 

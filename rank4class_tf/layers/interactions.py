@@ -36,14 +36,14 @@ class Interaction(_registry.Configured, keras.layers.Layer):
     """
 
     def build(self, input_shape: Any) -> None:
-        of_encodings, of_candidates = input_shape
-        self.build_for(int(of_encodings[-1]), int(of_candidates[-1]))
+        encodings_shape, candidates_shape = input_shape
+        self.build_for(int(encodings_shape[-1]), int(candidates_shape[-1]))
         self.built = True
 
     def build_for(self, width: int, class_width: int) -> None:
         """Creates the weights for encodings and candidates of these widths."""
 
-    def call(self, inputs: Any, training: Any = None) -> Tensor:
+    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings, candidates = inputs
         if len(candidates.shape) == 3:
             rule = "`candidates` must have a row for each encoding."
@@ -51,7 +51,9 @@ class Interaction(_registry.Configured, keras.layers.Layer):
         score_candidates = _keras.with_autograph_of_caller(self.score_candidates)
         return score_candidates(encodings, candidates, training)
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self, encodings: Array, candidates: Array, training: bool | None = None
+    ) -> Tensor:
         """The scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
         raise NotImplementedError
 
@@ -63,8 +65,8 @@ class Interaction(_registry.Configured, keras.layers.Layer):
         )
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        of_encodings, of_candidates = input_shape
-        return (of_encodings[0], of_candidates[-2])
+        encodings_shape, candidates_shape = input_shape
+        return (encodings_shape[0], candidates_shape[-2])
 
 
 @_registry.register("interaction")
@@ -83,7 +85,9 @@ class DotProductInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self, encodings: Array, candidates: Array, training: bool | None = None
+    ) -> Tensor:
         return _dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
@@ -114,7 +118,9 @@ class BilinearInteraction(Interaction):
             name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
         )
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self, encodings: Array, candidates: Array, training: bool | None = None
+    ) -> Tensor:
         return _dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
@@ -148,10 +154,7 @@ class CosineInteraction(Interaction):
         _check_same_width(width, class_width)
 
     def score_candidates(
-        self,
-        encodings: Tensor,
-        candidates: Tensor,
-        training: Any = None,
+        self, encodings: Tensor, candidates: Tensor, training: bool | None = None
     ) -> Tensor:
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
@@ -220,8 +223,8 @@ class MLPInteraction(Interaction):
         self.kernels = [
             self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(pairwise(sizes), 1)
         ]
-        others = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(sizes[1:], 1)]
-        self.biases = [first_bias, *others]
+        biases = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(sizes[1:], 1)]
+        self.biases = [first_bias, *biases]
         if self.dropout:
             self.random_state = _random.add_state(self, self.seed)
 
@@ -249,10 +252,7 @@ class MLPInteraction(Interaction):
         return weight
 
     def score_candidates(
-        self,
-        encodings: Tensor,
-        candidates: Tensor,
-        training: Any = None,
+        self, encodings: Tensor, candidates: Tensor, training: bool | None = None
     ) -> Tensor:
         drops = self.dropout > 0 and training
         if drops:
@@ -276,6 +276,7 @@ class MLPInteraction(Interaction):
                 hidden = tf.tensordot(hidden, kernel, axes=1) + bias
             return tf.squeeze(hidden, axis=-1)
 
+        # Candidates that all examples share are scored in blocks; others are few.
         tensors = (encodings, weights)
         if candidates.shape.rank == 2:
             scores = score_by_recomputed_blocks(score, candidates, tensors)
@@ -341,9 +342,9 @@ class ConcatInteraction(MLPInteraction):
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        of_encodings, of_candidates = kernels
-        each = tf.matmul(encodings, of_encodings)[:, tf.newaxis]
-        return each + tf.tensordot(candidates, of_candidates, axes=1)
+        encodings_kernel, candidates_kernel = kernels
+        hidden = tf.matmul(encodings, encodings_kernel)[:, tf.newaxis]
+        return hidden + tf.tensordot(candidates, candidates_kernel, axes=1)
 
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:

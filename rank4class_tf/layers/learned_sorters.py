@@ -138,9 +138,9 @@ class LearnedSorter(Sorter):
         """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`."""
         # The context may also be one for each item. A series of the list's distribution, evaluated
         # at an item, is made of products of the two.
-        both = tf.concat([self._dense("gate", features) * context, features], axis=2)
-        hidden = tf.nn.relu(self._dense("hidden", both))
-        return self._dense("output", tf.concat([hidden, both], axis=2))[:, :, 0]
+        crossed = tf.concat([self._dense("gate", features) * context, features], axis=2)
+        hidden = tf.nn.relu(self._dense("hidden", crossed))
+        return self._dense("output", tf.concat([hidden, crossed], axis=2))[:, :, 0]
 
     @classmethod
     def pretrained(
@@ -203,8 +203,8 @@ class LearnedSorter(Sorter):
             sorter = cls(**config)
             sorter._weights_file = file
             return sorter
-        own = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
-        return cls.pretrained(None if file == _SHIPPED_NAME else file, **own)
+        options = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
+        return cls.pretrained(None if file == _SHIPPED_NAME else file, **options)
 
     def set_weights(self, weights: Any) -> None:
         super().set_weights(weights)
@@ -307,11 +307,12 @@ class ConvolutionalSorter(LearnedSorter):
             return super().soft_ranks(scores, None)
         # The places of masked items must change nothing, so they go to the end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
-        back = tf.argsort(order, axis=1)
+        inverse = tf.argsort(order, axis=1)
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
-        return tf.gather(super().soft_ranks(scores, mask), back, axis=1, batch_dims=1)
+        return tf.gather(super().soft_ranks(scores, mask), inverse, axis=1, batch_dims=1)
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
+        # x_i of the formula, and the first layer of the way down.
         features = self._features(standardized, mask)
         items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
@@ -371,11 +372,11 @@ class RecurrentSorter(LearnedSorter):
     def _initializer(self, name: str) -> Any:
         # Gates that let a state start as a running mean.
         if name.endswith("ward_kernel"):
-            return _kernel_of_running_means
+            return _running_mean_kernel
         if name.endswith("ward_recurrent_kernel"):
             return _weak()
         if name.endswith("ward_bias"):
-            return _bias_of_running_means
+            return _running_mean_bias
         return super()._initializer(name)
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
@@ -393,21 +394,21 @@ def _weak() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
 
 
-def _kernel_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     """Input gates of 1 / (d + 1), by the last feature, the logarithm of d over 5."""
     features, units = shape[0], shape[1] // 4
-    of_log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
-    input_gates = _weak()((features, units), "float32") * (1 + of_log_count / 5) + of_log_count
+    log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
+    input_gates = _weak()((features, units), "float32") * (1 + log_count / 5) + log_count
     other_gates = _weak()((features, 2 * units), "float32")
     contents = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
     parts = [input_gates, other_gates, contents((features, units), "float32")]
     return tf.cast(tf.concat(parts, axis=1), dtype or tf.float32)
 
 
-def _bias_of_running_means(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     """Forget gates of 0.998; the LSTM itself adds 1."""
-    of_gates = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
-    return tf.cast(of_gates, dtype or tf.float32)
+    biases = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
+    return tf.cast(biases, dtype or tf.float32)
 
 
 # For soft ranks of standardised scores: at the highest temperature isolated items have a gradient,

@@ -21,11 +21,11 @@ from rank4class_tf._tf.gather import gather, indices, where
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.layers.serving import ScoreLayer
+from rank4class_tf.layers.base import ScoreLayer
 
 
-def _prepared(scores: Array, labels: Array) -> tuple[Tensor, ...]:
-    """Scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, the columns of the positives.
+def _columns_of_positives(scores: Array, labels: Array) -> tuple[Tensor, ...]:
+    """Checks scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, columns of positives.
 
     Returns:
         The scores, floating; the columns `[batch, P]`, int32, with another one of the list, or 0,
@@ -44,16 +44,17 @@ def _prepared(scores: Array, labels: Array) -> tuple[Tensor, ...]:
     num_columns = scores.shape[1] or tf.shape(scores)[1]
     zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
     columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+    # A column that is given twice would count as two positives.
     if several:
         ordered = tf.sort(columns, axis=1)
-        twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-        zero = checked(zero, tf.pad(twice, [[0, 0], [1, 0]]), ordered, rule)
-    there = columns >= 0
-    some = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
-    return scores, tf.where(there, columns, tf.maximum(some, 0)), there, zero
+        repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
+        zero = checked(zero, tf.pad(repeated, [[0, 0], [1, 0]]), ordered, rule)
+    is_present = columns >= 0
+    filler = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
+    return scores, tf.where(is_present, columns, tf.maximum(filler, 0)), is_present, zero
 
 
-def _of_items(name: str, values: Array, scores: Tensor) -> Tensor:
+def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
     """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
@@ -110,9 +111,10 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         self.counts = _keras.add_state(self, "counts", (self.num_buckets,), "int64")
         self.built = True
 
-    def call(self, ids: Any, training: Any = None) -> Tensor:
+    def call(self, ids: Array, training: bool | None = None) -> Tensor:
         ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
+        # A call in training counts its ids before it reads how frequent they are.
         counts = tf.identity(_keras.variable(self.counts))
         if training and self.running:
             flat = tf.reshape(buckets, [-1])
@@ -121,15 +123,15 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
             counts += new
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)
-        own = tf.maximum(tf.gather(counts, buckets), 1)
-        found = tf.cast(tf.cast(own, tf.float64) / tf.cast(total, tf.float64), tf.float32)
+        id_counts = tf.cast(tf.maximum(tf.gather(counts, buckets), 1), tf.float64)
+        shares = tf.cast(id_counts / tf.cast(total, tf.float64), tf.float32)
         if self.running:
-            return found
+            return shares
         rule = "`ids` must be below `num_buckets`, the number of counts that were given"
         rows = tf.reshape(ids, [-1, 1])
-        bad = (rows < -1) | (rows >= self.num_buckets)
-        found = checked(tf.reshape(found, [-1]), bad, rows, rule)
-        return tf.reshape(found, tf.shape(ids))
+        is_invalid = (rows < -1) | (rows >= self.num_buckets)
+        shares = checked(tf.reshape(shares, [-1]), is_invalid, rows, rule)
+        return tf.reshape(shares, tf.shape(ids))
 
 
 @_keras.register
@@ -168,12 +170,15 @@ class CrossBatchMemory(ScoreLayer):
         self.num_filled = _keras.add_counter(self, "num_filled")
         self.built = True
 
-    def call(self, encodings: Any, ids: Any, training: Any = None) -> tuple[Tensor, Tensor, Tensor]:
+    def call(
+        self, encodings: Array, ids: Array, training: bool | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
         received = f"{ids.shape} for encodings {encodings.shape}"
         _checks.require(ids.shape.rank in (None, 1), rule, received)
         ids = same_sizes(ids, encodings, rule)
+        # The content before this batch, which is put in below.
         kept = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
         num_filled = tf.identity(_keras.variable(self.num_filled))
@@ -223,26 +228,29 @@ class HardNegativeMining(ScoreLayer):
         super().__init__(**kwargs)
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
-    def call(self, scores: Any, labels: Any) -> TensorPair:
-        scores, column, there, zero = _prepared(scores, labels)
+    def call(self, scores: Array, labels: Array) -> TensorPair:
+        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
-        of_column = gather(scores, column)
-        own = where(there, of_column, minus_infinity) + zero
+        column_scores = gather(scores, columns)
+        positives = where(is_present, column_scores, minus_infinity) + zero
+
+        # The search leaves out the columns of positives; without any, it leaves out nothing.
         negatives = tf.stop_gradient(scores)
-        some = tf.reduce_any(there, axis=1, keepdims=True)
-        others = tf.where(some, minus_infinity, tf.stop_gradient(of_column))
-        others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
-        highest, places = search.top_k(others, size)
+        has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
+        kept = tf.where(has_positive, minus_infinity, tf.stop_gradient(column_scores))
+        searched = tf.tensor_scatter_nd_update(negatives, indices(columns), kept)
+        highest, mined_columns = search.top_k(searched, size)
+
         # In a list with fewer negatives the search may return the positive.
-        mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
+        mined = where(highest > minus_infinity, gather(scores, mined_columns), minus_infinity)
         # A search may miss a NaN.
         mined = where(~has_nan(negatives), mined, float("nan"))
-        labels = tf.where(there, tf.range(tf.shape(there)[1]), -1)
-        if there.shape[1] == 1:
+        labels = tf.where(is_present, tf.range(tf.shape(is_present)[1]), -1)
+        if is_present.shape[1] == 1:
             labels = labels[:, 0]
-        return tf.concat([own, mined], axis=1), labels
+        return tf.concat([positives, mined], axis=1), labels
 
 
 @_keras.register
@@ -264,20 +272,22 @@ class RemoveAccidentalHits(ScoreLayer):
         array([[  3.,   1., -inf]], dtype=float32)
     """
 
-    def call(self, scores: Any, labels: Any, candidate_ids: Any) -> Tensor:
-        scores, column, there, zero = _prepared(scores, labels)
-        ids = _of_items("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
-        own = tf.gather(ids, column, batch_dims=ids.shape.rank - 1)
-        if own.shape[1] == 1:
-            hits = (own == ids) & there
+    def call(self, scores: Array, labels: Array, candidate_ids: Array) -> Tensor:
+        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
+        ids = _item_values("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
+        positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
+        if positive_ids.shape[1] == 1:
+            hits = (positive_ids == ids) & is_present
         else:  # One positive at a time, so that no [batch, P, n] tensor appears.
             hits = tf.foldl(
-                lambda hits, of: hits | (of[0][:, tf.newaxis] == ids) & of[1][:, tf.newaxis],
-                (tf.transpose(own), tf.transpose(there)),
+                lambda hits, positive: (
+                    hits | (positive[0][:, tf.newaxis] == ids) & positive[1][:, tf.newaxis]
+                ),
+                (tf.transpose(positive_ids), tf.transpose(is_present)),
                 tf.zeros_like(scores, tf.bool),
                 parallel_iterations=1,
             )
-        hits = tf.tensor_scatter_nd_update(hits, indices(column), tf.zeros_like(there))
+        hits = tf.tensor_scatter_nd_update(hits, indices(columns), tf.zeros_like(is_present))
         # An addition costs nothing in the backward pass. Where nothing raises, zeros may be NaN.
         scores += tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
         return scores + zero if raising.in_xla() else scores
@@ -311,17 +321,17 @@ class SamplingProbabilityCorrection(ScoreLayer):
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
-    def call(self, scores: Any, labels: Any, expected_counts: Any) -> Tensor:
-        scores, column, there, zero = _prepared(scores, labels)
-        counts = tf.cast(_of_items("expected_counts", expected_counts, scores), scores.dtype)
+    def call(self, scores: Array, labels: Array, expected_counts: Array) -> Tensor:
+        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
+        counts = tf.cast(_item_values("expected_counts", expected_counts, scores), scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
-        right = (counts > 0) & tf.math.is_finite(counts)
-        counts = tf.where(right, counts, tf.constant(float("nan"), scores.dtype))
+        is_valid = (counts > 0) & tf.math.is_finite(counts)
+        counts = tf.where(is_valid, counts, tf.constant(float("nan"), scores.dtype))
         logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
         # That of a positive, which may be NaN, becomes 0.
-        some = tf.reduce_any(there, axis=1, keepdims=True)
-        own = tf.where(some, zero, tf.gather(logs, column, batch_dims=1) + zero)
-        return scores - tf.tensor_scatter_nd_update(logs, indices(column), own)
+        has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
+        kept = tf.where(has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero)
+        return scores - tf.tensor_scatter_nd_update(logs, indices(columns), kept)
 
 
 @_keras.register
@@ -356,7 +366,7 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         self.random_state = _random.add_state(self, self.seed)
         self.built = True
 
-    def call(self, inputs: Any, training: Any = None) -> Tensor:
+    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         num_candidates = inputs.shape[0]
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)

@@ -23,7 +23,7 @@ from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
-from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
 # Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
@@ -48,6 +48,7 @@ class OneShard:
         for block in range(first // _ROWS, -(-last // _ROWS)):
             draws = ops.uniform([_ROWS, width], ops.fold_in([seed, 1], block))
             self.set("rows", block * _ROWS, (block + 1) * _ROWS, limit * (2 * draws - 1))
+        # Slots of the optimizer have an entry for each row, and stand in files beside the rows.
         if optimizer is not None:
             self._optimizer = _keras.deserialized(optimizer)
             self._optimizer.build([self.table.embeddings])
@@ -55,7 +56,7 @@ class OneShard:
             self.kept |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
             self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
 
-    def found(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
+    def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
         """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
         here = (ids >= self.first) & (ids < self.last)
         places = tf.where(here, ids - self.first, 0)
@@ -90,7 +91,8 @@ class Shards(Trackable):
             devices = self._strategy.extended.worker_devices  # Of this process.
             before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
-        def make(rank: int, device: str | None) -> OneShard:
+        # Shards differ in size by one at most.
+        def build(rank: int, device: str | None) -> OneShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
                 return OneShard(first, last, width, seed, optimizer)
@@ -98,7 +100,7 @@ class Shards(Trackable):
         # A thread of its own has no strategy, which would put each variable on all replicas.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             ranks = range(before, before + len(devices))
-            self.local = dict(zip(ranks, thread.map(make, ranks, devices), strict=True))
+            self.local = dict(zip(ranks, thread.map(build, ranks, devices), strict=True))
 
     @property
     def are_exchanged(self) -> bool:
@@ -114,12 +116,13 @@ class Shards(Trackable):
         return is_same
 
     @property
-    def own(self) -> OneShard:
+    def replica_shard(self) -> OneShard:
         """The shard of the replica that runs this code."""
         return self.local[Exchange().rank]
 
     def together(self, function: Callable, *batch: Any) -> Any:
         """What a function returns for a batch; in a step, for those of all replicas, joined."""
+        # In a step each replica has some examples and some classes: all examples meet all shards.
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
             first = exchange.first_row(number)
@@ -147,20 +150,20 @@ class Shards(Trackable):
     def read(self, ids: Tensor, name: str = "rows") -> Tensor:
         """Rows of ids `[m]` from outside of a step."""
         if self.are_here:
-            return tf.add_n([shard.found(ids, name)[0] for shard in self.local.values()])
-        return self._run(lambda ids: Exchange().total(self.own.found(ids, name)[0]), ids)
+            return tf.add_n([shard.lookup(ids, name)[0] for shard in self.local.values()])
+        return self._run(lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids)
 
     def best(self, function: Callable, k: Array) -> TensorPair:
         """The k best of what a function finds in each shard: values and ids, `[batch, <= k]`."""
         if self.are_exchanged:
-            values, ids = function(self.own)
+            values, ids = function(self.replica_shard)
             return Exchange().best(values, ids, k)
         return best_of([function(shard) for shard in self.local.values()], k)
 
     def total(self, function: Callable) -> Any:
         """The sum of what a function returns for each shard, a list of tensors."""
         if self.are_exchanged:
-            return [Exchange().total(x) for x in function(self.own)]
+            return [Exchange().total(x) for x in function(self.replica_shard)]
         return [tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)]
 
     # Files hold the values of all shards together, so that any number of shards reads them.
@@ -196,7 +199,7 @@ class Shards(Trackable):
                     last = min(first + _ROWS, shard.last)
                     shard.set(name, first, last, values[name][first:last])
 
-    def save(self, folder: Any) -> None:
+    def save(self, folder: PathLike) -> None:
         """Writes what each shard here keeps to files of its own."""
         os.makedirs(folder, exist_ok=True)
         for shard in self.local.values():
@@ -210,15 +213,15 @@ class Shards(Trackable):
                 blocks = (variable[start : start + _ROWS] for start in starts)
                 _files.write_rows(path, tuple(variable.shape), blocks)
 
-    def load(self, folder: Any) -> None:
+    def load(self, folder: PathLike) -> None:
         """Reads what `save` of all processes wrote, with any number of shards."""
         parts: dict[str, list] = collections.defaultdict(list)
         for path in pathlib.Path(folder).glob("*-*-*.npy"):
             name, first, _ = path.stem.split("-")
             parts[name].append((int(first), np.load(path, mmap_mode="r")))
         values = {
-            name: _Joined(folder, found) if found[0][1].ndim else found[0][1]
-            for name, found in parts.items()
+            name: _Joined(folder, files) if files[0][1].ndim else files[0][1]
+            for name, files in parts.items()
         }
         _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
         self.assign(values)
@@ -234,7 +237,7 @@ class Shards(Trackable):
 class _Joined:
     """The rows of several files. A slice reads only the rows that it asks for."""
 
-    def __init__(self, folder: Any, parts: list[tuple[int, np.ndarray]]):
+    def __init__(self, folder: PathLike, parts: list[tuple[int, np.ndarray]]):
         self._parts = sorted(parts, key=lambda part: part[0])
         end = 0
         for first, rows in self._parts:
@@ -306,7 +309,7 @@ class ShardedClassTable(Classes):
         self.seed = start_seed(seed)
 
     @classmethod
-    def from_rows(cls, rows: Any, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
+    def from_rows(cls, rows: Array, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
         """Returns a table with rows `[n, width]`; other arguments as in the constructor."""
         rows = np.asarray(rows)
         table = cls(rows.shape[0], rows.shape[1], optimizer, **kwargs)
@@ -323,66 +326,69 @@ class ShardedClassTable(Classes):
             self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
         self.built = True
 
-    def assign(self, rows: Any) -> None:
+    def assign(self, rows: Array) -> None:
         """Sets the rows of all classes; each process takes the rows of its shards."""
         self.shards.assign({"rows": rows})
 
-    def rows(self, ids: Any = None) -> Tensor:
+    def rows(self, ids: Array | None = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""
         if ids is None:
             return self._rows_of([], [tf.range(self.num_classes)])[0]
-        ids = tf.convert_to_tensor(ids)
-        (rows,) = self._rows_of([ids], [])
-        there = (ids >= 0) & (ids < self.num_classes)
-        return tf.where(there[..., tf.newaxis], rows, float("nan"))
+        class_ids = tf.convert_to_tensor(ids)
+        (rows,) = self._rows_of([class_ids], [])
+        is_class = (class_ids >= 0) & (class_ids < self.num_classes)
+        return tf.where(is_class[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
-        # All in one exchange.
-        own = [x for x in ids if x.shape.rank > 1]
+        # All in one exchange: ids `[batch, m]`, which differ between replicas, before ids `[m]`.
+        local = [x for x in ids if x.shape.rank > 1]
         shared = [x for x in ids if x.shape.rank == 1]
-        rows = iter(self._rows_of(own, shared))
-        of_own = [next(rows) for _ in own]
-        return [next(rows) if x.shape.rank == 1 else of_own.pop(0) for x in ids]
+        rows = self._rows_of(local, shared)
+        shared_rows = rows[len(local) :]
+        return [shared_rows.pop(0) if x.shape.rank == 1 else rows.pop(0) for x in ids]
 
-    def _rows_of(self, own: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
+    def _rows_of(self, local: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
-        ids = [tf.cast(x, tf.int32) for x in (*own, *shared)]
+        ids = [tf.cast(x, tf.int32) for x in (*local, *shared)]
         sizes = [tf.size(x) for x in ids]
         flat = tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0)
-        found = tf.split(self._found(flat, tf.add_n([tf.constant(0), *sizes[: len(own)]])), sizes)
+        num_local = tf.add_n([tf.constant(0), *sizes[: len(local)]])
+        rows = tf.split(self._flat_rows(flat, num_local), sizes)
         shapes = [tf.concat([tf.shape(x), [self.width]], axis=0) for x in ids]
         return [
-            tf.ensure_shape(tf.reshape(rows, shape), [*x.shape, self.width])
-            for rows, shape, x in zip(found, shapes, ids, strict=True)
+            tf.ensure_shape(tf.reshape(part, shape), [*x.shape, self.width])
+            for part, shape, x in zip(rows, shapes, ids, strict=True)
         ]
 
-    def _found(self, ids: Tensor, num_own: Tensor) -> Tensor:
+    def _flat_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`, of which the first may differ between replicas."""
         shards = self.shards
         if not shards.are_exchanged:
             return shards.read(ids)
-        exchange, shard = Exchange(), shards.own
-        own = exchange.joined(ids[:num_own])
-        first = exchange.first_row(num_own)
-        every = tf.concat([own, ids[num_own:]], axis=0)
+        # Every replica asks its shard for the ids of all, and takes the sum over the shards.
+        exchange, shard = Exchange(), shards.replica_shard
+        joined = exchange.joined(ids[:num_local])
+        first = exchange.first_row(num_local)
+        all_ids = tf.concat([joined, ids[num_local:]], axis=0)
 
         @tf.custom_gradient
-        def found(anchor: Tensor) -> WithGradient:
-            rows, places, here = shard.found(every)
+        def lookup(anchor: Tensor) -> WithGradient:
+            rows, places, here = shard.lookup(all_ids)
 
             def gradient(upstream: Tensor) -> Tensor:
-                after = tf.size(own) - first - num_own
-                of_own = tf.pad(upstream[:num_own], [[first, after], [0, 0]])
-                upstream = exchange.total(tf.concat([of_own, upstream[num_own:]], axis=0))
-                chosen = [tf.boolean_mask(x, here) for x in (upstream, places)]
-                self._update(shard, tf.IndexedSlices(*chosen, shard.variable.shape))
+                # The rows of this replica stand among those of all; the shard sums over replicas.
+                after = tf.size(joined) - first - num_local
+                local = tf.pad(upstream[:num_local], [[first, after], [0, 0]])
+                upstream = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
+                values, places_here = (tf.boolean_mask(x, here) for x in (upstream, places))
+                self._update(shard, tf.IndexedSlices(values, places_here, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
             rows = exchange.total(rows)
-            of_this_replica = [rows[first : first + num_own], rows[tf.size(own) :]]
-            return tf.concat(of_this_replica, axis=0), gradient
+            parts = [rows[first : first + num_local], rows[tf.size(joined) :]]
+            return tf.concat(parts, axis=0), gradient
 
-        return found(self._tie())
+        return lookup(self._tie())
 
     @property
     def _is_trained(self) -> bool:
@@ -396,21 +402,22 @@ class ShardedClassTable(Classes):
             shard.update(gradient)
 
     def tables(self) -> tuple[Any, ...]:
-        return (self.shards.own.variable if self.shards.are_exchanged else self.rows(),)
+        shards = self.shards
+        return (shards.replica_shard.variable if shards.are_exchanged else self.rows(),)
 
     def shard(self) -> Shard | None:
         if not self.shards.are_exchanged:
             return None
-        own = self.shards.own
+        shard = self.shards.replica_shard
         return Shard(
-            own.first,
-            self.num_classes,
-            Exchange(),
-            self._tie(),
-            lambda gradients: self._update(own, gradients[0]),
+            first=shard.first,
+            num_classes=self.num_classes,
+            exchange=Exchange(),
+            anchor=self._tie(),
+            update=lambda gradients: self._update(shard, gradients[0]),
         )
 
-    def save_shards(self, folder: Any) -> None:
+    def save_shards(self, folder: PathLike) -> None:
         """Writes one `.npy` file per shard of this process for the rows and each optimizer state.
 
         Use it for tables larger than the memory of a machine, with an empty folder that all
@@ -418,7 +425,7 @@ class ShardedClassTable(Classes):
         """
         self.shards.save(folder)
 
-    def load_shards(self, folder: Any) -> None:
+    def load_shards(self, folder: PathLike) -> None:
         """Reads what `save_shards` of all processes wrote, with any number of shards."""
         self.shards.load(folder)
 

@@ -4,6 +4,7 @@ A step scores some classes or candidates and gives their losses to Keras; `evalu
 them and updates the metrics by ranks. No loss or metric is named here.
 """
 
+import contextvars
 from typing import Any, Self
 
 import tensorflow as tf
@@ -16,6 +17,11 @@ from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
 
+# Whether Keras is tracing, or running, a step of evaluation. No Keras tells `compute_metrics`, and
+# Keras 2 does not tell `compute_loss` either. It is no attribute of the model: each replica of a
+# strategy traces in a thread, and so in a context, of its own.
+_is_test_step = contextvars.ContextVar("is_test_step", default=False)
+
 
 class RetrievalModel(MultiWorker, keras.Model):
     """Base: a training step scores some of very many items; evaluation ranks all of them.
@@ -27,10 +33,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     _parts: tuple[str, ...]
     # What a step scores, for errors.
     _scored: str
-
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        self._evaluating = False
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
         """Configures the model for training, as Keras does.
@@ -68,24 +70,20 @@ class RetrievalModel(MultiWorker, keras.Model):
         sample_weight: Array | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        training = not self._evaluating if training is None else training
+        training = not _is_test_step.get() if training is None else training
         losses, sample_weight = self._losses_of_step(
-            x, y_pred, _keras.given_labels(y), _of_examples(sample_weight), training
+            x, y_pred, _keras.given_labels(y), _example_weights(sample_weight), training
         )
         # The loss only reduces what Keras gives it as labels and as scores.
         losses = _keras.as_losses(losses)
         return super().compute_loss(x, losses, losses, sample_weight)
 
-    # `compute_loss` and `compute_metrics` read from `_evaluating` which of the two steps Keras is
-    # tracing. No step resets it at its end, since the replicas of a strategy trace a step in turns.
-
-    def train_step(self, data: Any) -> dict[str, Any]:
-        self._evaluating = False
-        return super().train_step(data)
-
     def test_step(self, data: Any) -> dict[str, Any]:
-        self._evaluating = True
-        return super().test_step(data)
+        token = _is_test_step.set(True)
+        try:
+            return super().test_step(data)
+        finally:
+            _is_test_step.reset(token)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
@@ -93,17 +91,17 @@ class RetrievalModel(MultiWorker, keras.Model):
         """Updates the metrics in evaluation; training reports only the loss."""
         placeholder = tf.zeros([1, 1])
         metrics = _keras.compiled_metrics(self, placeholder, placeholder)
-        if not self._evaluating or not metrics:
+        if not _is_test_step.get() or not metrics:
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):
                 result = metric.result()
                 results |= result if isinstance(result, dict) else {metric.name: result}
             return results
-        wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
-        dtype = tf.float64 if wide else tf.float32
+        is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
+        dtype = tf.float64 if is_wide else tf.float32
         ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
-        return _keras.update_metrics(self, ranks, _of_examples(sample_weight), placeholder)
+        return _keras.update_metrics(self, ranks, _example_weights(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
@@ -134,10 +132,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
-
-    def _mined_by_loss(self) -> int | None:
-        """How many of the highest negatives the loss reads; None for all."""
-        return None if self.loss is None else self.loss.num_mined
 
     @property
     def _scores_all(self) -> bool:
@@ -181,12 +175,12 @@ def _check_metric(argument: str, metric: Any) -> None:
         "which take ranks among all items."
     )
     _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
-    of_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+    reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
     rule = f"`{argument}` must hold metrics of examples, not of classes."
-    _checks.require(not of_classes, rule, metric)
+    _checks.require(not reads_classes, rule, metric)
 
 
-def _of_examples(sample_weight: Any) -> Array:
+def _example_weights(sample_weight: Any) -> Array:
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 

@@ -27,41 +27,43 @@ class Candidates(NamedTuple):
     # `[m]` int64, those of the ids, -1 for padding; None without ids.
     keys: Tensor | None
     # The rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
-    places: Tensor
+    positive_rows: Tensor
     # `[m]`, of negatives; None for 1.
     weights: Tensor | None = None
     # How many rows, the first ones, are positives; None for all.
-    num_own: Tensor | None = None
+    num_positives: Tensor | None = None
     # `[batch]` booleans, True for a query that breaks a rule; None for no such query.
-    wrong: Tensor | None = None
+    is_invalid: Tensor | None = None
 
     @property
     def several(self) -> bool:
         """Whether queries may have several positives."""
-        return self.places.shape.rank == 2
+        return self.positive_rows.shape.rank == 2
 
     @property
-    def is_own(self) -> Tensor | None:
+    def is_positive(self) -> Tensor | None:
         """`[m]` booleans, True for a positive; None if all are positives."""
-        return None if self.num_own is None else tf.range(tf.size(self.keys)) < self.num_own
+        if self.num_positives is None:
+            return None
+        return tf.range(tf.size(self.keys)) < self.num_positives
 
-    def with_negatives(self, others: Candidates) -> Candidates:
+    def _weights_or_ones(self) -> Tensor:
+        return tf.ones(tf.shape(self.keys)) if self.weights is None else self.weights
+
+    def with_negatives(self, negatives: Candidates) -> Candidates:
         """These, and others that are no positives."""
 
         def joined(x: Tensor, y: Tensor) -> Tensor:
             return tf.concat([x, y], axis=0)
 
         weights = None
-        if self.weights is not None or others.weights is not None:
-            both = (self, others)
-            weights = joined(
-                *(tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in both)
-            )
+        if self.weights is not None or negatives.weights is not None:
+            weights = joined(self._weights_or_ones(), negatives._weights_or_ones())
         return self._replace(
-            features=tf.nest.map_structure(joined, self.features, others.features),
-            keys=joined(self.keys, others.keys),
+            features=tf.nest.map_structure(joined, self.features, negatives.features),
+            keys=joined(self.keys, negatives.keys),
             weights=weights,
-            num_own=tf.size(self.keys),
+            num_positives=tf.size(self.keys),
         )
 
 
@@ -70,8 +72,8 @@ class Columns(NamedTuple):
 
     encodings: Tensor  # `[n, d]`
     keys: Tensor | None  # `[n]` int64; None without ids.
-    there: Tensor | None  # `[n]` booleans, False for an empty place; None if there is none.
-    draws: Tensor  # How many of them are draws by frequency.
+    is_present: Tensor | None  # `[n]` booleans, False for an empty column; None if all hold one.
+    num_draws: Tensor  # How many of them are draws by frequency; a scalar.
     rate: Tensor | None  # `[n]`, how often each is expected for a draw; None: no correction.
     base: Tensor | None  # `[n]`, how often besides.
 
@@ -81,7 +83,7 @@ class Reader:
 
     def __init__(
         self,
-        encoder: Any,
+        encoder: keras.layers.Layer,
         candidate_id: str | None,
         negatives: str | None,
         negative_weight: str | None,
@@ -92,8 +94,8 @@ class Reader:
     def ids(self, features: Any) -> Any:
         """The ids among features of candidates; None if they have no ids."""
         if self._candidate_id is not None:
-            found = of_key("candidate_id", self._candidate_id, features)
-            return _checks.ids("candidate_id", found)
+            ids = of_key("candidate_id", self._candidate_id, features)
+            return _checks.ids("candidate_id", ids)
         if isinstance(features, (dict, tuple, list)):
             return None
         if not isinstance(features, tf.RaggedTensor):
@@ -120,53 +122,56 @@ class Reader:
 
     def candidates(self, y: Any, ids: Any, training: bool) -> Candidates:
         """The positives of a batch, and the user's own negatives, from features and ids."""
-        wrong = None
+        is_invalid = None
         without_key = ids is not None and self._candidate_id is None
         by_id = without_key and self._encodes_ids
         if ids is not None and ids.shape.rank is None:  # Keras traced for ids of several ranks.
             if by_id:
                 y = ids = _labels.in_rows(ids)
             else:
-                ids, wrong = _one_for_each_query(ids, training)
+                ids, is_invalid = _one_for_each_query(ids, training)
                 y = ids if without_key else {**y, self._candidate_id: ids}
         elif without_key and not by_id and ids.shape.rank == 2 and ids.shape[1] != 1:
             raise ValueError(
                 "`candidate_id` must be given where the features of a candidate are several "
                 f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
             )
-        own = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
-        if training and own.keys is not None and own.places.shape.rank == 1:
+        positives = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
+        if training and positives.keys is not None and not positives.several:
             rule = "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
-            keys = own.keys[:, tf.newaxis]
+            keys = positives.keys[:, tf.newaxis]
             missing = check(keys == -1, keys, rule)
-            wrong = missing if wrong is None else wrong | missing
-        own = own._replace(wrong=wrong)
+            is_invalid = missing if is_invalid is None else is_invalid | missing
+        positives = positives._replace(is_invalid=is_invalid)
         if self._negatives is None or not training and self._negatives not in y:
-            return own
-        further = of_key("negatives", self._negatives, y)
-        others = self._flat(further, self.ids(further), "negatives", own.features)
-        return own.with_negatives(others)
+            return positives
+        negatives = of_key("negatives", self._negatives, y)
+        return positives.with_negatives(
+            self._flat(negatives, self.ids(negatives), "negatives", positives.features)
+        )
 
-    def _flat(self, features: Any, ids: Any, argument: str, of_one: Any) -> Candidates:
-        """The features of a batch one below the other, of the ranks of features `of_one`."""
+    def _flat(self, features: Any, ids: Any, argument: str, single: Any) -> Candidates:
+        """The features of a batch one below the other, of the ranks of the features `single`."""
         weights = None
         if isinstance(features, dict):
             weights = features.get(self._negative_weight)
             others = (self._negatives, self._negative_weight)
             features = {name: x for name, x in features.items() if name not in others}
         known = known_to(self._encoder, features, argument)
-        ranks = zip(_ranks(known), _ranks(of_one), strict=False)
+        ranks, single_ranks = (
+            [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(part) if x is not None]
+            for part in (known, single)
+        )
         # Keras drops a last axis of size 1 itself, so that of numbers it is no axis of candidates.
         least = 3 if argument == "y" else 2
-        several = any(x is not None and x >= least and x - 1 == one for x, one in ranks)
-        return flat(known, ids, weights, several)
+        several = any(
+            rank is not None and rank >= least and rank - 1 == single_rank
+            for rank, single_rank in zip(ranks, single_ranks, strict=False)
+        )
+        return _flat(known, ids, weights, several)
 
 
-def _ranks(features: Any) -> list[int | None]:
-    return [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(features) if x is not None]
-
-
-def flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -> Candidates:
+def _flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -> Candidates:
     """Brings candidates of a batch to one below the other.
 
     Args:
@@ -175,27 +180,29 @@ def flat(features: Any, ids: Any, weights: Any = None, several: bool = False) ->
         weights: None, or numbers of the shape of the ids.
         several: whether features are `[batch, 1, ...]` if ids are `[batch, 1]`.
     """
+    # Ragged candidates have no padding, so that their values are the rows.
     if isinstance(ids, tf.RaggedTensor):
         keys = id_keys(ids.values)
         features = tf.nest.map_structure(lambda x: x.values, features)
-        places = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
+        positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
         weights = None if weights is None else weights.values
     elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
         ids = _labels.in_rows(ids)
+        # `[batch, P]`, where padding is a row without a key.
         keys = id_keys(tf.reshape(ids, [-1]))
         rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
         # Encode padding as the first candidate: the encoder may reject -1.
         encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
         features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
-        places = tf.reshape(rows, tf.shape(ids))
-    else:
+        positive_rows = tf.reshape(rows, tf.shape(ids))
+    else:  # One candidate for each query.
         first = tf.nest.flatten(features)[0]
         batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
-        places = tf.range(tf.cast(batch, tf.int32))
+        positive_rows = tf.range(tf.cast(batch, tf.int32))
         keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
     if weights is not None:
         weights = _checked_weights(weights, keys)
-    return Candidates(features, keys, places, weights)
+    return Candidates(features, keys, positive_rows, weights)
 
 
 def _merged(x: Array) -> Tensor:
@@ -214,22 +221,22 @@ def _checked_weights(weights: Array, keys: Tensor | None) -> Tensor:
         weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
     # Graphs would make "not greater than 0" of a NaN "less".
     rows = weights[:, tf.newaxis]
-    bad = (rows <= 0) | ~tf.math.is_finite(rows)
-    bad = check(bad, rows, "`negative_weight` must hold finite numbers > 0")
-    return tf.where(bad, tf.constant(float("nan")), weights)
+    is_invalid = (rows <= 0) | ~tf.math.is_finite(rows)
+    is_invalid = check(is_invalid, rows, "`negative_weight` must hold finite numbers > 0")
+    return tf.where(is_invalid, tf.constant(float("nan")), weights)
 
 
 def _one_for_each_query(ids: Tensor, training: bool) -> TensorPair:
     """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several."""
     # In training these raise, where something can.
     rows = _labels.in_rows(ids)
-    wrong = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
+    has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
     if training:
         rule = (
             "`y` must hold one id per query once the model has been called with ids of another rank"
         )
-        check(wrong, rows, rule)
-    return rows[:, 0], wrong[:, 0]
+        check(has_several, rows, rule)
+    return rows[:, 0], has_several[:, 0]
 
 
 def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:

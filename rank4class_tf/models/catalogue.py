@@ -1,7 +1,7 @@
 """All candidates of a `TwoTower`: what `index` was given, with ids and encodings.
 
-The model keeps the catalogue where Keras does not see it: it is no part of a saved model. Its head
-searches and ranks the candidates in blocks, by the rows of the catalogue.
+The index of the model (`search.py`) keeps the catalogue. Its head searches and ranks the candidates
+in blocks, by the rows of the catalogue.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from rank4class_tf.models.candidates import id_keys
 class Catalogue:
     """Ids and encodings of all candidates, and their features or where these come from.
 
-    `features` have a row for each candidate that is not from the `dataset`, whose `num_of_dataset`
-    candidates come before the others; `ids` are `[N]`, or None for the numbers of the rows. With
-    `in_shards` each replica holds only some of the encodings.
+    `features` have a row for each candidate that is not from the `dataset`, whose
+    `num_from_dataset` candidates come before the others; `ids` are `[N]`, or None for the numbers
+    of the rows. With `in_shards` each replica holds only some of the encodings.
 
     Attributes:
         ids: `[N]`, as given.
         keys: `[N]` int64, the `id_keys` of the ids.
         head: what scores the candidates, once they have encodings.
-        encoded_with: the `fingerprint` of the encoder then.
     """
 
     def __init__(
@@ -40,15 +39,15 @@ class Catalogue:
         features: Any,
         ids: tf.Tensor | None,
         dataset: tf.data.Dataset | None = None,
-        num_of_dataset: int = 0,
+        num_from_dataset: int = 0,
         in_shards: bool = False,
     ):
         self.features = features
-        self.dataset, self.num_of_dataset = dataset, num_of_dataset
+        self.dataset, self.num_from_dataset = dataset, num_from_dataset
         self.in_shards = in_shards
         arrays = [] if features is None else tf.nest.flatten(self.features)
         sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
-        size = num_of_dataset + (max(sizes, default=0, key=bool) or 0)
+        size = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
         rule = "`candidates` must have a row for each candidate, and at least one."
         received = f"arrays with {sorted(sizes, key=str)} rows"
         _checks.require(len(sizes) <= 1 and size > 0, rule, received)
@@ -59,6 +58,7 @@ class Catalogue:
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have ids other than -1, which marks padding.")
+        # Sorted keys find the row of an id, and show an id that occurs twice.
         order = np.argsort(self.keys.numpy(), kind="stable")
         self._order = tf.constant(order, tf.int32)
         self._sorted = tf.gather(self.keys, self._order)
@@ -69,117 +69,130 @@ class Catalogue:
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {twice} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
-        self.encoded_with: Any = None
 
     @classmethod
-    def of(
-        cls, candidates: Any, ids_of: Any, encoder: Any, batch_size: int, in_shards: bool = False
+    def from_candidates(
+        cls,
+        candidates: Any,
+        ids_of: Callable[[Any], Any],
+        encode: Callable[[Any], tf.Tensor],
+        batch_size: int,
+        in_shards: bool = False,
     ) -> Self:
         """The catalogue of features or of a dataset of batches of them, encoded.
 
-        `ids_of` maps features to ids, or to None, and `encoder` to encodings. So many candidates
+        `ids_of` maps features to ids, or to None, and `encode` to encodings. So many candidates
         as `batch_size` are encoded at once, unless a dataset has batches.
         """
         if not isinstance(candidates, tf.data.Dataset):
-            made = cls(candidates, ids_of(candidates), in_shards=in_shards)
-            made.encode(ids_of, encoder, batch_size)
-            return made
-        batches = [(ids_of(features), encoder(features)) for features in candidates]
-        size = sum(len(rows) for _, rows in batches)
+            catalogue = cls(candidates, ids_of(candidates), in_shards=in_shards)
+            catalogue.encode(ids_of, encode, batch_size)
+            return catalogue
+        batches = [(ids_of(features), encode(features)) for features in candidates]
+        size = sum(len(encodings) for _, encodings in batches)
         has_ids = size and batches[0][0] is not None
-        ids = tf.concat([of for of, _ in batches], axis=0) if has_ids else None
-        made = cls(None, ids, candidates, size, in_shards)
-        made.set_rows(tf.concat([rows for _, rows in batches], axis=0))
-        return made
+        ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
+        catalogue = cls(None, ids, candidates, size, in_shards)
+        catalogue._set_encodings(tf.concat([encodings for _, encodings in batches], axis=0))
+        return catalogue
 
-    def encode(self, ids_of: Callable, encoder: Callable, batch_size: int) -> None:
+    def encode(
+        self, ids_of: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor], batch_size: int
+    ) -> None:
         """Encodes all candidates."""
-        parts = [] if self.dataset is None else [self._rows_of_dataset(ids_of, encoder)]
-        for i in range(0, self.size - self.num_of_dataset, batch_size):
-            parts.append(encoder(_selected(self.features, slice(i, i + batch_size))))
-        self.set_rows(tf.concat(parts, axis=0))
+        parts = [] if self.dataset is None else [self._encoded_dataset(ids_of, encode)]
+        for i in range(0, self.size - self.num_from_dataset, batch_size):
+            parts.append(encode(_selected(self.features, slice(i, i + batch_size))))
+        self._set_encodings(tf.concat(parts, axis=0))
 
-    def _rows_of_dataset(self, ids_of: Callable, encoder: Callable) -> np.ndarray:
-        found: dict[int, np.ndarray] = {}
+    def _encoded_dataset(
+        self, ids_of: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor]
+    ) -> np.ndarray:
+        """Encodings of the candidates that come from the dataset, in whichever order it has."""
+        encodings: dict[int, np.ndarray] = {}
         first = 0
         for features in self.dataset:  # type: ignore[union-attr]
-            rows, ids = encoder(features).numpy(), ids_of(features)
-            ids = tf.range(first, first + len(rows)) if ids is None else _one_each(ids)
-            places = self.places(ids, "candidates").numpy()
-            first += len(rows)
-            # Those that were removed or changed since have no place among the first.
-            both = zip(places, rows, strict=True)
-            found |= {i: row for i, row in both if 0 <= i < self.num_of_dataset}
+            batch, ids = encode(features).numpy(), ids_of(features)
+            ids = tf.range(first, first + len(batch)) if ids is None else _one_each(ids)
+            rows = self.rows(ids, "candidates").numpy()
+            first += len(batch)
+            # Those that were removed or changed since have no row among the first.
+            pairs = zip(rows, batch, strict=True)
+            encodings |= {row: x for row, x in pairs if 0 <= row < self.num_from_dataset}
         rule = "`candidates` must be a dataset that gives the same candidates each time."
-        number = self.num_of_dataset
-        _checks.require(len(found) == number, rule, f"{len(found)} of {number}")
-        return np.stack([found[i] for i in range(self.num_of_dataset)])
+        number = self.num_from_dataset
+        _checks.require(len(encodings) == number, rule, f"{len(encodings)} of {number}")
+        return np.stack([encodings[row] for row in range(number)])
 
-    def set_rows(self, rows: tf.Tensor) -> None:
+    def _set_encodings(self, encodings: tf.Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
-        if self.head is None:
-            table = ShardedClassTable if self.in_shards else ClassTable
-            how = {} if self.in_shards else {"initializer": "zeros"}  # Random rows cost more.
-            classes = table.from_rows(rows, dtype="float32", **how)
-            self.head = SampledScores(classes, normalize=False)
-            self.head.build((None, rows.shape[1]))
-        else:
-            self.head.classes.assign(rows)
+        if self.head is not None:
+            self.head.classes.assign(encodings)
+            return
+        if self.in_shards:
+            classes = ShardedClassTable.from_rows(encodings, dtype="float32")
+        else:  # Random rows, which are replaced, would cost more than zeros.
+            classes = ClassTable.from_rows(encodings, initializer="zeros", dtype="float32")
+        self.head = SampledScores(classes, normalize=False)
+        self.head.build((None, encodings.shape[1]))
 
-    def with_candidates(self, features: Any, ids: tf.Tensor, rows: tf.Tensor) -> Self:
+    def with_candidates(self, features: Any, ids: tf.Tensor, encodings: tf.Tensor) -> Self:
         """A catalogue with further candidates; one with a known id takes the place of the older."""
         new = type(self)(features, ids)
-        places = self.places(new.ids, "candidates").numpy()
-        kept = np.setdiff1d(np.arange(self.size), places)
-        return self._joined(kept, new, rows)
+        replaced = self.rows(new.ids, "candidates").numpy()
+        return self._joined(np.setdiff1d(np.arange(self.size), replaced), new, encodings)
 
     def without(self, ids: tf.Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
-        places = self.places(_one_each(ids, "ids"), "ids").numpy()
-        if (places < 0).any():
-            unknown = tf.compat.as_str_any(tf.reshape(ids, [-1])[int(np.argmin(places))].numpy())
-            raise ValueError(f"`ids` must be in the index. Received: {unknown}.")
-        return self._joined(np.setdiff1d(np.arange(self.size), places), None, None)
+        removed = self.rows(_one_each(ids, "ids"), "ids").numpy()
+        if (removed < 0).any():
+            unknown = tf.reshape(ids, [-1])[int(np.argmin(removed))].numpy()
+            rule = "`ids` must be in the index."
+            raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
+        return self._joined(np.setdiff1d(np.arange(self.size), removed), None, None)
 
-    def _joined(self, kept: np.ndarray, new: Catalogue | None, rows: tf.Tensor | None) -> Self:
-        """The candidates `kept` and new ones with their encodings."""
-        of_features = kept[kept >= self.num_of_dataset] - self.num_of_dataset
-        parts = [] if self.features is None else [_selected(self.features, of_features)]
-        ids, all_rows = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
-        joined = functools.partial(_checks.joined, "candidates")
+    # What is added or removed makes a new catalogue, so that an error leaves the older one whole.
+
+    def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: tf.Tensor | None) -> Self:
+        """The candidates of the rows `kept`, and new ones with their encodings."""
+        kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
+        parts = [] if self.features is None else [_selected(self.features, kept_features)]
+        ids, all_encodings = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
         if new is not None:
             parts.append(new.features)
             ids.append(new.ids)
-            all_rows.append(rows)
+            all_encodings.append(encodings)
+        joined = functools.partial(_checks.joined, "candidates")
         features = tf.nest.map_structure(joined, *parts) if parts else None
-        num_of_dataset = len(kept) - len(of_features)
-        dataset = self.dataset if num_of_dataset else None
-        made = type(self)(features, joined(*ids), dataset, num_of_dataset, self.in_shards)
-        made.set_rows(tf.concat(all_rows, axis=0))
-        made.encoded_with = self.encoded_with
-        return made
+        num_from_dataset = len(kept) - len(kept_features)
+        dataset = self.dataset if num_from_dataset else None
+        catalogue = type(self)(features, joined(*ids), dataset, num_from_dataset, self.in_shards)
+        catalogue._set_encodings(tf.concat(all_encodings, axis=0))
+        return catalogue
 
-    def rows(self, places: tf.Tensor) -> Any:
-        """Features of some candidates."""
+    def features_at(self, rows: tf.Tensor) -> Any:
+        """Features of the candidates of some rows."""
         if self.dataset is not None:
             what = "where `num_random` draws from them"
             raise ValueError(f"`index` must be given the features, not a dataset, {what}.")
-        return _selected(self.features, places)
+        return _selected(self.features, rows)
 
-    def places(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
+    def rows(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
         """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
+        # Numbers and hashes of strings would be compared without an error.
         keys = id_keys(ids, argument)
-        empty = ids.shape.num_elements() == 0
-        alike = empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
+        is_empty = ids.shape.num_elements() == 0
+        is_alike = is_empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
         rule = f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}."
-        _checks.require(alike, rule, ids.dtype.name)
-        found = tf.minimum(places_in(self._sorted, keys), self.size - 1)
-        same = tf.equal(tf.gather(self._sorted, found), keys)
-        return tf.where(same, tf.gather(self._order, found), -1)
+        _checks.require(is_alike, rule, ids.dtype.name)
+        nearest = tf.minimum(places_in(self._sorted, keys), self.size - 1)
+        is_known = tf.equal(tf.gather(self._sorted, nearest), keys)
+        return tf.where(is_known, tf.gather(self._order, nearest), -1)
 
 
 def fingerprint(layer: keras.layers.Layer) -> list[int]:
     """Numbers that change with the weights of a layer."""
+    # Checksums, since copies of the weights would take the memory of another encoder.
     arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
     return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
 
@@ -197,10 +210,10 @@ def arrays(features: Any) -> Any:
     return tf.convert_to_tensor(features)
 
 
-def _selected(features: Any, places: slice | np.ndarray | tf.Tensor) -> Any:
-    if isinstance(places, slice):
-        return tf.nest.map_structure(lambda x: x[places], features)
-    return tf.nest.map_structure(lambda x: tf.gather(x, places), features)
+def _selected(features: Any, rows: slice | np.ndarray | tf.Tensor) -> Any:
+    if isinstance(rows, slice):
+        return tf.nest.map_structure(lambda x: x[rows], features)
+    return tf.nest.map_structure(lambda x: tf.gather(x, rows), features)
 
 
 def _one_each(ids: Any, argument: str = "candidates") -> tf.Tensor:

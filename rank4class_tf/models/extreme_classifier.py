@@ -82,7 +82,7 @@ class ExtremeClassifier(RetrievalModel):
 
     def __init__(
         self,
-        encoder: Any,
+        encoder: keras.layers.Layer,
         classes: Any,
         embedding_dim: int,
         num_sampled: int | None = 1024,
@@ -140,8 +140,8 @@ class ExtremeClassifier(RetrievalModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
         rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
-        right = encodings.shape[-1] in (None, self.embedding_dim)
-        _checks.require(right, rule, f"encodings of shape {encodings.shape}")
+        is_right = encodings.shape[-1] in (None, self.embedding_dim)
+        _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
     def top_k(self, features: Any, k: int) -> TensorPair:
@@ -197,10 +197,12 @@ class ExtremeClassifier(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()
+        # All classes in blocks: the loss asks for their scores block by block.
         y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:
             return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
-        num_mined = self._mined_by_loss()
+        # A sample: as many negatives as the loss reads, the highest ones.
+        num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
@@ -208,10 +210,10 @@ class ExtremeClassifier(RetrievalModel):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        of_scores = self.scores.get_config()
+        scores = self.scores.get_config()
         names = ("classes", "num_sampled", "normalize", "seed")
         config = {**super().get_config(), "embedding_dim": self.embedding_dim}
-        return config | {name: of_scores[name] for name in names}
+        return config | {name: scores[name] for name in names}
 
     def _check_optimizer(self) -> None:
         if isinstance(self.classes, ShardedClassTable):
@@ -226,9 +228,9 @@ class ExtremeClassifier(RetrievalModel):
             return
         # Keras's loss scaling in mixed precision is around the optimizer.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        plain = isinstance(optimizer, keras.optimizers.SGD)
-        plain = plain and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
-        if not plain and not isinstance(optimizer, Rowwise):
+        is_plain = isinstance(optimizer, keras.optimizers.SGD)
+        is_plain = is_plain and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
+        if not is_plain and not isinstance(optimizer, Rowwise):
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
                 f"table of classes or take wrong steps. Received: {type(optimizer).__name__}.",
@@ -241,12 +243,13 @@ class ExtremeClassifier(RetrievalModel):
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
         ids = _labels.distinct_ids(ids)
-        above, tied, there = (
-            tf.cast(each, dtype) for each in (*self.scores.ranks(y_pred, ids), ids >= 0)
-        )
-        above += tf.cast(zero, dtype)
+        above, tied = self.scores.ranks(y_pred, ids)
+        above = tf.cast(above, dtype) + tf.cast(zero, dtype)
+        relevance = tf.cast(ids >= 0, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
-        return ops.Ranks(above, tied, there, num_items, num_classes, class_ids=ids)
+        return ops.Ranks(
+            above, tf.cast(tied, dtype), relevance, num_items, num_classes, class_ids=ids
+        )
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:
@@ -259,11 +262,11 @@ def _class_ids(labels: Any, num_classes: int) -> Any:
     rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not a label for each class"
     rows = _labels.in_rows(labels)
     width = rows.shape[1] or tf.shape(rows)[1]
-    one_hot = width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
-    if one_hot is True:
+    is_one_hot = width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
+    if is_one_hot is True:
         raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
-    if one_hot is False:
+    if is_one_hot is False:
         return labels
     # Keras traced this for labels of several shapes, so only the running graph knows their width.
-    wrong = check(tf.fill(tf.shape(rows), one_hot), rows, rule)
-    return tf.where(wrong[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)
+    is_invalid = check(tf.fill(tf.shape(rows), is_one_hot), rows, rule)
+    return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

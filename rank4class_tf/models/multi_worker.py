@@ -50,7 +50,7 @@ class MultiWorker:
             data_batch = tf.nest.map_structure(lambda x: local(x)[0], next(batches))
         super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc]
 
-    # Of this one each has its own name.
+    # Each Keras has a name of its own for this one.
 
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """Reports the metrics over all workers, also where a step returns only some of them."""

@@ -1,27 +1,36 @@
 """`TwoTower`: its arguments, and the lists of candidates that a step of training scores.
 
-`candidates.py` reads the candidates of a batch, `search.py` has the index and what is asked of it,
-and `base.py` what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an
-evaluation reach Keras.
+`candidates.py` reads the candidates of a batch, `search.py` has the index that the model holds, and
+`base.py` what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an evaluation
+reach Keras.
 """
 
 import inspect
 from typing import Any
 
 import tensorflow as tf
+from tensorflow import keras
 
-from rank4class_tf import _checks, _keras, layers
+from rank4class_tf import _checks, _export, _keras, layers, ops
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.models.base import encode_in_pieces
-from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to
-from rank4class_tf.models.search import SearchModel
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
+from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
+from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to, of_key
+from rank4class_tf.models.search import Index
+from rank4class_tf.ops.blocks import unit_rows
+
+
+class _EncodeBeforeTests(keras.callbacks.Callback):
+    """Encodes what has changed once other callbacks have, such as those that swap weights."""
+
+    def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
+        self.model._encode_what_changed()
 
 
 @_keras.register
-class TwoTower(SearchModel):
+class TwoTower(RetrievalModel):
     r"""Retrieval with an encoder of queries and one of candidates, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
@@ -107,8 +116,8 @@ class TwoTower(SearchModel):
 
     def __init__(
         self,
-        query_encoder: Any,
-        candidate_encoder: Any,
+        query_encoder: keras.layers.Layer,
+        candidate_encoder: keras.layers.Layer,
         *,
         candidate_id: str | None = None,
         exclude: str | None = None,
@@ -154,11 +163,14 @@ class TwoTower(SearchModel):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
+        # The reader and the index are plain objects, which Keras neither tracks nor saves.
         self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
+        self._index = Index(candidate_encoder, self._encode_candidates, self._reader.ids)
         shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
         widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
         rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
         _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")
+        # What can be built is built now, so that a file or a checkpoint finds all weights.
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
@@ -172,6 +184,174 @@ class TwoTower(SearchModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         known = known_to(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, known, training)
+
+    def index(
+        self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
+    ) -> None:
+        """Encodes all candidates; after an error an older index stays in use.
+
+        A saved model does not include the index; `export_top_k` writes it.
+
+        Args:
+            candidates: features as in training, arrays or a dict or tuple of arrays, with a row for
+                each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, of
+                which only ids and encodings are kept; None to encode those of the last call again.
+                Candidates need not occur in training.
+            batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
+            in_shards: whether each replica of a strategy holds only a part of the encodings, though
+                one device must hold all of them once. With several machines, all workers must then
+                search at the same time.
+        """
+        batch_size = _checks.positive_int("batch_size", batch_size)
+        with self.distribute_strategy.scope():
+            if candidates is None:
+                self._index.encode_again(batch_size)
+                return
+            self._index.replace(candidates, batch_size, in_shards)
+        self._read_new_index()
+
+    def add_candidates(self, candidates: Any) -> None:
+        """Adds candidates to the index, given as features with ids, and encodes only these.
+
+        A candidate whose id is already in the index replaces the old one.
+        """
+        self._encode_what_changed()
+        with self.distribute_strategy.scope():
+            self._index.add(candidates)
+        self._read_new_index()
+
+    def remove_candidates(self, ids: Array) -> None:
+        """Removes candidates from the index, by ids `[n]`, or without ids by rows of `index`."""
+        with self.distribute_strategy.scope():
+            self._index.remove(ids)
+        self._read_new_index()
+
+    def top_k(self, queries: Any, k: int | Tensor, exclude: Array | None = None) -> TensorPair:
+        """Finds the k candidates with the highest scores, in blocks of candidates.
+
+        Args:
+            queries: a batch of what the query encoder takes.
+            k: in [1, N], an int or a scalar tensor.
+            exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
+                Where fewer than k candidates are left, the score is -inf and the id -1 or "".
+
+        Returns:
+            Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
+            their rows in what `index` was given. Scores alike but for rounding come in any order.
+        """
+        self._encode_what_changed()
+        exclude = self._excluded(queries, exclude)
+        return self._index.top_k(self._encode_queries(queries), k, exclude)
+
+    def write_top_k(self, path: PathLike, queries: tf.data.Dataset, k: int) -> None:
+        """Writes the k candidates with the highest scores of very many queries.
+
+        Args:
+            path: a folder, which must exist. The method writes `scores.npy` and
+                `candidate_ids.npy` there, both `[queries, k]`, for `np.load(file, mmap_mode="r")`;
+                string ids are bytes. After an error older files stay.
+            queries: a dataset of batches of what the query encoder takes.
+            k: in [1, N].
+        """
+        self._encode_what_changed()
+        self._index.write_top_k(path, queries, k, lambda batch: self.top_k(batch, k))
+
+    def ranks(self, queries: Any, candidates: Any, exclude: Array | None = None) -> ops.Ranks:
+        """Ranks given candidates among all, in blocks of candidates.
+
+        Args:
+            queries: a batch of what the query encoder takes.
+            candidates: features of the candidate of each query; only the ids are read, which may be
+                `[batch, P]`, integers padded with -1.
+            exclude: as in `top_k`; a given candidate that is excluded has no rank.
+
+        Returns:
+            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`. Scores
+            that differ only by rounding tie. Those of a query with an id that is not in the index
+            are NaN.
+        """
+        self._encode_what_changed()
+        exclude = self._excluded(queries, exclude)
+        return self._index.ranks(self._encode_queries(queries), candidates, exclude)
+
+    def export_top_k(self, path: PathLike, queries_spec: Any, k: int | None = None) -> None:
+        """Writes a SavedModel that finds the k candidates with the highest scores.
+
+        It runs without this package, as in TensorFlow Serving, and has the signatures
+
+        - `top_k(queries, k) -> scores, candidate_ids`, which fails unless k is in [1, N],
+        - `serving_default(queries)`, the same for the `k` given here.
+
+        Args:
+            path: a folder. The SavedModel replaces an older one there once it is complete.
+            queries_spec: `tf.TensorSpec`s of the query features, in the same structure.
+            k: in [1, N]; None means 10, or N if that is less.
+        """
+        self._encode_what_changed()
+        catalogue = self._index.catalogue
+
+        def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
+            scores, candidate_ids = self.top_k(queries, k)
+            return {"scores": scores, "candidate_ids": candidate_ids}
+
+        if not self.built:
+            tf.function(self).get_concrete_function(queries_spec)
+        # The graph reads the layer of the candidates, which is no part of the model.
+        _export.write_top_k(
+            path, self, best, queries_spec, catalogue.size, k, None, also=[catalogue.head]
+        )
+
+    def export_candidates(self, path: PathLike) -> None:
+        """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
+
+        `top_k` finds the candidates with the highest inner products with the output of `predict`.
+        `examples/approximate_search.py` passes the file to FAISS.
+
+        Args:
+            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
+                it is complete; after an error an older file stays.
+        """
+        self._encode_what_changed()
+        self._index.catalogue.head.export_embeddings(path)
+
+    def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
+        """Trains as Keras does, then encodes the candidates again if `index` was called."""
+        rule = "`class_weight` must be None: give each example its `sample_weight`."
+        # Keras would read features as classes.
+        _checks.require(class_weight is None, rule, class_weight)
+        history = super().fit(*args, **kwargs)
+        if not self._index.is_empty:
+            self._encode_what_changed()
+        return history
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
+        result = super().load_weights(*args, **kwargs)
+        if not self._index.is_empty:
+            self._encode_what_changed()
+        return result
+
+    def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
+        """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
+
+        The metrics read only the ids of candidates. If a batch has several ids per query and not
+        their features, the loss is NaN.
+        """
+        if isinstance(callbacks, keras.callbacks.CallbackList):  # That of `fit`.
+            all_callbacks = callbacks.callbacks
+        else:
+            self._encode_what_changed()
+            callbacks = all_callbacks = tf.nest.flatten([] if callbacks is None else callbacks)
+        if not any(isinstance(callback, _EncodeBeforeTests) for callback in all_callbacks):
+            last = _EncodeBeforeTests()
+            last.set_model(self)
+            all_callbacks.append(last)
+        return super().evaluate(*args, callbacks=callbacks, **kwargs)
+
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._index.is_empty:
+            self._encode_what_changed()
+        return super().test_on_batch(*args, **kwargs)
 
     def extra_loss(
         self, queries: Tensor, candidates: Tensor, x: Any, y: Any, training: bool
@@ -204,29 +384,41 @@ class TwoTower(SearchModel):
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
             return self._per_example(tf.zeros([batch], tf.int32), unknown, sample_weight)
-        own = self._reader.candidates(y, ids, training)
-        encodings = self._encoded(self.candidate_encoder, own.features, training)
+        candidates = self._reader.candidates(y, ids, training)
+        encodings = self._encoded(self.candidate_encoder, candidates.features, training)
         rule = "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`."
         received = f"encodings of shape {encodings.shape}"
         _checks.require(encodings.shape.rank == 2, rule, received)
         rule = "`y` must have the features of a candidate for each query."
-        places = same_sizes(own.places, y_pred, rule)
-        of_queries = tf.gather(encodings, tf.maximum(places, 0))
-        extra = self.extra_loss(y_pred, of_queries, x, y, training)
+        rows = same_sizes(candidates.positive_rows, y_pred, rule)
+        positives = tf.gather(encodings, tf.maximum(rows, 0))
+        extra = self.extra_loss(y_pred, positives, x, y, training)
         if extra is not None:
             _keras.add_loss(self, extra)
+
+        # A label is the column of a positive among the candidates of all replicas.
         encodings = self._scaled(encodings)
-        labels = exchange.first_row(encodings) + places
-        if own.several:
-            labels = tf.where(places < 0, -1, labels)
-        columns = self._columns(own, encodings, training)
-        queries = self._scaled(y_pred) / self.temperature
-        if own.wrong is not None:
-            queries = tf.where(own.wrong[:, tf.newaxis], float("nan"), queries)
+        labels = exchange.first_row(encodings) + rows
+        if candidates.several:
+            labels = tf.where(rows < 0, -1, labels)
+        columns = self._columns(candidates, encodings, training)
+        queries = self._scaled_queries(y_pred)
+        if candidates.is_invalid is not None:
+            queries = tf.where(candidates.is_invalid[:, tf.newaxis], float("nan"), queries)
         if self.score_in is None:
             scores, labels = self._lists(queries, labels, columns)
             return self._per_example(labels, scores, sample_weight)
-        return self._losses_of_lists(queries, labels, columns, self.score_in), sample_weight
+
+        # The same in pieces of `score_in` queries.
+        def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
+            scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
+            return self._per_example(labels, scores, None)[0]
+
+        spec = tf.TensorSpec([self.score_in], tf.float32)
+        losses = in_pieces(
+            piece_losses, labels, self.score_in, spec, [queries], [columns.encodings]
+        )
+        return losses, sample_weight
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
@@ -242,81 +434,124 @@ class TwoTower(SearchModel):
         )
         _checks.require(self.score_in is None or not getattr(loss, "is_random", False), rule, loss)
 
-    def _encoded(self, encoder: Any, features: Any, training: bool | None) -> Tensor:
+    def _read_new_index(self) -> None:
+        """Makes Keras trace again the steps that read the older index."""
+        if _keras.KERAS_3 and self._index.catalogue.ids.dtype == tf.string:
+            # XLA compiles no strings, and Keras asks a model only when it is compiled.
+            self.supports_jit = self.jit_compile = False
+        self.train_function = self.test_function = None
+
+    def _encode_what_changed(self) -> None:
+        """Encodes the candidates again if the weights of their encoder have changed."""
+        # All that reads the index does this first; a graph cannot, and reads what is there.
+        if tf.executing_eagerly() and not self._index.is_current:
+            self.index()
+
+    def _excluded(self, queries: Any, exclude: Array | None) -> Array | None:
+        """The ids to leave out: those that are given, or those in the features of the queries."""
+        if exclude is None and self.exclude is not None:
+            return of_key("exclude", self.exclude, queries)
+        return exclude
+
+    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
+        return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None))
+
+    def _encode_queries(self, queries: Any) -> Tensor:
+        return self._scaled_queries(self(queries, training=False))
+
+    def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
+        known = known_to(self.candidate_encoder, features, "candidates")
+        return self._scaled(self._encoded(self.candidate_encoder, known, training))
+
+    def _scaled(self, encodings: Tensor) -> Tensor:
+        encodings = tf.cast(encodings, tf.float32)
+        return unit_rows(encodings) if self.normalize else encodings
+
+    def _scaled_queries(self, encodings: Tensor) -> Tensor:
+        return self._scaled(encodings) / self.temperature
+
+    def _encoded(self, encoder: keras.layers.Layer, features: Any, training: bool | None) -> Tensor:
         if training and self.encode_in is not None and encoder.built:
             return encode_in_pieces(encoder, features, self.encode_in)
         return encoder(features, training=training)
 
-    def _columns(self, own: Candidates, encodings: Tensor, training: bool) -> Columns:
+    def _columns(self, candidates: Candidates, encodings: Tensor, training: bool) -> Columns:
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
-        if own.keys is None and (self.frequencies is not None or self._memory is not None):
+        if candidates.keys is None and (self.frequencies is not None or self._memory is not None):
             raise ValueError(
                 "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
-                f"features are ids. Received: candidate_id=None, features={own.features!r}."
+                "features are ids. "
+                f"Received: candidate_id=None, features={candidates.features!r}."
             )
         # Those of all replicas: positives, padding of positives, and the user's own negatives.
-        of_batch = exchange.gathered(encodings)
-        keys = None if own.keys is None else exchange.gathered(own.keys)
-        is_own = None if own.is_own is None else exchange.gathered(own.is_own)
-        has_gaps = own.several or is_own is not None
-        there = keys != -1 if has_gaps else tf.ones(tf.shape(of_batch)[:1], tf.bool)
-        draws = there if is_own is None else there & is_own
-        parts = [(of_batch, keys, there)]
-        drawn = None if keys is None else tf.where(draws, keys, -1)
+        encodings = exchange.gathered(encodings)
+        keys = None if candidates.keys is None else exchange.gathered(candidates.keys)
+        is_positive = candidates.is_positive
+        is_positive = None if is_positive is None else exchange.gathered(is_positive)
+        has_gaps = candidates.several or is_positive is not None
+        is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
+        parts = [(encodings, keys, is_present)]
+
+        # Only positives are draws from the frequencies; padding has the key -1.
+        is_draw = is_present if is_positive is None else is_present & is_positive
+        drawn_keys = None if keys is None else tf.where(is_draw, keys, -1)
         if self.frequencies is not None:
-            self.frequencies(drawn, training=training)
-        num_draws = tf.math.count_nonzero(draws, dtype=tf.int32)
+            self.frequencies(drawn_keys, training=training)
+        num_draws = tf.math.count_nonzero(is_draw, dtype=tf.int32)
         if self._memory is not None:
-            kept, kept_keys, filled = self._memory(of_batch, drawn, training=training)
+            kept, kept_keys, filled = self._memory(encodings, drawn_keys, training=training)
             parts.append((kept, kept_keys, filled & (kept_keys != -1)))
             num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
         share = 0.0
         if self._random is not None:
-            catalogue = self._catalogue
+            catalogue = self._index.catalogue
             rows = self._random(catalogue.keys, training=training)
-            drawn = self._encode_candidates(catalogue.rows(rows), training)
+            drawn = self._encode_candidates(catalogue.features_at(rows), training)
             parts.append((drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool)))
             share = rows.shape[0] / catalogue.size
-        all_encodings, all_keys, all_there = (
+        all_encodings, all_keys, all_present = (
             None if column[0] is None else tf.concat(column, axis=0)
             for column in zip(*parts, strict=True)
         )
 
-        def with_others(of_batch: Tensor, filler: Any) -> Tensor:
+        def with_others(values: Tensor, filler: Any) -> Tensor:
             """Values of the candidates of the batch, and one value for all others."""
-            others = tf.fill([tf.size(all_there) - tf.size(of_batch)], filler)
-            return tf.concat([of_batch, others], axis=0)
+            others = tf.fill([tf.size(all_present) - tf.size(values)], filler)
+            return tf.concat([values, others], axis=0)
 
+        # How often each column is expected: `rate` times the draws, and `base` besides. One's own
+        # negatives are no draws; a negative of weight w is expected 1 / w times.
         rate = base = None
         if self.frequencies is not None:
             rate = self.frequencies(all_keys, training=False)
             base = tf.fill(tf.shape(rate), share)
-            if is_own is not None:  # Negatives of one's own are no draws.
-                is_draw = with_others(is_own, True)
+            if is_positive is not None:
+                is_draw = with_others(is_positive, True)
                 rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
-        if own.weights is not None:
-            weights = with_others(exchange.gathered(own.weights), 1.0)
+        if candidates.weights is not None:
+            weights = with_others(exchange.gathered(candidates.weights), 1.0)
             rate = tf.zeros_like(weights) if rate is None else rate / weights
             base = (1.0 if base is None else base) / weights
         if self._memory is None and not has_gaps:
-            all_there = None
-        draws = tf.cast(num_draws, tf.float32)
-        return Columns(all_encodings, all_keys, all_there, draws, rate, base)
+            all_present = None
+        num_draws = tf.cast(num_draws, tf.float32)
+        return Columns(all_encodings, all_keys, all_present, num_draws, rate, base)
 
     def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         several = labels.shape.rank == 2
         scores = tf.matmul(queries, columns.encodings, transpose_b=True)
-        if columns.there is not None:
-            scores = tf.where(columns.there, scores, -float("inf"))
+        if columns.is_present is not None:
+            scores = tf.where(columns.is_present, scores, -float("inf"))
         if columns.keys is not None:
             scores = self._remove_hits(scores, labels, columns.keys)
         if columns.rate is not None:
-            own = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True) if several else 1
-            draws = columns.draws - tf.cast(own, tf.float32)
+            # The positives of a query are no draws of its negatives.
+            positives = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True) if several else 1
+            num_draws = columns.num_draws - tf.cast(positives, tf.float32)
             if self._random is None:  # A batch of one example has no draws, and 0 no logarithm.
-                draws = tf.maximum(draws, 1.0)
-            scores = self._correct(scores, labels, draws * columns.rate + columns.base)
+                num_draws = tf.maximum(num_draws, 1.0)
+            scores = self._correct(scores, labels, num_draws * columns.rate + columns.base)
         # A batch without a query may have no candidate, which losses need; and losses read labels
         # as wide as the scores as relevance, so that one more column tells ids apart.
         if several or not scores.shape[1]:
@@ -324,20 +559,10 @@ class TwoTower(SearchModel):
             missing = tf.cast(tf.shape(scores)[1] <= fewest, tf.int32)
             fill = -float("inf") if several else 0.0
             scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
-        num_mined = self.num_mined or self._mined_by_loss()
+        num_mined = self.num_mined or (self.loss and self.loss.num_mined)
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
-
-    def _losses_of_lists(self, queries: Any, labels: Any, columns: Columns, size: int) -> Tensor:
-        """The losses of the examples, `size` lists at once."""
-
-        def losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
-            scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
-            return self._per_example(labels, scores, None)[0]
-
-        spec = tf.TensorSpec([size], tf.float32)
-        return in_pieces(losses, labels, size, spec, [queries], [columns.encodings])
 
 
 def _positive_or_none(name: str, value: Any) -> int | None:

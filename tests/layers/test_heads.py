@@ -107,6 +107,15 @@ def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rn
     assert type(head).from_config(head.get_config())(inputs).shape == (3, 5)
 
 
+def test_an_argument_without_an_attribute_is_not_lost():
+    class Forgetful(layers.Head):
+        def __init__(self, classes, margin=0.5, **kwargs):
+            super().__init__(classes, "dot_product", **kwargs)
+
+    with pytest.raises(AttributeError, match="'margin'"):
+        Forgetful(5).get_config()
+
+
 def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     head = layers.CosineHead(5, scale=3, margin=0.4)
     inputs = rng.normal(size=(3, 4)).astype(np.float32)

@@ -8,7 +8,7 @@ from tensorflow import keras
 from rank4class_tf import layers, losses, metrics, models, optimizers
 
 from . import test_extreme_classifier as extreme
-from . import test_two_tower as towers
+from . import two_towers as towers
 
 N: int = towers.NUM_CANDIDATES
 IDS: np.ndarray = towers.IDS

@@ -1,4 +1,4 @@
-"""TwoTower: its step, its index, its evaluation, and that it is a Keras model like others."""
+"""TwoTower: its steps of training, on one device and several, against dense lists in float64."""
 
 import collections
 
@@ -7,62 +7,25 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-import rank4class_tf
 from rank4class_tf import _keras, layers, losses, metrics, models, ops
 from rank4class_tf._tf import exchange
 
-from ..rounding import assert_all_close, assert_same_sums, rounding
-
-NUM_CANDIDATES, WIDTH, FEATURES = 40, 6, 5
-# Ids that are no numbers of rows.
-IDS = np.random.default_rng(7).permutation(1000)[:NUM_CANDIDATES]
-
-needs_keras_3 = pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such thing.")
-
-
-def towers():
-    keras.utils.set_random_seed(1)
-    queries = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
-    features = keras.layers.Input((FEATURES,), name="features")
-    candidates = keras.Model({"features": features}, keras.layers.Dense(WIDTH)(features))
-    return queries, candidates
-
-
-def make(index=None, loss=None, rate=0.5, **options):
-    """A compiled model, with an index if candidates are given."""
-    names = "metrics", "weighted_metrics", "jit_compile"
-    compiled = {name: options.pop(name) for name in names if name in options}
-    if options.get("frequencies") is True:
-        options["frequencies"] = layers.CandidateFrequencies(1000)
-    model = models.TwoTower(*towers(), **{"candidate_id": "id", "seed": 3, **options})
-    model.compile(keras.optimizers.SGD(rate), loss or losses.SoftmaxLoss(), **compiled)
-    if index is not None:
-        model.index(index)
-    return model
-
-
-@pytest.fixture
-def candidates():
-    features = np.random.default_rng(5).normal(size=(NUM_CANDIDATES, FEATURES))
-    return {"id": IDS, "features": features.astype(np.float32)}
-
-
-@pytest.fixture
-def pairs(rng, candidates):
-    """Features of 24 queries and of a candidate of each, some of them the same."""
-    own = rng.integers(0, 12, 24)
-    queries = candidates["features"][own] + 0.1 * rng.normal(size=(24, FEATURES))
-    return queries.astype(np.float32), {k: v[own] for k, v in candidates.items()}
-
-
-def dense_scores(model, queries, features):
-    encodings = [
-        np.array(model.query_encoder(queries), float),
-        np.array(model.candidate_encoder({"features": features}), float),
-    ]
-    if model.normalize:
-        encodings = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in encodings]
-    return encodings[0] @ encodings[1].T / model.temperature
+from ..rounding import assert_all_close, rounding
+from .two_towers import (
+    ALL,
+    FEATURES,
+    IDS,
+    NUM_CANDIDATES,
+    WIDTH,
+    by_ids,
+    dense_scores,
+    make,
+    needs_keras_3,
+    top_3,
+    towers,
+    towers_with_tables,
+    weights,
+)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +40,6 @@ def test_a_batch_without_queries(options, jit_compile, pairs, candidates):
     model.fit(tf.data.Dataset.from_tensors(none), verbose=0, shuffle=False)
     assert_all_close(weights(model), before, 0)
     assert np.isfinite(model.train_on_batch(*pairs))
-
-
-def weights(model):
-    return [np.array(w) for w in model.trainable_variables]
 
 
 def loss_of_lists(loss, queries, candidates, own, ids, expected, num_mined=None):
@@ -149,10 +108,6 @@ class Reference:
         if self.model.normalize:
             encodings = tf.math.l2_normalize(encodings, axis=1, epsilon=0)
         return encodings
-
-
-def top_3():
-    return losses.OrderedWeightedLoss("pairwise", "logistic", ops.TopKWeights(3))
 
 
 SOURCES = {
@@ -238,6 +193,14 @@ def test_features_without_ids(pairs, candidates):
     np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1)[:, :3])
 
 
+@pytest.mark.keras2
+def test_a_loss_after_an_evaluation_is_that_of_training(pairs, candidates):
+    model = make(candidates, frequencies=True, metrics=[metrics.MRR()])
+    model.test_on_batch(*pairs)
+    model.compute_loss(*pairs, model(pairs[0]))
+    assert np.sum(model.frequencies.counts) == 24  # Only training counts.
+
+
 def test_weights_of_examples(pairs):
     model = make(loss=losses.SoftmaxLoss(reduction="sum"))
     encodings = model(pairs[0])
@@ -248,22 +211,6 @@ def test_weights_of_examples(pairs):
     singles = [value(row) for row in np.eye(24)[:3]]
     expected = singles[0] + 2 * singles[1] + 0.5 * singles[2]
     assert value([1.0, 2.0, 0.5] + [0.0] * 21) == pytest.approx(expected, rel=1e-5)
-
-
-ALL = {"memory_size": 20, "num_random": 10, "temperature": 0.3}
-
-
-def towers_with_tables(dropout=0.0):
-    """Towers that share a table, with weights of all kinds."""
-    keras.utils.set_random_seed(2)
-    shared = keras.layers.Embedding(NUM_CANDIDATES, 8)
-    words = keras.layers.Input((3,), dtype="int64", name="words")
-    read = keras.layers.GlobalAveragePooling1D()(shared(words))
-    read = keras.layers.Dropout(dropout, seed=5)(keras.layers.Dense(8, "tanh")(read))
-    queries = keras.Model({"words": words}, keras.layers.Dense(WIDTH)(read))
-    row = keras.layers.Input((), dtype="int64", name="row")
-    of_row = keras.layers.Dropout(dropout, seed=6)(shared(row))
-    return queries, keras.Model({"row": row}, keras.layers.Dense(WIDTH)(of_row))
 
 
 @pytest.mark.parametrize("options", ["all", "several", "mined"])
@@ -398,273 +345,6 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
     assert len(model.trainable_variables) == 6
 
 
-@pytest.fixture
-def seen(rng):
-    """Ids to leave out, padded, one of them of no candidate."""
-    rows = np.stack([rng.choice(NUM_CANDIDATES, 4, replace=False) for _ in range(24)])
-    ids = IDS[rows]
-    ids[::3, 0] = -1
-    ids[::5, 1] = 5000
-    return ids
-
-
-def left_out(scores, seen):
-    return np.where((IDS[None, :, None] == seen[:, None]).any(axis=2), -np.inf, scores)
-
-
-def test_top_k_is_exact(pairs, candidates, seen):
-    model = make(normalize=False, temperature=0.1)
-    model.index(candidates, batch_size=7)
-    scores = dense_scores(model, pairs[0], candidates["features"])
-    for exclude in (None, seen):
-        expected = scores if exclude is None else left_out(scores, seen)
-        values, ids = model.top_k(pairs[0], NUM_CANDIDATES, exclude=exclude)
-        best = -np.sort(-expected, axis=1)
-        named = np.where(np.isneginf(best), -1, IDS[np.argsort(-expected, axis=1)])
-        np.testing.assert_array_equal(ids, named)
-        np.testing.assert_allclose(values, best, rtol=1e-4, atol=1e-6)
-
-
-def ranks_by_definition(model, pairs, candidates):
-    scores = dense_scores(model, pairs[0], candidates["features"])
-    columns = [IDS.tolist().index(i) for i in pairs[1]["id"]]
-    return 1 + (scores > scores[np.arange(24), columns][:, None]).sum(axis=1)
-
-
-@pytest.mark.keras2
-def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
-    model = make(candidates, rate=5.0, metrics=[metrics.MRR()])
-    path = tmp_path / "m.weights.h5"
-
-    def best():
-        scores = dense_scores(model, pairs[0], candidates["features"])
-        return -np.sort(-scores, axis=1)[:, :3]
-
-    def exported():
-        model.export_candidates(tmp_path / "rows.npy")
-        products = model.predict(pairs[0], verbose=0) @ np.load(tmp_path / "rows.npy").T
-        scores = dense_scores(model, pairs[0], candidates["features"])
-        return np.take_along_axis(scores, np.argsort(-products)[:, :3], axis=1)
-
-    def served():
-        model.export_top_k(tmp_path / "served", tf.TensorSpec([None, FEATURES]), k=3)
-        signatures = tf.saved_model.load(str(tmp_path / "served")).signatures
-        return signatures["serving_default"](tf.constant(pairs[0]))["scores"]
-
-    def written():
-        model.write_top_k(tmp_path, tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7), 3)
-        _, ids = model.top_k(pairs[0], 3)
-        np.testing.assert_array_equal(np.load(tmp_path / "candidate_ids.npy"), ids)
-        return np.load(tmp_path / "scores.npy", mmap_mode="r")
-
-    def added():
-        model.add_candidates({k: v[:4] for k, v in candidates.items()})
-        return model.top_k(pairs[0], 3)[0]
-
-    def ranks():
-        return ranks_by_definition(model, pairs, candidates)
-
-    for found, expected in (
-        (lambda: model.test_on_batch(*pairs)[1], lambda: np.mean(1 / ranks())),
-        (lambda: model.ranks(*pairs).above[:, 0], lambda: ranks() - 1),
-        *((door, best) for door in (exported, served, written, added)),
-        (lambda: model.top_k(pairs[0], 3)[0], best),
-    ):
-        for _ in range(3):
-            model.train_on_batch(*pairs)
-        np.testing.assert_allclose(found(), expected(), rtol=1e-4)
-    model.save_weights(path)
-    model.set_weights([w + 1 if w.dtype == np.float32 else w for w in model.get_weights()])
-    model.index()
-    model.load_weights(path)
-    np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
-
-
-@needs_keras_3
-def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pairs, candidates):
-    model = make(candidates)
-    optimizer = keras.optimizers.SGD(5.0, use_ema=True, ema_momentum=0.9)
-    model.compile(optimizer, losses.SoftmaxLoss(), metrics=[metrics.MRR()])
-    expected = []
-
-    class Definition(keras.callbacks.Callback):
-        def on_test_end(self, logs=None):
-            expected.append(np.mean(1 / ranks_by_definition(model, pairs, candidates)))
-
-    callbacks = [Definition(), keras.callbacks.SwapEMAWeights()]
-    fitted = model.fit(*pairs, epochs=3, verbose=0, validation_data=pairs, callbacks=callbacks)
-    np.testing.assert_allclose(fitted.history["val_mrr"], expected, rtol=1e-5)
-    assert len(set(expected)) > 1
-    found = model.evaluate(*pairs, verbose=0, callbacks=callbacks)[1]
-    assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
-
-
-def as_dataset(candidates, of_dataset=True):
-    return tf.data.Dataset.from_tensor_slices(candidates).batch(7) if of_dataset else candidates
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize("of_dataset", [False, True])
-def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates):
-    """As if all had been indexed so, also after they are encoded again."""
-    model = make(as_dataset({k: v[:30] for k, v in candidates.items()}, of_dataset))
-    calls = []
-    encode = model._encode_candidates
-    model._encode_candidates = lambda x, *a: calls.append(len(x["id"])) or encode(x, *a)
-    changed = {k: v[25:38].copy() for k, v in candidates.items()}
-    changed["features"][:5] += 1
-    model.add_candidates(changed)
-    model.remove_candidates(IDS[[3, 27, 36]])
-    assert calls == [13]  # Only these were encoded.
-    del model._encode_candidates
-
-    kept = np.setdiff1d(np.arange(38), [3, 27, 36])
-    features = candidates["features"].copy()
-    features[25:30] += 1
-    expected = make({"id": IDS[kept], "features": features[kept]})
-    for _ in range(2):
-        of_both = (x.top_k(pairs[0], 35) for x in (model, expected))
-        for ours, theirs in zip(*of_both, strict=True):
-            assert_same_sums(ours, theirs, WIDTH)
-        model.index()
-        expected.index()
-
-
-@pytest.mark.parametrize("of_dataset", [False, True])
-def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
-    model = make(as_dataset({**candidates, "id": IDS.astype(np.int32)}, of_dataset))
-    new, features = [2001, 2**32 + 7], np.ones([1, FEATURES])  # float64, as NumPy's are.
-    model.add_candidates({"id": np.array(new[:1], np.int16), "features": features})
-    model.add_candidates({"id": new[1:], "features": features.tolist()})
-    assert set(model.top_k(pairs[0], 42)[1].numpy()[0]) == {*IDS, *new}
-    rank = model.ranks(pairs[0][:1], {"id": np.array(new[1:])}).above.numpy()
-    features = np.concatenate([candidates["features"], features])
-    scores = dense_scores(model, pairs[0][:1], features)[0]
-    assert rank == (scores > scores[-1]).sum()
-    model.index()
-
-
-def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
-    model, expected = make(), make(candidates)
-    model.index(tf.data.Dataset.from_tensor_slices(candidates).shuffle(40).batch(7))
-    model.index()
-    for found, wanted in zip(model.top_k(pairs[0], 9), expected.top_k(pairs[0], 9), strict=True):
-        assert_same_sums(found, wanted, WIDTH)
-
-
-def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(pairs, candidates):
-    model = make(as_dataset({"features": candidates["features"]}), candidate_id=None)
-    model.remove_candidates([0, 5])
-    before = model.top_k(pairs[0], 9)
-    model.index()
-    for found, wanted in zip(model.top_k(pairs[0], 9), before, strict=True):
-        assert_same_sums(found, wanted, WIDTH)
-
-
-def test_a_dataset_that_gives_other_candidates_raises(candidates):
-    sizes = iter([30, 20])
-    spec = {"id": tf.TensorSpec([None], tf.int64), "features": tf.TensorSpec([None, FEATURES])}
-    model = make(
-        tf.data.Dataset.from_generator(
-            lambda: ({k: v[:size] for k, v in candidates.items()} for size in [next(sizes)]),
-            output_signature=spec,
-        )
-    )
-    with pytest.raises(ValueError, match="gives the same candidates each time. Received: 20 of 30"):
-        model.index()
-
-
-def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
-    model, calls = make(candidates, metrics=[metrics.MRR()]), []
-    index = model.index
-    model.index = lambda: calls.append(1) or index()
-    model.evaluate(*pairs, verbose=0)
-    assert not calls
-    model.fit(*pairs, validation_data=pairs, epochs=2, verbose=0)
-    model.evaluate(*pairs, verbose=0)
-    assert len(calls) == 2  # Once an epoch; the end of training changes nothing.
-
-
-def some_metrics():
-    recalls = metrics.RecallAtK([1, 5]), metrics.RecallAtK(5, average="micro", name="micro")
-    of_ranks = metrics.MRR(), metrics.MeanRank(), metrics.MedianRank()
-    return [*recalls, metrics.NDCG(5), *of_ranks, metrics.AveragePrecisionAtK(10)]
-
-
-def dense_metrics(scores, rows, exclude):
-    result = {}
-    for metric in some_metrics():
-        metric.label_format = "ids"
-        metric.update_state(rows, scores, None, exclude)
-        value = metric.result()
-        result |= value if isinstance(value, dict) else {metric.name: value}
-    return {name: float(value) for name, value in result.items()}
-
-
-@pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, False)])
-def test_evaluates_and_serves_all_candidates(
-    several, exclude, pairs, candidates, seen, rng, tmp_path
-):
-    queries = keras.layers.Input((FEATURES,), name="features")
-    encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
-    model = models.TwoTower(
-        encoder, towers()[1], candidate_id="id", exclude="seen" if exclude else None
-    )
-    model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=some_metrics())
-    x, y = {"features": pairs[0], "seen": seen}, pairs[1]
-    if several:
-        rows = np.stack([rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)])
-        y = {"id": np.where(rng.random((24, 3)) < 0.3, -1, IDS[rows])}
-    places = {i: row for row, i in enumerate(IDS)} | {-1: -1}
-    rows = np.vectorize(places.get)(y["id"].reshape([24, -1]))
-    left = np.vectorize(lambda i: places.get(i, -1))(seen) if exclude else None
-    model.index(candidates)
-    scores = dense_scores(model, {"features": pairs[0]}, candidates["features"])
-    results = model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)
-    expected = dense_metrics(scores.astype(np.float32), rows, left)
-    assert set(results) - {"loss"} == set(expected)
-    for name, value in expected.items():
-        assert results[name] == pytest.approx(value, rel=1e-5), name
-    assert np.isnan(results["loss"]) == several
-    found = rank4class_tf.evaluate(model, (x, y), [m for m in some_metrics() if m.is_mean])
-    for name, estimate in found.estimates.items():
-        assert estimate.value == pytest.approx(expected[name], rel=1e-5)
-    spec = {"features": tf.TensorSpec([None, FEATURES], name="features")}
-    if exclude:
-        spec["seen"] = tf.TensorSpec([None, None], tf.int64, name="seen")
-    model.export_top_k(tmp_path / "saved", spec, k=3)
-    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["top_k"]
-    found = served(**{name: tf.constant(x[name]) for name in spec}, k=tf.constant(4))
-    best = model.top_k(x, 4)
-    np.testing.assert_array_equal(found["candidate_ids"], best[1])
-    np.testing.assert_allclose(found["scores"], best[0], rtol=1e-5)
-    with pytest.raises(ValueError, match="`exclude` must be None for a model that ranks all"):
-        rank4class_tf.evaluate(model, (x, y), ["mrr"], exclude=lambda x: x["seen"])
-
-
-@pytest.mark.keras2
-def test_validation_in_fit_and_weights(pairs, candidates):
-    model = make(candidates, metrics=[metrics.MRR()], weighted_metrics=[metrics.MeanRank()])
-    weight = np.arange(24.0)
-    history = model.fit(*pairs, validation_data=(*pairs, weight), verbose=0).history
-    assert set(history) == {"loss", "val_loss", "val_mrr", "val_mean_rank"}
-    ranks = ranks_by_definition(model, pairs, candidates)
-    assert history["val_mrr"][0] == pytest.approx(np.mean(1 / ranks), rel=1e-5)
-    expected = np.average(ranks, weights=weight)
-    assert history["val_mean_rank"][0] == pytest.approx(expected, rel=1e-5)
-
-
-def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
-    some = {k: v[1:] for k, v in candidates.items()}
-    model = make(some, metrics=[metrics.MRR(), metrics.MedianRank()])
-    assert IDS[0] in pairs[1]["id"]
-    assert np.isnan(model.evaluate(*pairs, verbose=0)[1:]).all()
-    model.index(candidates)
-    ranks = ranks_by_definition(model, pairs, candidates)
-    found = model.evaluate(*pairs, verbose=0)[1:]
-    assert found == pytest.approx([np.mean(1 / ranks), np.median(ranks)], rel=1e-5)
-
-
 def trained(pairs, candidates, loss, strategy=None, **compiled):
     with (strategy or tf.distribute.get_strategy()).scope():
         model = make(None, loss, **ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
@@ -718,104 +398,6 @@ def test_mixed_precision(pairs, candidates, mixed_precision):
     assert all(np.isfinite(values).all() for values in history.values())
     values, _ = model.top_k(pairs[0], 3)
     assert values.dtype == tf.float32
-
-
-@pytest.mark.keras2
-def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
-    def compiled():
-        return make(**ALL, frequencies=True, num_mined=5, metrics=[metrics.MRR()])
-
-    def train(model, epochs):
-        model.index(candidates)
-        model.fit(*pairs, batch_size=8, epochs=epochs, verbose=0, shuffle=False)
-        return weights(model)
-
-    expected = train(compiled(), 2)
-    model = compiled()
-    train(model, 1)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
-    for name, value in model.get_config().items():
-        if "encoder" not in name and name != "frequencies":
-            assert loaded.get_config()[name] == value
-    loaded.index(candidates)
-    assert_all_close(loaded.top_k(pairs[0], 3), model.top_k(pairs[0], 3), 1e-6)
-    assert loaded.evaluate(*pairs, verbose=0) == pytest.approx(model.evaluate(*pairs, verbose=0))
-    assert_all_close(train(loaded, 1), expected, 1e-5, 1e-6)
-
-
-@keras.utils.register_keras_serializable(package="tests.two_tower")
-class Written(keras.Model):
-    """An encoder that shows no inputs, nor its width, before it is called."""
-
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self.table = keras.layers.Embedding(40, 4)
-
-    def call(self, inputs, training=None):
-        return self.table(inputs)
-
-    def get_config(self):
-        return {}
-
-
-def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
-    queries, ids = np.arange(24) % 7, np.arange(24)
-
-    def fit(model):
-        return model.fit(queries, ids, batch_size=6, shuffle=False, verbose=0).history["loss"]
-
-    model = models.TwoTower(Written(), Written(), memory_size=8)
-    model.compile("sgd", loss=losses.SoftmaxLoss())
-    fit(model)
-    model.save(tmp_path / "m.keras")
-    expected = fit(model)
-    assert fit(keras.models.load_model(tmp_path / "m.keras")) == pytest.approx(expected, rel=1e-5)
-
-
-def towers_of_one_embedding(kind):
-    embedding, dense = keras.layers.Embedding(9, 4), keras.layers.Dense(4)
-    one, some = keras.layers.Input((), dtype="int32"), keras.layers.Input((3,), dtype="int32")
-    candidates = keras.Model(one, dense(embedding(one)))
-    if kind == "sequential":
-        first = keras.layers.Input((), dtype="int32")
-        return keras.Sequential([first, embedding, dense]), candidates, np.arange(9)
-    mean, of_some = keras.layers.GlobalAveragePooling1D(), embedding(some)
-    both = dense(mean(of_some)) + dense(mean(of_some[:, :2]))
-    return keras.Model(some, both), candidates, np.arange(27).reshape(9, 3) % 9
-
-
-@pytest.mark.parametrize("kind", ["functional", "sequential"])
-def test_towers_that_share_layers(kind, tmp_path):
-    def compiled():
-        *towers, x = towers_of_one_embedding(kind)
-        model = models.TwoTower(*towers)
-        model.compile("sgd", loss=losses.SoftmaxLoss())
-        return model, x
-
-    (model, x), (other, _) = compiled(), compiled()
-    for _ in range(2):  # What was loaded saves and loads too.
-        model.fit(x, np.arange(9), verbose=0)
-        model.save(tmp_path / "m.keras")
-        loaded = keras.models.load_model(tmp_path / "m.keras")
-        assert len(loaded.trainable_variables) == 3
-        for name, features in (("query_encoder", x), ("candidate_encoder", np.arange(9))):
-            ours, theirs = getattr(loaded, name)(features), getattr(model, name)(features)
-            np.testing.assert_array_equal(ours, theirs)
-        model.save_weights(tmp_path / "m.weights.h5")
-        other.load_weights(tmp_path / "m.weights.h5")
-        assert_all_close(weights(other), weights(model), 0)
-        model = loaded
-
-
-def by_ids(**kwargs):
-    """A model whose candidates' features are their ids."""
-    tower = keras.Sequential(
-        [keras.layers.Input((), dtype="int64"), keras.layers.Embedding(NUM_CANDIDATES, WIDTH)]
-    )
-    model = models.TwoTower(towers()[0], tower, seed=3, **kwargs)
-    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
-    return model
 
 
 def several(rng, ragged, candidates):
@@ -940,16 +522,6 @@ def test_features_that_are_ragged(rng):
     assert model.top_k(pairs[0], 3)[1].shape == (24, 3)
 
 
-def test_an_index_that_fails_leaves_the_older_one(pairs):
-    model = by_ids()
-    model.index(np.arange(NUM_CANDIDATES))
-    before = model.top_k(pairs[0], 3)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
-        model.index(np.arange(NUM_CANDIDATES + 9))  # The embedding is too small.
-    assert_all_close(model.top_k(pairs[0], 3), before, 0)
-    model.fit(pairs[0], np.arange(24), verbose=0)
-
-
 def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
     model, own = by_ids(), np.arange(24)
@@ -964,18 +536,3 @@ def test_labels_of_several_ranks(pairs):
         )
         found = step(tf.constant(pairs[0]), tf.constant(labels))
         assert float(found) == pytest.approx(loss, rel=1e-5)
-
-
-def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
-    model = make(candidates)
-    ragged = tf.RaggedTensor.from_row_lengths(IDS[[0, *[1, 2] * 22]], [1, 0, *[2] * 22])
-    found, expected = (model.top_k(pairs[0], 3, ids) for ids in (ragged, ragged.to_tensor(-1)))
-    assert_all_close(found, expected, 0)
-    ranks = model.ranks(*pairs, exclude=np.tile(IDS[[3, 5, 3]], (24, 1)))
-    np.testing.assert_array_equal(ranks.num_items, np.full(24, NUM_CANDIDATES - 2))
-    names = np.array(["", *(f"item {i}" for i in range(1, NUM_CANDIDATES))])
-    model = make({**candidates, "id": names})
-    excluded = tf.ragged.constant([["item 1"], [], *[["item 1", "item 2"]] * 22])
-    _, found = model.top_k(pairs[0], NUM_CANDIDATES - 2, exclude=excluded)
-    assert b"" in found[0].numpy() and b"item 1" in found[1].numpy()  # Padding is no id.
-    assert b"item 1" not in found[0].numpy()

@@ -1,0 +1,227 @@
+"""Scores of classes, the best classes, and the ranks of given ones.
+
+`ClassScores` multiplies encodings by the rows of a layer of classes (`classes.py`), for heads,
+`SampledScores` and the models. It searches all classes block by block, in a table here or in shards
+(`shards.py`); the loops over blocks stand in `_tf/search.py` and `ops/blocks.py`. Where a score is
+no product, an interaction makes it (`interactions.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.classes import ClassProducts
+from rank4class_tf._tf import search
+from rank4class_tf._types import Array, Tensor, TensorPair, Weighted
+from rank4class_tf.layers.classes import Classes
+from rank4class_tf.layers.shards import OneShard, ShardedClassTable, Shards
+from rank4class_tf.ops import blocks
+
+# Without a gradient, rows of more numbers are not scaled to length 1; their scores are divided. For
+# 128 examples and 1,024 classes this takes 1.07 of the time with 64 numbers, .88 with 256 and .59
+# with 1,024.
+_WIDE = 256
+
+# With fewer classes for each example, products of all numbers and their sums replace `tf.einsum`.
+# For 256 examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with 8, and more
+# memory.
+_FEW = 4
+
+
+class ClassScores:
+    """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
+
+    def __init__(self, classes: Classes, normalize: bool):
+        self.classes = classes
+        self.normalize = normalize
+
+    def scaled(self, rows: Tensor) -> Tensor:
+        """Encodings or rows of classes as they are multiplied."""
+        rows = tf.cast(rows, tf.float32)
+        return blocks.unit_rows(rows) if self.normalize else rows
+
+    def __call__(self, encodings: Tensor, ids: Tensor, gradient: bool = True) -> Tensor:
+        """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
+        (rows,) = self.classes.rows_of_step(ids)
+        rows = tf.cast(rows, tf.float32)
+        if not gradient:
+            rows = tf.stop_gradient(rows)
+        biases = self.classes.biases(ids)
+        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
+            scores = _products(encodings, rows) / blocks.norms(rows)[..., 0]
+            return scores if biases is None else scores + tf.cast(biases, tf.float32)
+        return self.row_scores(encodings, rows, biases)
+
+    def step_scores(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
+        """Scores of several ids, with gradients, each as in a call; one exchange between shards."""
+        rows = self.classes.rows_of_step(*ids)
+        return [
+            self.row_scores(encodings, class_rows, self.classes.biases(class_ids))
+            for class_rows, class_ids in zip(rows, ids, strict=True)
+        ]
+
+    def row_scores(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
+        """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
+        scores = _products(encodings, self.scaled(rows))
+        return scores if biases is None else scores + tf.cast(biases, tf.float32)
+
+    def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
+        """The scores of all classes times a scale, before they are computed."""
+        encodings = scale * self.scaled(encodings)
+        return ClassProducts(
+            encodings, self.classes.tables(), self.row_scores, self.classes.shard()
+        )
+
+    def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None) -> TensorPair:
+        """The k highest scores and their ids, `[batch, k]`; -inf for an id that is excluded."""
+        encodings, exclude = self._scaled_and_excluded(encodings, exclude)
+        shards = _shards(self.classes)
+
+        def best_of_all(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
+            def best_of_shard(shard: OneShard | _Whole) -> TensorPair:
+                size = shard.last - shard.first
+                score_block = self._block_scores(shard, encodings, exclude)
+                largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
+                scores, rows = search.top_k_by_blocks(score_block, size, largest)
+                return scores, shard.first + rows
+
+            return shards.best(best_of_shard, k)
+
+        return shards.together(best_of_all, encodings, exclude)
+
+    def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None) -> TensorPair:
+        """How many classes score above given ones, and as high as they, int32 `[batch, P]`."""
+        encodings = tf.convert_to_tensor(encodings)
+        num_classes = self.classes.num_classes
+        class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+        encodings, exclude = self._scaled_and_excluded(encodings, exclude)
+        shards = _shards(self.classes)
+
+        def count_all(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
+            # First the scores of the given classes, each from the shard that has it.
+            def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
+                size, places = shard.last - shard.first, class_ids - shard.first
+                here = (places >= 0) & (places < size)
+                places = tf.where(here, places, 0)
+                score_block = self._block_scores(shard, encodings)
+                scores = blocks.scores_as_in_blocks(score_block, size, places)
+                tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, places)
+                return [tf.where(here, x, 0.0) for x in (scores, tolerance)]
+
+            scores, tolerance = shards.total(scores_here)
+
+            # Then every shard counts its classes above and beside them.
+            def count(shard: OneShard | _Whole) -> list[Tensor]:
+                score_block = self._block_scores(shard, encodings, exclude)
+                size, places = shard.last - shard.first, class_ids - shard.first
+                return blocks.count_others_by_blocks(
+                    score_block, size, places, scores, tolerance=tolerance
+                )
+
+            above, others = shards.total(count)
+            is_ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(scores), tf.int32)
+            return above * is_ranked, (others + 1) * is_ranked
+
+        return shards.together(count_all, encodings, class_ids, exclude)
+
+    def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
+        r"""How far apart the scores of two equal rows may be, `[batch, P]`.
+
+        A processor may sum the products of one row in another order than those of the next. In any
+        order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
+        $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
+
+        Encodings `[batch, d]` are scaled, ids are `[batch, P]`.
+
+        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
+        """
+        biases = self.classes.biases(ids)
+        # As many products as numbers, the bias, and one more for the rounding of this bound.
+        roundings = self.classes.width + 1 + (biases is not None)
+        if self.normalize:
+            # The squares are another sum; its root halves the error. Then the root and a division.
+            roundings += self.classes.width // 2 + 3
+        # One column at a time, so that no [batch, P, d] tensor appears.
+        lengths = tf.map_fn(
+            lambda column: _lengths(self.scaled(self.classes.rows(column))),
+            tf.transpose(ids),
+            fn_output_signature=tf.float32,
+            parallel_iterations=1,
+        )
+        bound = 2 * _gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
+        if biases is None:
+            return bound
+        return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
+
+    def _scaled_and_excluded(self, encodings: Array, exclude: Array | None) -> Weighted:
+        """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
+        encodings = self.scaled(encodings)
+        if exclude is not None:
+            num_classes = self.classes.num_classes
+            exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
+            exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
+        return encodings, exclude
+
+    def _block_scores(
+        self, shard: OneShard | _Whole, encodings: Tensor, exclude: Tensor | None = None
+    ) -> Callable[[Tensor], Tensor]:
+        """A function from rows `[m]` of a shard to scores, `[batch, m]`."""
+        shard_scores = ClassScores(shard.table, self.normalize)
+        if exclude is not None:  # As rows of the shard; those of other shards are none of them.
+            exclude -= shard.first
+
+        def score(ids: Tensor) -> Tensor:
+            scores = shard_scores(encodings, ids, gradient=False)
+            if exclude is None:
+                return scores
+            place = exclude - ids[0]
+            here = (place >= 0) & (place < tf.size(ids))
+            # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
+            penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
+            return search.add_columns(scores, tf.where(here, place, 0), penalties)
+
+        return score
+
+
+class _Whole:
+    """Classes that are not divided, as one shard; see `Shards`."""
+
+    def __init__(self, classes: Classes):
+        self.first, self.last, self.table = 0, classes.num_classes, classes
+
+    def together(self, function: Callable, *batch: Any) -> Any:
+        return function(*batch)
+
+    def best(self, function: Callable, k: int | Tensor) -> TensorPair:
+        return function(self)
+
+    def total(self, function: Callable) -> list[Tensor]:
+        return function(self)
+
+
+def _shards(classes: Classes) -> Shards | _Whole:
+    return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
+
+
+def _gamma(roundings: int | Tensor) -> float | Tensor:
+    """The relative error of so many roundings in float32."""
+    return roundings / (2**24 - roundings)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """The lengths of rows, `[...]`, even if their squares overflow."""
+    largest = tf.reduce_max(tf.abs(rows), axis=-1)
+    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
+
+
+def _products(encodings: Tensor, rows: Tensor) -> Tensor:
+    if rows.shape.rank == 2:
+        return tf.matmul(encodings, rows, transpose_b=True)
+    if (rows.shape[1] or _FEW) < _FEW:
+        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
+    return tf.einsum("bmd,bd->bm", rows, encodings)
