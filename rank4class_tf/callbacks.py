@@ -11,6 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, plots
 from rank4class_tf._batches import check_gives_scores
+from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
 
@@ -50,8 +51,7 @@ class RankingTensorBoard(keras.callbacks.Callback):
     ):
         super().__init__()
         for module in ("matplotlib", "tensorboard"):
-            who = "RankingTensorBoard needs tensorboard and matplotlib"
-            _checks.imported(module, who, "plots")
+            _checks.imported(module, "RankingTensorBoard needs tensorboard and matplotlib", "plots")
         rule = "`dataset` must be readable again in each epoch."
         _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.
@@ -76,8 +76,9 @@ class RankingTensorBoard(keras.callbacks.Callback):
             return
         evaluation = self._evaluator(self._dataset)
         with self._writer.as_default(step=epoch):
-            for name, estimate in evaluation.estimates.items():
-                tf.summary.scalar(f"ranking/{name}", estimate.value)
+            for name, values in evaluation.values.items():
+                mean = weighted_mean(values, evaluation.weights[name])
+                tf.summary.scalar(f"ranking/{name}", mean)
             tf.summary.histogram("ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)])
             k = min(self._k, evaluation.top_classes.shape[1])  # type: ignore[union-attr]
             figures = {
