@@ -9,7 +9,7 @@ from rank4class_tf import _checks
 from rank4class_tf.models.base import RetrievalModel
 
 
-def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
+def batches(dataset: Any, batch_size: int) -> Iterator[tuple | list]:
     """Batches `(features, labels)` or `(features, labels, sample_weight)`."""
     # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
     if isinstance(dataset, tuple):
@@ -42,9 +42,11 @@ def of_tuple(dataset: tuple) -> tuple:
 
 def check_gives_scores(model: Any) -> None:
     """Raises for a model that is known not to give scores."""
-    what = f"{type(model).__name__} gives encodings; use its `evaluate`, `ranks` or `top_k`."
-    is_right = not isinstance(model, RetrievalModel)
-    _checks.require(is_right, f"`model` must give scores [batch, n]. {what}", model)
+    rule = (
+        f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its "
+        "`evaluate`, `ranks` or `top_k`."
+    )
+    _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 
 def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
@@ -60,11 +62,11 @@ def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
     return one_output("`model` must give the scores [batch, n]", scores)
 
 
-def one_output(rule: str, given: Any) -> Any:
+def one_output(rule: str, values: Any) -> Any:
     """Scores or labels; raises for those of several outputs of a model."""
-    several = isinstance(given, list | tuple) and any(map(tf.is_tensor, given))
-    if several or isinstance(given, dict):
-        key = next(iter(given)) if isinstance(given, dict) else 0
+    several = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
+    if several or isinstance(values, dict):
+        key = next(iter(values)) if isinstance(values, dict) else 0
         which = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
-        _checks.require(False, f"{rule} of one output: {which}.", f"{len(given)} of them")
-    return given
+        raise ValueError(f"{rule} of one output: {which}. Received: {len(values)} of them.")
+    return values

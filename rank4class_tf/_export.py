@@ -43,20 +43,20 @@ def write_top_k(
 
     leaves = tf.nest.flatten(features_spec)
 
-    def of_arguments(arguments: list) -> Any:
-        found = [
+    def features_from(arguments: list) -> Any:
+        parts = [
             _sparse(argument, leaf) if isinstance(leaf, tf.SparseTensorSpec) else argument
             for leaf, argument in zip(leaves, arguments, strict=True)
         ]
-        return tf.nest.pack_sequence_as(features_spec, found)
+        return tf.nest.pack_sequence_as(features_spec, parts)
 
     def serving_default(features: list) -> dict[str, Tensor]:
-        return named(of_arguments(features), default_k)
+        return named(features_from(features), default_k)
 
     def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
-            return named(of_arguments(features), tf.identity(k))
+            return named(features_from(features), tf.identity(k))
 
     specs = specs_of_arguments(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
@@ -65,8 +65,8 @@ def write_top_k(
         "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()
-    # We list what the graphs read. TensorFlow would trace a model that is itself a part, and with
-    # dense features, as in Keras 3's own archive.
+    # The module lists what the graphs read, and not the model: TensorFlow would trace a model that
+    # is a part again, with dense features. Keras 3's own archive does the same.
     module.read = [
         [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
         [table for root in (model, *also) for table in _tables(root)],
@@ -115,8 +115,8 @@ def _sparse(parts: Sequence[Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTens
 def _tables(layer: keras.layers.Layer) -> list:
     """The lookup tables of a layer and the layers within."""
     return [
-        found
+        resource
         for part in layer._flatten_layers()
-        for found in tf.train.TrackableView(part).descendants()
-        if isinstance(found, tf.saved_model.experimental.TrackableResource)
+        for resource in tf.train.TrackableView(part).descendants()
+        if isinstance(resource, tf.saved_model.experimental.TrackableResource)
     ]

@@ -250,11 +250,11 @@ class Evaluator:
         _checks.require(results, "`dataset` must have at least one batch.", "none")
 
         # Join the batches: first the items of each list, then the values of each metric.
-        items, measured = zip(*results, strict=True)
+        items, parts = zip(*results, strict=True)
         class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
         (ranks, _), *measured = [
-            [np.concatenate(parts) for parts in zip(*batches_of_metric, strict=True)]
-            for batches_of_metric in zip(*measured, strict=True)
+            [np.concatenate(arrays) for arrays in zip(*batches_of_metric, strict=True)]
+            for batches_of_metric in zip(*parts, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
         for (metric, macro), (columns, weights_of_lists) in zip(

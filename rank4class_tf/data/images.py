@@ -68,7 +68,7 @@ def digits(
         _checks.require(number <= most, rule, f"examples_per_class={number}")
         train = np.concatenate([images[:number] for images in by_class])
     return splits.from_arrays(
-        *((pixels[part], class_ids[part]) for part in (train, validation, test)),
+        [(pixels[part], class_ids[part]) for part in (train, validation, test)],
         batch_size=batch_size,
         seed=seed,
         class_names=(str(name) for name in bunch.target_names),

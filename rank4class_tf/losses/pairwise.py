@@ -23,7 +23,7 @@ LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 class PairwiseLoss(RankingLoss):
     """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
 
-    tunable = ("label_smoothing",)
+    tunable: tuple[str, ...] = ("label_smoothing",)
     _item_weights = "formula"
 
     def __init__(

@@ -138,9 +138,9 @@ def try_out(
     prints = [] if path is None else [_fingerprint(part) for part in data.values()]
     to_config = keras.utils.serialize_keras_object
     measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
-    described = [candidate.described for candidate in compiled.values()]
-    described = [described, measured, settings, seeds, batch_size, prints]
-    kept = _Kept(path, json.dumps([described, epochs, patience], default=str))
+    parts = [candidate.described for candidate in compiled.values()]
+    described = [[parts, measured, settings, seeds, batch_size, prints], epochs, patience]
+    kept = _Kept(path, json.dumps(described, default=str))
 
     # Train each candidate with each setting.
     total = (settings + 1) * seeds * len(compiled)
