@@ -14,7 +14,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[tuple | list]:
     # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(of_tuple(dataset)).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
         except ValueError as error:
             raise ValueError(
                 "`dataset` must have as many labels as features, and weights if it has any. "
@@ -29,7 +29,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[tuple | list]:
         yield batch
 
 
-def of_tuple(dataset: tuple) -> tuple:
+def inputs_as_tuple(dataset: tuple) -> tuple:
     """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
     # Such a list holds arrays with a row for each label; a list of the rows of one array stays.
     features, *others = dataset

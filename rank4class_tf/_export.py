@@ -44,10 +44,14 @@ def write_top_k(
     leaves = tf.nest.flatten(features_spec)
 
     def features_from(arguments: list) -> Any:
-        parts = [
-            _sparse(argument, leaf) if isinstance(leaf, tf.SparseTensorSpec) else argument
-            for leaf, argument in zip(leaves, arguments, strict=True)
-        ]
+        parts = []
+        for leaf, argument in zip(leaves, arguments, strict=True):
+            if isinstance(leaf, tf.SparseTensorSpec):
+                # A request may list the indices of a sparse tensor in any order.
+                indices, values, dense_shape = argument
+                argument = tf.sparse.reorder(tf.SparseTensor(indices, values, dense_shape))
+                argument.set_shape(leaf.shape)
+            parts.append(argument)
         return tf.nest.pack_sequence_as(features_spec, parts)
 
     def serving_default(features: list) -> dict[str, Tensor]:
@@ -67,9 +71,12 @@ def write_top_k(
     module = tf.Module()
     # The module lists what the graphs read, and not the model: TensorFlow would trace a model that
     # is a part again, with dense features. Keras 3's own archive does the same.
+    layers = [layer for root in (model, *also) for layer in root._flatten_layers()]
+    resources = [x for layer in layers for x in tf.train.TrackableView(layer).descendants()]
+    lookup_table = tf.saved_model.experimental.TrackableResource
     module.read = [
         [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
-        [table for root in (model, *also) for table in _tables(root)],
+        [x for x in resources if isinstance(x, lookup_table)],
     ]
     with _files.replacing_saved_model(path) as temporary:
         tf.saved_model.save(module, temporary, signatures)
@@ -103,20 +110,3 @@ def specs_of_arguments(specs: Any) -> list[Any]:
         leaves = tf.nest.flatten(specs)
         by_key = [(f"features_{i}" if i else "features", leaf) for i, leaf in enumerate(leaves)]
     return [renamed(leaf, key) for key, leaf in by_key]
-
-
-def _sparse(parts: Sequence[Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTensor:
-    """A sparse tensor of that spec; a request may list its indices in any order."""
-    tensor = tf.sparse.reorder(tf.SparseTensor(*parts))
-    tensor.set_shape(spec.shape)
-    return tensor
-
-
-def _tables(layer: keras.layers.Layer) -> list:
-    """The lookup tables of a layer and the layers within."""
-    return [
-        resource
-        for part in layer._flatten_layers()
-        for resource in tf.train.TrackableView(part).descendants()
-        if isinstance(resource, tf.saved_model.experimental.TrackableResource)
-    ]

@@ -6,10 +6,12 @@ their sources stand in the docstrings of `evaluate` and `compare`.
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
+Values: TypeAlias = np.ndarray
 UNBOUNDED = (-math.inf, math.inf)
 
 
@@ -46,10 +48,7 @@ class Comparison:
 
 
 def interval(
-    values: np.ndarray,
-    weights: np.ndarray,
-    confidence: float,
-    bounds: tuple[float, float] | None = None,
+    values: Values, weights: Values, confidence: float, bounds: tuple[float, float] | None = None
 ) -> Estimate:
     """The interval of the method "normal"; see `evaluate`."""
     from statistics import NormalDist  # Importing it takes a tenth of our import time.
@@ -78,11 +77,7 @@ def interval(
 
 
 def bootstrap(
-    values: np.ndarray,
-    weights: np.ndarray,
-    confidence: float,
-    samples: int,
-    rng: np.random.Generator,
+    values: Values, weights: Values, confidence: float, samples: int, rng: np.random.Generator
 ) -> Estimate:
     """The interval of the method "bootstrap"; see `evaluate`."""
     counted = weights != 0  # A draw of only weights 0 would have no mean.
@@ -98,7 +93,7 @@ def bootstrap(
 
 
 def mean_difference(
-    differences: np.ndarray, weights: np.ndarray, confidence: float, most: float = math.inf
+    differences: Values, weights: Values, confidence: float, most: float = math.inf
 ) -> Comparison:
     """The mean of differences `[seeds, lists]`, both samples, with the p-value of Student's T."""
     # `most` is the largest difference that a list can have; infinity stands for the largest here.
@@ -112,22 +107,21 @@ def mean_difference(
     # The variance of the lists and of the two more lists that `compare` explains.
     center = mean * size / (size + 2)
     second_moment = (float(shares @ list_means**2) * size + most**2) / (size + 2)
-    variances, freedoms = [(second_moment - center**2) / (size + 2)], [size + 1]
+    parts = [((second_moment - center**2) / (size + 2), size + 1)]
     # Several seeds have a variance of their own.
     if len(seed_means) > 1:
-        variances.append(float(seed_means.var(ddof=1)) / len(seed_means))
-        freedoms.append(len(seed_means) - 1)
-    variance = sum(variances)
+        parts.append((float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1))
+    variance = sum(part for part, _ in parts)
     if not variance > 0:
         return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
     # The degrees of freedom of a sum of variances, by Satterthwaite.
-    freedom = variance**2 / sum(v**2 / f for v, f in zip(variances, freedoms, strict=True))
+    freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
     half = student(confidence, freedom) * math.sqrt(variance)
     p_value = two_sided(center / math.sqrt(variance), freedom)
     return Comparison(mean, max(center - half, -most), min(center + half, most), p_value)
 
 
-def weighted_mean(values: np.ndarray, weights: np.ndarray) -> float:
+def weighted_mean(values: Values, weights: Values) -> float:
     """The mean of the values of lists; 0 if all weights are 0."""
     total = weights.sum()
     return float(weights @ values / total) if total else 0.0

@@ -97,24 +97,22 @@ class Evaluation:
         for name in self.values:
             columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
         ending = os.path.splitext(path)[1]
-        if ending == ".csv":
-            with (
-                _files.replacing(path) as temporary,
-                open(temporary, "w", newline="", encoding="utf-8") as file,
-            ):
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
-        elif ending == ".parquet":
+        if ending not in (".csv", ".parquet"):
+            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+        if ending == ".parquet":
             try:
                 from pyarrow import parquet, table
             except ImportError:
                 rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
                 raise ImportError(rule) from None
-            with _files.replacing(path) as temporary:
+        with _files.replacing(path) as temporary:
+            if ending == ".parquet":
                 parquet.write_table(table(columns), temporary)
-        else:
-            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+                return
+            with open(temporary, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(columns)
+                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
 
 
 def evaluate(

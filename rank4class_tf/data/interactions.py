@@ -63,8 +63,16 @@ class UserItems:
         columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
         for batch in batches:
             pair = [np.asarray(ids) for ids in batch]
-            _check_pair(pair)
+            are_ids = [x.ndim == 1 and (x.dtype.kind in "iu" or not x.size) for x in pair]
+            _checks.require(
+                len(pair) == 2 and all(are_ids) and len(pair[0]) == len(pair[1]),
+                "`batches` must hold pairs of integer arrays of one length.",
+                " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
+            )
             for column, ids in zip(columns, pair, strict=True):
+                for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
+                    rule = "`batches` must hold ids in [-2**31, 2**31)."
+                    raise ValueError(f"{rule} Received: {wrong}.")
                 column.append(ids.astype(np.int32))
         if not columns[0]:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
@@ -137,19 +145,6 @@ class UserItems:
         options = tf.data.Options()
         options.autotune.enabled = False
         return batched.prefetch(1).with_options(options)
-
-
-def _check_pair(pair: list[np.ndarray]) -> None:
-    """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
-    are_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
-    _checks.require(
-        len(pair) == 2 and all(are_ids) and len(pair[0]) == len(pair[1]),
-        "`batches` must hold pairs of integer arrays of one length.",
-        " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
-    )
-    for ids in pair:
-        for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
-            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
 
 
 def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Array, PathLike
+from rank4class_tf._types import PathLike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Splits:
 
 
 def from_arrays(
-    parts: Sequence[tuple[Array, Array]],
+    parts: Sequence[tuple[Any, Any]],
     batch_size: int,
     seed: int,
     class_names: Iterable[str],

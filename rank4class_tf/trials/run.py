@@ -23,7 +23,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, layers, losses
-from rank4class_tf._batches import batches, of_tuple
+from rank4class_tf._batches import batches, inputs_as_tuple
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import Evaluator, mean_metrics
@@ -99,7 +99,7 @@ def try_out(
         _checks.positive_float("minutes", minutes)
     validation = float(validation) if isinstance(validation, numbers.Real) else validation
     data = {"train": train, "validation": validation, "test": test}
-    data = {name: of_tuple(x) if isinstance(x, tuple) else x for name, x in data.items()}
+    data = {name: inputs_as_tuple(x) if isinstance(x, tuple) else x for name, x in data.items()}
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         rule = "`noise` must be None unless `train` is arrays with class ids."
