@@ -1,17 +1,22 @@
 """The batches of a dataset, and the scores of a model for them."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks
 from rank4class_tf.models.base import RetrievalModel
 
+# Batches `(features, labels)` or `(features, labels, sample_weight)`; or one such tuple of all.
+Dataset: TypeAlias = Iterable[tuple] | tuple
+# What gives scores; None stands for scores in place of the features.
+Scorer: TypeAlias = keras.Model | Callable[[Any], Any] | None
 
-def batches(dataset: Any, batch_size: int) -> Iterator[tuple | list]:
-    """Batches `(features, labels)` or `(features, labels, sample_weight)`."""
-    # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
+
+def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
+    """The batches of a dataset; a tuple of all examples is cut by `batch_size`."""
     if isinstance(dataset, tuple):
         try:
             dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
@@ -40,7 +45,7 @@ def inputs_as_tuple(dataset: tuple) -> tuple:
     return features, *others
 
 
-def check_gives_scores(model: Any) -> None:
+def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
     rule = (
         f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its "
@@ -49,7 +54,7 @@ def check_gives_scores(model: Any) -> None:
     _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 
-def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
+def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
     """The scores of a Keras model, in inference, or a function; without one, the features."""
     # If they must be `logits`, probabilities raise, where the graph shows them.
     check_gives_scores(model)

@@ -15,12 +15,12 @@ from rank4class_tf.layers.serving import as_names, check_classes, names_at
 def write_top_k(
     path: PathLike,
     model: keras.Model,
-    best: Callable[[Any, Any], dict[str, Tensor]],
+    best: Callable[[Any, int | Tensor], dict[str, Tensor]],
     features_spec: Any,
     num_classes: int,
     k: int | None,
     class_names: Sequence[str] | None,
-    also: Sequence[Any] = (),
+    also: Sequence[keras.layers.Layer] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
     # It replaces an older one there when it is whole. `best` takes features and k, and returns a
@@ -90,7 +90,7 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     Underscores replace what TensorFlow cannot serve as the name of an argument.
     """
 
-    def renamed(spec: Any, key: str) -> Any:
+    def renamed(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
         name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):

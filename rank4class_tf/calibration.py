@@ -9,13 +9,13 @@ import math
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks
-from rank4class_tf._batches import batches, one_output, scores_of
+from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._types import Tensor
@@ -27,7 +27,7 @@ _ROUNDING = 1e-5
 
 
 def calibrate(
-    model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
+    model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
     r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
 
@@ -98,7 +98,9 @@ def calibrate(
     return fitted
 
 
-def _brier(probabilities: Any, scores: Tensor, relevance: Tensor, weights: Tensor) -> float:
+def _brier(
+    probabilities: keras.layers.Layer, scores: Tensor, relevance: Tensor, weights: Tensor
+) -> float:
     """The weighted mean of the squared errors of an example's probabilities."""
     positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
     right = tf.math.divide_no_nan(relevance, positives)
@@ -109,11 +111,11 @@ def _brier(probabilities: Any, scores: Tensor, relevance: Tensor, weights: Tenso
 
 
 def conformalize(
-    model: Any,
-    dataset: Any,
+    model: Scorer,
+    dataset: Dataset,
     coverage: float = 0.95,
     method: str = "lac",
-    probabilities: Any = None,
+    probabilities: keras.layers.Layer | None = None,
     label_format: str | None = None,
     batch_size: int = 256,
 ) -> PredictionSets:
@@ -177,7 +179,7 @@ _HALVINGS = 54
 
 
 @tf.function(reduce_retracing=True)
-def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Tensor:
     """The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN."""
     # `calibrate` minimises a function that is convex in 1 / T and has the slope
     # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
@@ -188,15 +190,15 @@ def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tenso
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     positive_mean = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
 
-    def mean(values: tf.Tensor) -> tf.Tensor:
+    def mean(values: Tensor) -> Tensor:
         # A list of weight 0 may have any scores.
         return tf.reduce_sum(tf.math.multiply_no_nan(values - positive_mean, weights))
 
-    def slope(exponent: tf.Tensor) -> tf.Tensor:
+    def slope(exponent: Tensor) -> Tensor:
         shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
         return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
 
-    def halve(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
         falls = slope(middle) < 0
         return tf.where(falls, middle, low), tf.where(falls, high, middle)
@@ -228,8 +230,8 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
 
 
 def _labelled_scores(
-    model: Any, dataset: Any, label_format: str | None, batch_size: int, logits: bool
-) -> Iterator[tuple[_labels.Labels, tf.Tensor]]:
+    model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
+) -> Iterator[tuple[_labels.Labels, Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     batch_size = _checks.positive_int("batch_size", batch_size)
     compiled = tf.function(functools.partial(scores_of, model, logits=logits))

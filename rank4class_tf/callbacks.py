@@ -10,10 +10,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, plots
-from rank4class_tf._batches import check_gives_scores
+from rank4class_tf._batches import Dataset, check_gives_scores
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, Metrics, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
 
@@ -43,8 +43,8 @@ class RankingTensorBoard(keras.callbacks.Callback):
     def __init__(
         self,
         log_dir: PathLike,
-        dataset: Any,
-        metrics: Sequence[Any] = ("ndcg_at_5", "mrr"),
+        dataset: Dataset,
+        metrics: Metrics = ("ndcg_at_5", "mrr"),
         class_names: Sequence[str] | None = None,
         k: int = 5,
         every: int = 1,

@@ -11,19 +11,22 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
-from rank4class_tf._batches import batches, one_output, scores_of
+from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
+
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
 
 # An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10
@@ -116,9 +119,9 @@ class Evaluation:
 
 
 def evaluate(
-    model: Any,
-    dataset: Any,
-    metrics: Sequence[Any],
+    model: Scorer,
+    dataset: Dataset,
+    metrics: Metrics,
     confidence: float = 0.95,
     method: str = "normal",
     exclude: Callable[[Any], Any] | None = None,
@@ -193,7 +196,7 @@ class Evaluator:
     better for the names in `rising`.
     """
 
-    def __init__(self, model: Any, metrics: Sequence[Any], exclude: Callable | None = None):
+    def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
         rises = {
             macro + name: metric.higher_is_better
@@ -237,7 +240,7 @@ class Evaluator:
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
 
-    def __call__(self, dataset: Any, batch_size: int = 256) -> Evaluation:
+    def __call__(self, dataset: Dataset, batch_size: int = 256) -> Evaluation:
         """Measures a dataset; see `evaluate`."""
         if isinstance(self._model, TwoTower):
             self._model._encode_what_changed()  # As its own `evaluate` does.
@@ -268,7 +271,7 @@ class Evaluator:
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
 
-def mean_metrics(metrics: Sequence[Any]) -> list[tuple[_metrics.RankingMetric, str]]:
+def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
     """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
 
     A `MacroAverage`, or a name that begins with "macro_", gives the metric within it.

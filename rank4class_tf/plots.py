@@ -4,7 +4,7 @@ Everything shown comes from the evaluation's ranks, labels and top classes: no m
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rank4class_tf.evaluation import Evaluation
 from rank4class_tf.layers.serving import as_names
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Evaluations: TypeAlias = Evaluation | Mapping[str, Evaluation]
@@ -172,7 +173,7 @@ def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     return as_names([class_names[class_id]])[0]
 
 
-def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", Any]:
+def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", "Axes"]:
     module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

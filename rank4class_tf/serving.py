@@ -17,8 +17,8 @@ def export_top_k(
     path: PathLike,
     k: int | None = None,
     class_names: Sequence[str] | None = None,
-    probabilities: Any = None,
-    prediction_sets: Any = None,
+    probabilities: keras.layers.Layer | None = None,
+    prediction_sets: keras.layers.Layer | None = None,
     features_spec: Any = None,
 ) -> None:
     """Writes a SavedModel that finds the k classes with the highest scores.

@@ -285,29 +285,6 @@ def test_what_is_tuned_keeps_the_rules_of_the_constructor(data):
     assert 0 < trial.build().loss.label_smoothing < 0.5
 
 
-@pytest.mark.parametrize(
-    ("loss", "name"),
-    [
-        (losses.SoftmaxLoss(), "temperature"),
-        (losses.SoftmaxLoss(label_smoothing=0.1), "label_smoothing"),
-        (losses.PairwiseHingeLoss(label_smoothing=0.1), "label_smoothing"),
-        (losses.PairwiseHingeLoss(), "margin"),
-        (losses.RankmaxLoss(), "margin"),
-        (losses.WARPLoss(), "margin"),
-        (losses.GeneralizedCrossEntropyLoss(), "q"),
-    ],
-)
-def test_a_variable_is_its_number(loss, name, rng):
-    scores, class_ids = rng.normal(size=(6, NUM_CLASSES)).astype(np.float32), [0, 1, 2, 3, 0, 1]
-    config = loss.get_config()
-    other = type(loss).from_config({**config, name: tf.Variable(config[name], trainable=False)})
-    assert name in loss.tunable and other.get_config()[name] == pytest.approx(config[name])
-    np.testing.assert_allclose(other(class_ids, scores), loss(class_ids, scores), rtol=1e-6)
-    wrong = {**config, name: tf.Variable([config[name]])}
-    with pytest.raises(ValueError, match=f"`{name}` must be a scalar where it is a variable"):
-        type(loss).from_config(wrong)
-
-
 def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     """Graded lists: one score an item."""
 

@@ -28,7 +28,7 @@ _EXAMPLES, _CONTEXT = 1, 2
 
 def lists(
     batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Turns classification examples into lists of classes, one after the other.
 
     Args:
@@ -111,8 +111,8 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
 
 def read(
     pattern: PathLike,
-    context_spec: Any,
-    example_spec: Any,
+    context_spec: dict[str, Any],
+    example_spec: dict[str, Any],
     batch_size: int,
     list_size: int | None = None,
 ) -> tf.data.Dataset:
@@ -171,7 +171,7 @@ def read(
 
 
 def read_classes(
-    pattern: PathLike, context_spec: Any, batch_size: int, list_size: int | None = None
+    pattern: PathLike, context_spec: dict[str, Any], batch_size: int, list_size: int | None = None
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 

@@ -11,7 +11,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -69,7 +69,7 @@ def extreme_classification(
     path: PathLike,
     batch_size: int = 256,
     one_label: bool = False,
-    rows: Any = None,
+    rows: Iterable[int] | None = None,
     seed: int | None = None,
 ) -> tf.data.Dataset:
     """Streams a file of the Extreme Classification Repository.

@@ -4,6 +4,7 @@
 from epoch to epoch is drawn from numbers that travel with it, so that it follows from the seed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -150,11 +151,17 @@ def _load(name: str, data_dir: PathLike | None, source: str, split: list, **kwar
 
 
 def _splits_of_images(
-    parts: Any, info: Any, batch_size: int, seed: int, shuffled: int, train: Any, evaluate: Any
+    parts: Sequence[tf.data.Dataset],
+    info: Any,
+    batch_size: int,
+    seed: int,
+    buffer_size: int,
+    train: Function,
+    evaluate: Function,
 ) -> splits.Splits:
     """Builds `Splits` from three datasets of `(image, class_id)`.
 
-    `train` and `evaluate` take an image and two random numbers; `shuffled` images are in a buffer.
+    `train` and `evaluate` take an image and two random numbers.
     """
 
     def batches(dataset: tf.data.Dataset, function: Function) -> tf.data.Dataset:
@@ -168,7 +175,7 @@ def _splits_of_images(
 
     first, second, third = parts
     return splits.Splits(
-        batches(first.shuffle(shuffled, seed=seed), train),
+        batches(first.shuffle(buffer_size, seed=seed), train),
         batches(second, evaluate),
         batches(third, evaluate),
         tuple(info.features["label"].names),

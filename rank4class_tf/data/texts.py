@@ -3,7 +3,6 @@
 import os
 import pathlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -84,7 +83,7 @@ def goemotions(
     )
 
 
-def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
+def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
     parts, info = splits.load(
         "goemotions", data_dir=data_dir, source=_GOEMOTIONS, batch_size=READ_BATCH, with_info=True

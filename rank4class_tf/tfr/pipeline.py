@@ -12,7 +12,7 @@ import importlib.util
 import numbers
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorflow import keras
 
@@ -41,6 +41,10 @@ _LOSSES = _registry.known("loss", our_losses.RankingLoss)
 _METRICS = _registry.known("metric", our_metrics.RankingMetric)
 
 
+# The metrics of all tasks, or those of each.
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
+
+
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`.
 
@@ -67,7 +71,7 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
 
 
-def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
+def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:
     """Builds a metric from a name or a Keras metric; `prefix` goes before its name.
 
     A metric is copied, since it must be created under the strategy in use.
@@ -89,7 +93,7 @@ def _with_relevance_labels(config: Any) -> Any:
     return config
 
 
-def _build_one_loss(spec: Any, reduction: str) -> keras.losses.Loss:
+def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.losses.Loss:
     if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
         # A copy by its config would not share what changes in training, such as annealing.
         spec = copy.copy(spec)
@@ -156,8 +160,8 @@ class PipelineMixin:
         model_builder: Any,
         dataset_builder: Any,
         hparams: Any,
-        metrics: Any = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg"),
-        weighted_metrics: Any = None,
+        metrics: Metrics = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg"),
+        weighted_metrics: Metrics | None = None,
         tensorboard: bool | None = None,
     ):
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
@@ -225,7 +229,7 @@ class PipelineMixin:
             raise ValueError(f"{rule} Received: {sorted(spec)}.")
         return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
 
-    def _find_monitored(self, metrics: Any) -> str:
+    def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
         wanted = self._hparams.best_exporter_metric
         specs = self._for_tasks(list, self._metrics)
@@ -279,7 +283,7 @@ class _NamedOutputs:
         return model
 
 
-def _build_metrics(specs: Any, argument: str = "metrics") -> list[keras.metrics.Metric]:
+def _build_metrics(specs: Sequence, argument: str = "metrics") -> list[keras.metrics.Metric]:
     if not isinstance(specs, list | tuple):
         rule = f"`{argument}` must be a list of names and metrics."
         raise TypeError(f"{rule} Received: {specs!r}.")

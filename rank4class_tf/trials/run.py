@@ -15,7 +15,7 @@ import numbers
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, layers, losses
-from rank4class_tf._batches import batches, inputs_as_tuple
+from rank4class_tf._batches import Dataset, batches, inputs_as_tuple
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
-from rank4class_tf.evaluation import Evaluator, mean_metrics
+from rank4class_tf.evaluation import Evaluator, Metrics, mean_metrics
 from rank4class_tf.trials import report, statistics
 from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
 
@@ -40,11 +40,11 @@ _SHARES = ("label_smoothing", "q")
 
 def try_out(
     build: Callable[..., keras.Model],
-    train: Any,
-    validation: Any,
-    test: Any,
+    train: Dataset,
+    validation: Dataset | float,
+    test: Dataset,
     candidates: Mapping[str, Any] | None = None,
-    metrics: Sequence[Any] = ("top_k_accuracy_at_1", "ndcg_at_5"),
+    metrics: Metrics = ("top_k_accuracy_at_1", "ndcg_at_5"),
     monitor: str | None = None,
     settings: int = 12,
     seeds: int = 3,
@@ -98,7 +98,7 @@ def try_out(
     if minutes is not None:
         _checks.positive_float("minutes", minutes)
     validation = float(validation) if isinstance(validation, numbers.Real) else validation
-    data = {"train": train, "validation": validation, "test": test}
+    data: dict[str, Any] = {"train": train, "validation": validation, "test": test}
     data = {name: inputs_as_tuple(x) if isinstance(x, tuple) else x for name, x in data.items()}
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
@@ -236,7 +236,7 @@ def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     return candidates
 
 
-def _num_classes(name: str, part: Any) -> int:
+def _num_classes(name: str, part: Dataset | float) -> int:
     """The width of dense relevance, or the highest class id plus 1."""
     if isinstance(part, float):
         return 1
@@ -257,7 +257,7 @@ def _num_classes(name: str, part: Any) -> int:
     return highest + 1
 
 
-def _fingerprint(examples: Any) -> int | str:
+def _fingerprint(examples: Dataset | float) -> int | str:
     """What tells other data apart: the content of arrays, the form of datasets."""
     if not isinstance(examples, tuple):
         return str(examples)
@@ -279,9 +279,9 @@ class _Candidate:
         *,
         build: Callable[..., keras.Model],
         default_head: keras.layers.Layer | None,
-        train: Any,
-        validation: Any,
-        metrics: Sequence[Any],
+        train: Dataset,
+        validation: Dataset | float,
+        metrics: Metrics,
         monitor: str | None,
         epochs: int,
         patience: int,
@@ -358,7 +358,9 @@ class _Candidate:
         model.compile(optimizer, loss)
         return model
 
-    def train(self, setting: Setting, seed: int, examples: Any = None) -> tuple[float, float]:
+    def train(
+        self, setting: Setting, seed: int, examples: tuple | None = None
+    ) -> tuple[float, float]:
         """Trains; returns the best validation value and the seconds of an epoch."""
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
 
@@ -410,7 +412,7 @@ class _Candidate:
         model.set_weights(weights)
         return best, (time.monotonic() - begin) / epoch
 
-    def test(self, setting: Setting, seed: int, test: Any) -> statistics.Test:
+    def test(self, setting: Setting, seed: int, test: Dataset) -> statistics.Test:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
         self.train(setting, seed)
         measured = self._evaluate(test)
@@ -426,13 +428,14 @@ class _Candidate:
         # The loss of the graph has a variable, of which no layer of probabilities is made.
         loss = self._copy(self._loss, setting)
         to_probabilities = getattr(loss, "probabilities", None) or layers.Probabilities()
-        labels = np.asarray(self._train[1])
+        examples: Any = self._train
+        labels = np.asarray(examples[1])
         fold_of_row = np.random.default_rng(0).permutation(len(labels)) % folds
         rows, probabilities = [], []
         for fold in range(folds):
             held_out = np.flatnonzero(fold_of_row == fold)
-            self.train(setting, 0, _rows(self._train, np.flatnonzero(fold_of_row != fold)))
-            scores = self._model.predict(_rows(self._train[0], held_out), verbose=0)
+            self.train(setting, 0, _rows(examples, np.flatnonzero(fold_of_row != fold)))
+            scores = self._model.predict(_rows(examples[0], held_out), verbose=0)
             rows.append(held_out)
             probabilities.append(to_probabilities(scores).numpy())
         order = np.argsort(np.concatenate(rows))
@@ -454,7 +457,7 @@ class _Candidate:
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
 
 
-def _inner(optimizer: Any) -> Any:
+def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
     """The optimizer itself, where one for mixed precision is around it."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
