@@ -60,6 +60,7 @@ def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
     check_gives_scores(model)
     rule = "`model` must be a model, a function, or None for scores in place of features."
     _checks.require(model is None or callable(model), rule, type(model).__name__)
+    # A function or a `tf.Module` may not take `training`; what has layers is a Keras model.
     training = {"training": False} if hasattr(model, "layers") else {}
     scores = features if model is None else model(features, **training)
     if logits:

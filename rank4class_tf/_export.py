@@ -62,6 +62,7 @@ def write_top_k(
         with tf.control_dependencies([in_range]):
             return named(features_from(features), tf.identity(k))
 
+    # Trace both signatures, whose arguments are the tensors of the features side by side.
     specs = specs_of_arguments(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {

@@ -207,8 +207,8 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     ends = tf.constant(-_RANGE, lists.dtype), tf.constant(_RANGE, lists.dtype)
     low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_HALVINGS)
     temperature = tf.pow(two, -(low + high) / 2)
-    # The limits of the slope: the highest score has all shares at T = 0, and each item has the
-    # same share at infinity.
+    # Where no temperature is the best, the slope has one sign. Its limits: the highest score has
+    # all shares at T = 0, and each item has the same share at infinity.
     coldest = mean(tf.zeros_like(positive_mean))
     hottest = mean(tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1))
     temperature = tf.where(coldest <= 0, tf.zeros_like(two), temperature)

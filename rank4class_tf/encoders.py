@@ -59,21 +59,23 @@ class PretrainedEncoder:
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
         inputs, output = self._inputs(), self._output(backbone)
-        whole = keras.Model(backbone.input, output)
-        if not self.frozen:
-            lower, upper = None, (inputs, self._pool(self._run(whole, inputs), inputs))
-        elif self.frozen == len(blocks):
-            lower = inputs, self._pool(self._run(whole, inputs), inputs)
-            kept = keras.Input(lower[1].shape[1:])
-            upper = kept, kept
-        else:
+        self.lower = None
+        if 0 < self.frozen < len(blocks):
+            # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
-            lower = inputs, self._run(keras.Model(backbone.input, cut), inputs, above=False)
-            kept = keras.Input(cut.shape[1:])
-            above = self._run_above(backbone, cut, output, kept)
-            upper = kept, self._pool(above, kept, kept=True)
-        self.lower = None if lower is None else keras.Model(*lower, name="frozen")
-        self.upper = keras.Model(*upper, name="encoder")
+            frozen_part = keras.Model(backbone.input, cut)
+            outputs = self._run(frozen_part, inputs, above=False)
+            self.lower = keras.Model(inputs, outputs, name="frozen")
+            features = keras.Input(cut.shape[1:])
+            above = self._run_above(backbone, cut, output, features)
+            encodings = self._pool(above, features, kept=True)
+        else:
+            features, whole = inputs, keras.Model(backbone.input, output)
+            encodings = self._pool(self._run(whole, inputs), inputs)
+            if self.frozen:  # All of it, so that what trains is the identity.
+                self.lower = keras.Model(inputs, encodings, name="frozen")
+                features = encodings = keras.Input(encodings.shape[1:])
+        self.upper = keras.Model(features, encodings, name="encoder")
         if self.lower is not None:
             self.lower.trainable = False
 
@@ -118,7 +120,8 @@ class ImageEncoder(PretrainedEncoder):
         return backbone.output
 
     def _run(self, model: keras.Model, images: Tensor, above: bool = True) -> Tensor:
-        return model(keras.layers.Rescaling(*self._scaling)(images))
+        scale, offset = self._scaling
+        return model(keras.layers.Rescaling(scale, offset)(images))
 
     def _run_above(
         self, backbone: keras.Model, cut: Tensor, output: Tensor, hidden: Tensor

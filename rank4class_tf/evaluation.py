@@ -354,6 +354,7 @@ def evaluate_retrieval(
     _checks.require(is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})")
     _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
+    # Rank the rows, and the columns as rows of the transposed matrix.
     figures = {}
     sides = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
     for side, scores, labels in sides:
@@ -447,10 +448,14 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
+
+        # The interval.
         differences = values - second.values[name]
         interval = _intervals.mean_difference(
             differences[np.newaxis], weights, confidence, high - low
         )
+
+        # The test: one sign for each list and draw.
         differences = weights * differences
         total = differences.sum()
         # A swap changes nothing where the models agree.
@@ -458,6 +463,7 @@ def compare(
         swapped = np.array(
             [(rng.integers(0, 2, len(differences)) * 2 - 1) @ differences for _ in range(samples)]
         )
+        # Sums of the same terms in another order may differ by rounding.
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))

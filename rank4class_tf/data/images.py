@@ -59,6 +59,7 @@ def digits(
     def two_parts(indices: np.ndarray, size: float, seed: int) -> list[np.ndarray]:
         return split(indices, test_size=size, stratify=class_ids[indices], random_state=seed)
 
+    # The test images do not depend on the seed.
     rest, test = two_parts(np.arange(len(class_ids)), 0.2, 0)
     train, validation = two_parts(rest, 0.25, seed)
     if examples_per_class is not None:

@@ -69,9 +69,10 @@ def goemotions(
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
     labelled = _all_labels if multi_label else _single_label
-    parts = [labelled(*part) for part in parts]
+    parts = [labelled(texts, label_matrix) for texts, label_matrix in parts]
     vocabulary: Iterable[str] = ()
     if not text:
+        # The vocabulary may only know the words of the training comments.
         vectorize = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )

@@ -96,6 +96,6 @@ def load() -> Any:
 
     if not hasattr(inspect, "getargspec"):
         metrics: Any = importlib.import_module("tensorflow_ranking.python.metrics")
-        both = {"getargspec": inspect.getfullargspec, "getfullargspec": inspect.getfullargspec}
-        metrics.inspect = types.SimpleNamespace(**both)
+        getargspec = inspect.getfullargspec
+        metrics.inspect = types.SimpleNamespace(getargspec=getargspec, getfullargspec=getargspec)
     return tensorflow_ranking

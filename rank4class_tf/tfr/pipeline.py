@@ -123,6 +123,7 @@ def _metric_by_name(spec: str) -> keras.metrics.Metric:
     if at and theirs in _WITHOUT_CUTOFF:
         raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
     topn = int(cutoff) if at else None
+    # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
     label = theirs if topn is None else f"{theirs}_at_{topn}"
     if theirs in _CLASSES:
         return _CLASSES[theirs](name=label, topn=topn)
@@ -212,6 +213,7 @@ class PipelineMixin:
     def build_callbacks(self) -> list[keras.callbacks.Callback]:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
         callbacks = super().build_callbacks()  # type: ignore[misc]
+        # TF-Ranking would put "val_metric/" before any name.
         for callback in callbacks:
             if isinstance(callback, _MONITORING):
                 callback.monitor = self._monitored

@@ -142,14 +142,14 @@ def try_out(
     described = [[parts, measured, settings, seeds, batch_size, prints], epochs, patience]
     kept = _Kept(path, json.dumps(described, default=str))
 
-    # Train each candidate with each setting.
+    # Train each candidate with each setting, then once more with the best one of each seed.
     total = (settings + 1) * seeds * len(compiled)
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
     trainings = _rounds(compiled, settings, seeds, minutes, kept, bar)
 
-    # Train with the best setting of each seed once more, and measure the test data.
+    # Measure the test data, which no choice has seen.
     chosen: dict[str, list[Setting]] = {name: [] for name in compiled}
     tests: dict[str, list[statistics.Test]] = {name: [] for name in compiled}
     for name, seed in itertools.product(compiled, range(seeds)):
@@ -295,12 +295,12 @@ class _Candidate:
         self._seed = zlib.crc32(name.encode())
         self._features = next(batches(train, batch_size))[0]
 
-        # The parameter of its own, with the middle of the ranges, is a variable of the graph.
+        # What a setting changes is a variable of the graph. It starts at the middle of the ranges.
         self._tuned, self._parameter, self._default = _tunable(self._loss, self._head)
         self._decays = True
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
-        self._settings = _as_variables(middle)
-        self._model = self.new(self._settings)
+        self._numbers = _as_variables(middle)
+        self._model = self.new(self._numbers)
         self._variables = list(self._model.variables)
 
         # What each training starts from, besides the weights of a new model.
@@ -328,6 +328,8 @@ class _Candidate:
                 self._copy(self._tuned, setting)
                 break
             except ValueError:  # Too large for the loss: go half way back to the default.
+                if factor == 1:
+                    raise
                 factor **= 0.5
         return setting
 
@@ -394,7 +396,7 @@ class _Candidate:
             model.loss.load_own_variables(state)
         model.optimizer.learning_rate = setting["learning_rate"]
         for name, number in setting.items():
-            self._settings[name].assign(number)
+            self._numbers[name].assign(number)
 
         # Train until `patience` epochs bring nothing, and return to the best epoch.
         best, best_epoch, weights = -np.inf, 0, model.get_weights()
