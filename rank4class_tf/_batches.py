@@ -1,20 +1,25 @@
 """The batches of a dataset, and the scores of a model for them."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks
 from rank4class_tf.models.base import RetrievalModel
 
+# Batches `(features, labels)` or `(features, labels, sample_weight)`; or one such tuple of all.
+Dataset: TypeAlias = Iterable[tuple] | tuple
+# What gives scores; None stands for scores in place of the features.
+Scorer: TypeAlias = keras.Model | Callable[[Any], Any] | None
 
-def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
-    """Batches `(features, labels)` or `(features, labels, sample_weight)`."""
-    # `dataset` holds such batches, or is one such tuple of all examples, cut by `batch_size`.
+
+def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
+    """The batches of a dataset; a tuple of all examples is cut by `batch_size`."""
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(of_tuple(dataset)).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
         except ValueError as error:
             raise ValueError(
                 "`dataset` must have as many labels as features, and weights if it has any. "
@@ -29,7 +34,7 @@ def batches(dataset: Any, batch_size: int) -> Iterator[Any]:
         yield batch
 
 
-def of_tuple(dataset: tuple) -> tuple:
+def inputs_as_tuple(dataset: tuple) -> tuple:
     """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
     # Such a list holds arrays with a row for each label; a list of the rows of one array stays.
     features, *others = dataset
@@ -40,19 +45,22 @@ def of_tuple(dataset: tuple) -> tuple:
     return features, *others
 
 
-def check_gives_scores(model: Any) -> None:
+def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
-    what = f"{type(model).__name__} gives encodings; use its `evaluate`, `ranks` or `top_k`."
-    is_right = not isinstance(model, RetrievalModel)
-    _checks.require(is_right, f"`model` must give scores [batch, n]. {what}", model)
+    rule = (
+        f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its "
+        "`evaluate`, `ranks` or `top_k`."
+    )
+    _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 
-def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
+def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
     """The scores of a Keras model, in inference, or a function; without one, the features."""
     # If they must be `logits`, probabilities raise, where the graph shows them.
     check_gives_scores(model)
     rule = "`model` must be a model, a function, or None for scores in place of features."
     _checks.require(model is None or callable(model), rule, type(model).__name__)
+    # A function or a `tf.Module` may not take `training`; what has layers is a Keras model.
     training = {"training": False} if hasattr(model, "layers") else {}
     scores = features if model is None else model(features, **training)
     if logits:
@@ -60,11 +68,11 @@ def scores_of(model: Any, features: Any, logits: bool = False) -> Any:
     return one_output("`model` must give the scores [batch, n]", scores)
 
 
-def one_output(rule: str, given: Any) -> Any:
+def one_output(rule: str, values: Any) -> Any:
     """Scores or labels; raises for those of several outputs of a model."""
-    several = isinstance(given, list | tuple) and any(map(tf.is_tensor, given))
-    if several or isinstance(given, dict):
-        key = next(iter(given)) if isinstance(given, dict) else 0
+    several = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
+    if several or isinstance(values, dict):
+        key = next(iter(values)) if isinstance(values, dict) else 0
         which = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
-        _checks.require(False, f"{rule} of one output: {which}.", f"{len(given)} of them")
-    return given
+        raise ValueError(f"{rule} of one output: {which}. Received: {len(values)} of them.")
+    return values

@@ -15,12 +15,12 @@ from rank4class_tf.layers.serving import as_names, check_classes, names_at
 def write_top_k(
     path: PathLike,
     model: keras.Model,
-    best: Callable[[Any, Any], dict[str, Tensor]],
+    best: Callable[[Any, int | Tensor], dict[str, Tensor]],
     features_spec: Any,
     num_classes: int,
     k: int | None,
     class_names: Sequence[str] | None,
-    also: Sequence[Any] = (),
+    also: Sequence[keras.layers.Layer] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
     # It replaces an older one there when it is whole. `best` takes features and k, and returns a
@@ -43,21 +43,26 @@ def write_top_k(
 
     leaves = tf.nest.flatten(features_spec)
 
-    def of_arguments(arguments: list) -> Any:
-        found = [
-            _sparse(argument, leaf) if isinstance(leaf, tf.SparseTensorSpec) else argument
-            for leaf, argument in zip(leaves, arguments, strict=True)
-        ]
-        return tf.nest.pack_sequence_as(features_spec, found)
+    def features_from(arguments: list) -> Any:
+        parts = []
+        for leaf, argument in zip(leaves, arguments, strict=True):
+            if isinstance(leaf, tf.SparseTensorSpec):
+                # A request may list the indices of a sparse tensor in any order.
+                indices, values, dense_shape = argument
+                argument = tf.sparse.reorder(tf.SparseTensor(indices, values, dense_shape))
+                argument.set_shape(leaf.shape)
+            parts.append(argument)
+        return tf.nest.pack_sequence_as(features_spec, parts)
 
     def serving_default(features: list) -> dict[str, Tensor]:
-        return named(of_arguments(features), default_k)
+        return named(features_from(features), default_k)
 
     def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
-            return named(of_arguments(features), tf.identity(k))
+            return named(features_from(features), tf.identity(k))
 
+    # Trace both signatures, whose arguments are the tensors of the features side by side.
     specs = specs_of_arguments(features_spec)
     k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
@@ -65,11 +70,14 @@ def write_top_k(
         "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()
-    # We list what the graphs read. TensorFlow would trace a model that is itself a part, and with
-    # dense features, as in Keras 3's own archive.
+    # The module lists what the graphs read, and not the model: TensorFlow would trace a model that
+    # is a part again, with dense features. Keras 3's own archive does the same.
+    layers = [layer for root in (model, *also) for layer in root._flatten_layers()]
+    resources = [x for layer in layers for x in tf.train.TrackableView(layer).descendants()]
+    lookup_table = tf.saved_model.experimental.TrackableResource
     module.read = [
         [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
-        [table for root in (model, *also) for table in _tables(root)],
+        [x for x in resources if isinstance(x, lookup_table)],
     ]
     with _files.replacing_saved_model(path) as temporary:
         tf.saved_model.save(module, temporary, signatures)
@@ -83,7 +91,7 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     Underscores replace what TensorFlow cannot serve as the name of an argument.
     """
 
-    def renamed(spec: Any, key: str) -> Any:
+    def renamed(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
         name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
@@ -103,20 +111,3 @@ def specs_of_arguments(specs: Any) -> list[Any]:
         leaves = tf.nest.flatten(specs)
         by_key = [(f"features_{i}" if i else "features", leaf) for i, leaf in enumerate(leaves)]
     return [renamed(leaf, key) for key, leaf in by_key]
-
-
-def _sparse(parts: Sequence[Tensor], spec: tf.SparseTensorSpec) -> tf.SparseTensor:
-    """A sparse tensor of that spec; a request may list its indices in any order."""
-    tensor = tf.sparse.reorder(tf.SparseTensor(*parts))
-    tensor.set_shape(spec.shape)
-    return tensor
-
-
-def _tables(layer: keras.layers.Layer) -> list:
-    """The lookup tables of a layer and the layers within."""
-    return [
-        found
-        for part in layer._flatten_layers()
-        for found in tf.train.TrackableView(part).descendants()
-        if isinstance(found, tf.saved_model.experimental.TrackableResource)
-    ]

@@ -11,12 +11,11 @@ import math
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf._types import PathLike
+from rank4class_tf._types import PathLike, Tensor
 
 _UNFINISHED = ".unfinished-"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -76,7 +75,7 @@ def write_text(path: PathLike, text: str) -> None:
 @contextlib.contextmanager
 def appending_rows(
     path: PathLike, shape: tuple[int, ...], dtype: np.dtype
-) -> Iterator[Callable[[np.ndarray], None]]:
+) -> Iterator[Callable[[np.ndarray | Tensor], None]]:
     """Writes rows to a NumPy file, as many as come; yields a function for rows `[n, *shape]`."""
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
@@ -86,7 +85,7 @@ def appending_rows(
             header = {"descr": descr, "fortran_order": False, "shape": (count, *shape)}
             np.lib.format.write_array_header_1_0(file, header)
 
-        def append(rows: Any) -> None:
+        def append(rows: np.ndarray | Tensor) -> None:
             nonlocal count
             file.write(np.ascontiguousarray(rows, dtype).data)
             count += len(rows)
@@ -97,7 +96,9 @@ def appending_rows(
         write_header()  # NumPy leaves room for more digits.
 
 
-def write_rows(path: PathLike, shape: tuple[int, ...], blocks: Iterable[Any]) -> None:
+def write_rows(
+    path: PathLike, shape: tuple[int, ...], blocks: Iterable[np.ndarray | Tensor]
+) -> None:
     """Writes a float32 array of that shape to a NumPy file, from blocks of its rows in order."""
     # The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
     count = 0

@@ -6,11 +6,12 @@ their sources stand in the docstrings of `evaluate` and `compare`.
 
 import dataclasses
 import math
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
 
-Array = np.ndarray
+Values: TypeAlias = np.ndarray
 UNBOUNDED = (-math.inf, math.inf)
 
 
@@ -47,7 +48,7 @@ class Comparison:
 
 
 def interval(
-    values: Array, weights: Array, confidence: float, bounds: tuple[float, float] | None = None
+    values: Values, weights: Values, confidence: float, bounds: tuple[float, float] | None = None
 ) -> Estimate:
     """The interval of the method "normal"; see `evaluate`."""
     from statistics import NormalDist  # Importing it takes a tenth of our import time.
@@ -55,16 +56,17 @@ def interval(
     total = float(weights.sum())
     if not total:
         return Estimate(0.0, 0.0, 0.0)
-    mean = _mean(values, weights)
+    mean = weighted_mean(values, weights)
     size = total**2 / float(weights @ weights)
     variance = float((weights**2) @ (values - mean) ** 2) / total**2
+    # Student's distribution allows for a variance that is estimated; a proportion has none.
     q = NormalDist().inv_cdf((1 + confidence) / 2)
     is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
     if size > 1 and not is_proportion:
         variance *= size / (size - 1)
         q = student(confidence, size - 1)
     center, half = mean, q * math.sqrt(variance)
-    if bounds == (0, 1):
+    if bounds == (0, 1):  # Wilson's interval.
         spread = mean * (1 - mean)
         # Where all values are the same, the number of lists is what we know.
         n = spread / variance if variance > 0 and not is_proportion else size
@@ -75,7 +77,7 @@ def interval(
 
 
 def bootstrap(
-    values: Array, weights: Array, confidence: float, samples: int, rng: np.random.Generator
+    values: Values, weights: Values, confidence: float, samples: int, rng: np.random.Generator
 ) -> Estimate:
     """The interval of the method "bootstrap"; see `evaluate`."""
     counted = weights != 0  # A draw of only weights 0 would have no mean.
@@ -85,39 +87,42 @@ def bootstrap(
     means = []
     for _ in range(samples):
         drawn = rng.integers(0, len(values), len(values))
-        means.append(_mean(values[drawn], weights[drawn]))
+        means.append(weighted_mean(values[drawn], weights[drawn]))
     low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(_mean(values, weights), float(low), float(high))
+    return Estimate(weighted_mean(values, weights), float(low), float(high))
 
 
 def mean_difference(
-    differences: Array, weights: Array, confidence: float, most: float = math.inf
+    differences: Values, weights: Values, confidence: float, most: float = math.inf
 ) -> Comparison:
     """The mean of differences `[seeds, lists]`, both samples, with the p-value of Student's T."""
-    # The lists, with two more that `compare` explains, have a variance, and several seeds have
-    # another; we add them, with Satterthwaite's degrees of freedom. `most` is the largest
-    # difference that a list can have; infinity stands for the largest one here.
+    # `most` is the largest difference that a list can have; infinity stands for the largest here.
     if not weights.any():
         return Comparison(0.0, 0.0, 0.0, 1.0)
     shares = weights / weights.sum()
-    of_seeds, of_lists = differences @ shares, differences.mean(axis=0)
-    size, mean = 1 / float(shares @ shares), float(shares @ of_lists)
-    most = most if math.isfinite(most) else float(np.abs(of_lists).max())
+    seed_means, list_means = differences @ shares, differences.mean(axis=0)
+    size, mean = 1 / float(shares @ shares), float(shares @ list_means)
+    most = most if math.isfinite(most) else float(np.abs(list_means).max())
+
+    # The variance of the lists and of the two more lists that `compare` explains.
     center = mean * size / (size + 2)
-    second = (float(shares @ of_lists**2) * size + most**2) / (size + 2)
-    parts = [((second - center**2) / (size + 2), size + 1)]
-    if len(of_seeds) > 1:
-        parts.append((float(of_seeds.var(ddof=1)) / len(of_seeds), len(of_seeds) - 1))
+    second_moment = (float(shares @ list_means**2) * size + most**2) / (size + 2)
+    parts = [((second_moment - center**2) / (size + 2), size + 1)]
+    # Several seeds have a variance of their own.
+    if len(seed_means) > 1:
+        parts.append((float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1))
     variance = sum(part for part, _ in parts)
     if not variance > 0:
         return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
-    freedom = variance**2 / sum(part**2 / of for part, of in parts)
+    # The degrees of freedom of a sum of variances, by Satterthwaite.
+    freedom = variance**2 / sum(part**2 / part_freedom for part, part_freedom in parts)
     half = student(confidence, freedom) * math.sqrt(variance)
     p_value = two_sided(center / math.sqrt(variance), freedom)
     return Comparison(mean, max(center - half, -most), min(center + half, most), p_value)
 
 
-def _mean(values: Array, weights: Array) -> float:
+def weighted_mean(values: Values, weights: Values) -> float:
+    """The mean of the values of lists; 0 if all weights are 0."""
     total = weights.sum()
     return float(weights @ values / total) if total else 0.0
 
@@ -130,6 +135,7 @@ def two_sided(t: float, freedom: float) -> float:
 
 def student(confidence: float, freedom: float) -> float:
     """The distance from 0 that Student's T exceeds with the probability `1 - confidence`."""
+    # Double the upper end until it is beyond the quantile, then halve the interval.
     low, high = 0.0, 2.0
     while two_sided(high, freedom) > 1 - confidence:
         low, high = high, 2 * high

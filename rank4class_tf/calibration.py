@@ -9,13 +9,13 @@ import math
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks
-from rank4class_tf._batches import batches, one_output, scores_of
+from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._types import Tensor
@@ -27,7 +27,7 @@ _ROUNDING = 1e-5
 
 
 def calibrate(
-    model: Any, dataset: Any, label_format: str | None = None, batch_size: int = 256
+    model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
     r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
 
@@ -60,16 +60,20 @@ def calibrate(
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
-    parts = []
-    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, True):
+    # Collect scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
+    batches_of_arrays = []
+    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits=True):
         lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
-        parts.append((labels.scores, lists.item_relevance(), weights))
+        batches_of_arrays.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
-        tf.cast(tf.concat(of_batch, axis=0), tf.float64) for of_batch in zip(*parts, strict=True)
+        tf.cast(tf.concat(arrays, axis=0), tf.float64)
+        for arrays in zip(*batches_of_arrays, strict=True)
     )
     labelled = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
     _checks.require(bool(labelled), rule, "none")
+
+    # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
     reasons = {
         0.0: "an example whose best class is a wrong one",
@@ -79,35 +83,39 @@ def calibrate(
     rule = f"`dataset` must have {reason}; otherwise no temperature is the best."
     _checks.require(0 < temperature < math.inf, rule, f"{len(weights)} examples")
     fitted = Probabilities(temperature)
-    # The layer of the probabilities that the loss of a compiled model defines.
-    own = getattr(getattr(model, "loss", None), "probabilities", None)
-    if own is not None:
-        of_fitted, of_own = (_brier(p, scores, relevance, weights) for p in (fitted, own))
-        if of_own < of_fitted:
+
+    # Compare it with the probabilities that the loss of a compiled model defines.
+    loss_layer = getattr(getattr(model, "loss", None), "probabilities", None)
+    if loss_layer is not None:
+        error = _brier(fitted, scores, relevance, weights)
+        loss_error = _brier(loss_layer, scores, relevance, weights)
+        if loss_error < error:
             warnings.warn(
                 "The loss's own probabilities are better than the fitted softmax. Use "
-                f"`model.loss.probabilities`. Brier scores: {of_own:.4f} and {of_fitted:.4f}.",
+                f"`model.loss.probabilities`. Brier scores: {loss_error:.4f} and {error:.4f}.",
                 stacklevel=2,
             )
     return fitted
 
 
-def _brier(probabilities: Any, scores: Tensor, relevance: Tensor, weights: Tensor) -> float:
+def _brier(
+    probabilities: keras.layers.Layer, scores: Tensor, relevance: Tensor, weights: Tensor
+) -> float:
     """The weighted mean of the squared errors of an example's probabilities."""
     positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
     right = tf.math.divide_no_nan(relevance, positives)
     errors = tf.cast(probabilities(scores), scores.dtype) - right
     weights = tf.where(positives[:, 0] > 0, weights, 0)
-    of_examples = tf.reduce_sum(tf.square(errors), axis=-1)
-    return float(tf.reduce_sum(weights * of_examples) / tf.reduce_sum(weights))
+    squares = tf.reduce_sum(tf.square(errors), axis=-1)
+    return float(tf.reduce_sum(weights * squares) / tf.reduce_sum(weights))
 
 
 def conformalize(
-    model: Any,
-    dataset: Any,
+    model: Scorer,
+    dataset: Dataset,
     coverage: float = 0.95,
     method: str = "lac",
-    probabilities: Any = None,
+    probabilities: keras.layers.Layer | None = None,
     label_format: str | None = None,
     batch_size: int = 256,
 ) -> PredictionSets:
@@ -147,20 +155,21 @@ def conformalize(
     """
     coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)
-    reached = []
-    how = label_format, batch_size, isinstance(sets.probabilities, Probabilities)
-    for labels, weights in _labelled_scores(model, dataset, *how):
+    # The conformity of the right class of each example.
+    conformities = []
+    logits = isinstance(sets.probabilities, Probabilities)
+    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits):
         number, rule = labels.num_positives.numpy(), "`dataset` must have one positive per example."
         _checks.require(bool((number == 1).all()), rule, number)
         no_weights = bool(tf.reduce_all(weights == 1))
         _checks.require(no_weights, "`dataset` must have no weights.", "weights other than 1")
         right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
-        reached.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
-    values = np.concatenate(reached)
+        conformities.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
+    values = np.concatenate(conformities)
     _checks.require(not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN")
-    # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
     threshold = _conformal_threshold(values, coverage)
+    # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
     return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
 
 
@@ -170,7 +179,7 @@ _HALVINGS = 54
 
 
 @tf.function(reduce_retracing=True)
-def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Tensor:
     """The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN."""
     # `calibrate` minimises a function that is convex in 1 / T and has the slope
     # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
@@ -179,17 +188,17 @@ def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tenso
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()
     number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
-    of_positives = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
+    positive_mean = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
 
-    def mean(values: tf.Tensor) -> tf.Tensor:
+    def mean(values: Tensor) -> Tensor:
         # A list of weight 0 may have any scores.
-        return tf.reduce_sum(tf.math.multiply_no_nan(values - of_positives, weights))
+        return tf.reduce_sum(tf.math.multiply_no_nan(values - positive_mean, weights))
 
-    def slope(exponent: tf.Tensor) -> tf.Tensor:
+    def slope(exponent: Tensor) -> Tensor:
         shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
         return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
 
-    def halve(low: tf.Tensor, high: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
         falls = slope(middle) < 0
         return tf.where(falls, middle, low), tf.where(falls, high, middle)
@@ -198,9 +207,9 @@ def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tenso
     ends = tf.constant(-_RANGE, lists.dtype), tf.constant(_RANGE, lists.dtype)
     low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_HALVINGS)
     temperature = tf.pow(two, -(low + high) / 2)
-    # The limits of the slope: the highest score has all shares at T = 0, and each item has the
-    # same share at infinity.
-    coldest = mean(tf.zeros_like(of_positives))
+    # Where no temperature is the best, the slope has one sign. Its limits: the highest score has
+    # all shares at T = 0, and each item has the same share at infinity.
+    coldest = mean(tf.zeros_like(positive_mean))
     hottest = mean(tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1))
     temperature = tf.where(coldest <= 0, tf.zeros_like(two), temperature)
     temperature = tf.where((hottest >= 0) & (coldest > 0), two / 0, temperature)
@@ -210,20 +219,19 @@ def _best_temperature(scores: tf.Tensor, relevance: tf.Tensor, weights: tf.Tenso
 def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     r"""The $\lceil (N + 1) c \rceil$-th highest of N values."""
     # If they and that of a new example are exchangeable, the latter reaches it with a probability
-    # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal.
-
-    # Exact decimal arithmetic, since 100 * 0.07 is above 7 in floating point.
+    # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The share is an
+    # exact decimal, since 100 * 0.07 is above 7 in floating point.
     share = Fraction(str(coverage))
-    place = math.ceil((len(conformity) + 1) * share)
+    rank = math.ceil((len(conformity) + 1) * share)
     fewest = math.ceil(share / (1 - share))
     rule = f"`dataset` must have at least {fewest} examples for coverage={coverage}."
-    _checks.require(place <= len(conformity), rule, len(conformity))
-    return float(-np.sort(-np.asarray(conformity))[place - 1])
+    _checks.require(rank <= len(conformity), rule, len(conformity))
+    return float(-np.sort(-np.asarray(conformity))[rank - 1])
 
 
 def _labelled_scores(
-    model: Any, dataset: Any, label_format: str | None, batch_size: int, logits: bool
-) -> Iterator[tuple[_labels.Labels, tf.Tensor]]:
+    model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
+) -> Iterator[tuple[_labels.Labels, Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     batch_size = _checks.positive_int("batch_size", batch_size)
     compiled = tf.function(functools.partial(scores_of, model, logits=logits))
@@ -233,20 +241,21 @@ def _labelled_scores(
         labels = _labels.parse(y_true, compiled(features), label_format)
         # The scores of one batch may look like probabilities by chance.
         behind = behind and _checks.function_behind(labels.scores)
-        found = int(tf.shape(labels.scores)[1])
+        num_classes = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
-        _checks.require(width in (None, found), rule, f"{width} and {found}")
-        width = found
+        _checks.require(width in (None, num_classes), rule, f"{width} and {num_classes}")
+        width = num_classes
         if labels.mask is not None:
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones(tf.shape(labels.scores)[:1])
         if sample_weight:
-            given = _labels.example_weights(
+            example_weights = _labels.example_weights(
                 sample_weight[0], labels.scores, per_item=True, signed=False
             )
-            if given.shape.rank == 2:  # A list weighs the mean of its positives.
-                given = _labels.mean_weights(labels, _labels.weights_of_items(given, labels.scores))
-            weights *= tf.cast(given, tf.float32)
+            if example_weights.shape.rank == 2:  # A list weighs the mean of its positives.
+                item_weights = _labels.weights_of_items(example_weights, labels.scores)
+                example_weights = _labels.mean_weights(labels, item_weights)
+            weights *= tf.cast(example_weights, tf.float32)
         yield labels, weights
     _checks.require(width is not None, "`dataset` must have at least one batch.", "none")
     _checks.no_probabilities("model", behind)

@@ -10,9 +10,10 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, plots
-from rank4class_tf._batches import check_gives_scores
+from rank4class_tf._batches import Dataset, check_gives_scores
+from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
-from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, mean_metrics
+from rank4class_tf.evaluation import NUM_TOP_CLASSES, Evaluator, Metrics, mean_metrics
 
 __all__ = ["RankingTensorBoard"]
 
@@ -42,16 +43,15 @@ class RankingTensorBoard(keras.callbacks.Callback):
     def __init__(
         self,
         log_dir: PathLike,
-        dataset: Any,
-        metrics: Sequence[Any] = ("ndcg_at_5", "mrr"),
+        dataset: Dataset,
+        metrics: Metrics = ("ndcg_at_5", "mrr"),
         class_names: Sequence[str] | None = None,
         k: int = 5,
         every: int = 1,
     ):
         super().__init__()
         for module in ("matplotlib", "tensorboard"):
-            who = "RankingTensorBoard needs tensorboard and matplotlib"
-            _checks.imported(module, who, "plots")
+            _checks.imported(module, "RankingTensorBoard needs tensorboard and matplotlib", "plots")
         rule = "`dataset` must be readable again in each epoch."
         _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.
@@ -76,8 +76,9 @@ class RankingTensorBoard(keras.callbacks.Callback):
             return
         evaluation = self._evaluator(self._dataset)
         with self._writer.as_default(step=epoch):
-            for name, estimate in evaluation.estimates.items():
-                tf.summary.scalar(f"ranking/{name}", estimate.value)
+            for name, values in evaluation.values.items():
+                mean = weighted_mean(values, evaluation.weights[name])
+                tf.summary.scalar(f"ranking/{name}", mean)
             tf.summary.histogram("ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)])
             k = min(self._k, evaluation.top_classes.shape[1])  # type: ignore[union-attr]
             figures = {

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
-from rank4class_tf._types import PathLike
+from rank4class_tf._types import PathLike, Tensor
 
 __all__ = ["ImageEncoder", "TextEncoder"]
 
@@ -50,7 +50,7 @@ class PretrainedEncoder:
     lower: keras.Model | None
     upper: keras.Model
 
-    def _build(self: Any, backbone: keras.Model, preset: Any, frozen: int | str) -> None:
+    def _build(self: Any, backbone: keras.Model, preset: str, frozen: int | str) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         received = f"preset={preset!r}, a {type(backbone).__name__}"
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
@@ -59,26 +59,28 @@ class PretrainedEncoder:
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
         inputs, output = self._inputs(), self._output(backbone)
-        whole = keras.Model(backbone.input, output)
-        if not self.frozen:
-            lower, upper = None, (inputs, self._pool(self._run(whole, inputs), inputs))
-        elif self.frozen == len(blocks):
-            lower = inputs, self._pool(self._run(whole, inputs), inputs)
-            kept = keras.Input(lower[1].shape[1:])
-            upper = kept, kept
-        else:
+        self.lower = None
+        if 0 < self.frozen < len(blocks):
+            # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
-            lower = inputs, self._run(keras.Model(backbone.input, cut), inputs, above=False)
-            kept = keras.Input(cut.shape[1:])
-            above = self._run_above(backbone, cut, output, kept)
-            upper = kept, self._pool(above, kept, kept=True)
-        self.lower = None if lower is None else keras.Model(*lower, name="frozen")
-        self.upper = keras.Model(*upper, name="encoder")
+            frozen_part = keras.Model(backbone.input, cut)
+            outputs = self._run(frozen_part, inputs, above=False)
+            self.lower = keras.Model(inputs, outputs, name="frozen")
+            features = keras.Input(cut.shape[1:])
+            above = self._run_above(backbone, cut, output, features)
+            encodings = self._pool(above, features, kept=True)
+        else:
+            features, whole = inputs, keras.Model(backbone.input, output)
+            encodings = self._pool(self._run(whole, inputs), inputs)
+            if self.frozen:  # All of it, so that what trains is the identity.
+                self.lower = keras.Model(inputs, encodings, name="frozen")
+                features = encodings = keras.Input(encodings.shape[1:])
+        self.upper = keras.Model(features, encodings, name="encoder")
         if self.lower is not None:
             self.lower.trainable = False
 
 
-def _load_backbone(preset: Any, **kwargs: Any) -> keras.Model:
+def _load_backbone(preset: str, **kwargs: Any) -> keras.Model:
     """Loads a backbone in the precision of Keras's policy."""
     hub, policy = _import_hub(), keras.mixed_precision.dtype_policy()
     return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
@@ -103,7 +105,7 @@ class ImageEncoder(PretrainedEncoder):
     """
 
     def __init__(
-        self, preset: PathLike, image_shape: Sequence[int] = (224, 224, 3), frozen: Any = 0
+        self, preset: PathLike, image_shape: Sequence[int] = (224, 224, 3), frozen: int | str = 0
     ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
@@ -111,23 +113,26 @@ class ImageEncoder(PretrainedEncoder):
         self._scaling = _scaling(preset)
         self._build(_load_backbone(preset, image_shape=self._shape), preset, frozen)
 
-    def _inputs(self) -> Any:
+    def _inputs(self) -> Tensor:
         return keras.Input(self._shape, name="images")
 
-    def _output(self, backbone: keras.Model) -> Any:
+    def _output(self, backbone: keras.Model) -> Tensor:
         return backbone.output
 
-    def _run(self, model: keras.Model, images: Any, above: bool = True) -> Any:
-        return model(keras.layers.Rescaling(*self._scaling)(images))
+    def _run(self, model: keras.Model, images: Tensor, above: bool = True) -> Tensor:
+        scale, offset = self._scaling
+        return model(keras.layers.Rescaling(scale, offset)(images))
 
-    def _run_above(self, backbone: keras.Model, cut: Any, output: Any, hidden: Any) -> Any:
+    def _run_above(
+        self, backbone: keras.Model, cut: Tensor, output: Tensor, hidden: Tensor
+    ) -> Tensor:
         return keras.Model(cut, output)(hidden)
 
-    def _pool(self, hidden: Any, below: Any, kept: bool = False) -> Any:
+    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
-def _scaling(preset: Any) -> tuple[Any, Any]:
+def _scaling(preset: str) -> tuple[Any, Any]:
     """Scale and offset of the pixels that a preset was trained with."""
     try:
         converter = _import_hub().layers.ImageConverter.from_preset(preset)
@@ -163,7 +168,11 @@ class TextEncoder(PretrainedEncoder):
     """
 
     def __init__(
-        self, preset: PathLike, sequence_length: int = 128, frozen: Any = 0, pooling: str = "first"
+        self,
+        preset: PathLike,
+        sequence_length: int = 128,
+        frozen: int | str = 0,
+        pooling: str = "first",
     ):
         self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
         rule = "`sequence_length` must be at least 3: a text needs two special tokens."
@@ -200,16 +209,16 @@ class TextEncoder(PretrainedEncoder):
         ]
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
-    def _inputs(self) -> Any:
+    def _inputs(self) -> Tensor:
         return keras.Input((None,), dtype="int32", name="tokens")
 
-    def _output(self, backbone: keras.Model) -> Any:
+    def _output(self, backbone: keras.Model) -> Tensor:
         outputs = backbone.output
         if not isinstance(outputs, dict):
             return outputs[:, 0] if self._pooling == "first" else outputs
         return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
 
-    def _run(self, model: keras.Model, tokens: Any, above: bool = True) -> Any:
+    def _run(self, model: keras.Model, tokens: Tensor, above: bool = True) -> Tensor:
         ops = keras.ops
         mask = ops.cast(ops.not_equal(tokens, 0), "int32")
         known = {
@@ -223,11 +232,13 @@ class TextEncoder(PretrainedEncoder):
         # Padding becomes zero, so that it is the same if a user stores features without padding.
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
-    def _run_above(self, backbone: keras.Model, cut: Any, output: Any, hidden: Any) -> Any:
+    def _run_above(
+        self, backbone: keras.Model, cut: Tensor, output: Tensor, hidden: Tensor
+    ) -> Tensor:
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
-    def _pool(self, hidden: Any, below: Any, kept: bool = False) -> Any:
+    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
@@ -237,12 +248,12 @@ class TextEncoder(PretrainedEncoder):
         return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
 
-def _is_token(hidden: Any) -> Any:
+def _is_token(hidden: Tensor) -> Tensor:
     """Which rows hold a token: the normalisation at a layer's end leaves no other row at 0."""
     return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
 
 
-def _tokenizer(preset: PathLike, backbone_class: type) -> Any:
+def _tokenizer(preset: str, backbone_class: type) -> Any:
     models = _import_hub().models
     options = {"special_tokens_in_strings": True}
     folder = pathlib.Path(preset)

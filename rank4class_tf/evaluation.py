@@ -11,19 +11,22 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
-from rank4class_tf._batches import batches, one_output, scores_of
+from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
-from rank4class_tf._types import Array, Cutoffs, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
+
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
 
 # An evaluation keeps so many of the highest items of each list.
 NUM_TOP_CLASSES = 10
@@ -34,8 +37,8 @@ class _ByMetric(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(TypeError, ValueError):
-            if (own := _metrics.get(name).name) in self:
-                return self[own]
+            if (own_name := _metrics.get(name).name) in self:
+                return self[own_name]
         raise KeyError(f"The metric must be one of: {', '.join(self)}. Received: {name!r}.")
 
 
@@ -44,8 +47,8 @@ class _Comparisons(_ByMetric):
 
     def __repr__(self) -> str:
         rows = {
-            name: f"{of.difference:14.4f} {of.low:8.4f} {of.high:8.4f} {of.p_value:8.4f}"
-            for name, of in self.items()
+            name: f"{x.difference:14.4f} {x.low:8.4f} {x.high:8.4f} {x.p_value:8.4f}"
+            for name, x in self.items()
         }
         return _table(rows, "first - second      low     high  p-value")
 
@@ -67,13 +70,13 @@ class Evaluation:
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
-    estimates: dict
-    values: dict
-    weights: dict
+    estimates: dict[str, Estimate]
+    values: dict[str, np.ndarray]
+    weights: dict[str, np.ndarray]
     ranks: np.ndarray
     class_ids: np.ndarray | None = None
     top_classes: np.ndarray | None = None
-    bounds: dict = dataclasses.field(default_factory=dict)
+    bounds: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
         """The `Estimate` of a metric, by its own name or another one for `metrics.get`."""
@@ -81,8 +84,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         rows = {
-            name: f"{of.value:8.4f} {of.low:8.4f} {of.high:8.4f}"
-            for name, of in self.estimates.items()
+            name: f"{x.value:8.4f} {x.low:8.4f} {x.high:8.4f}" for name, x in self.estimates.items()
         }
         return f"{_table(rows, '   value      low     high')}\n{len(self.ranks)} lists"
 
@@ -98,30 +100,28 @@ class Evaluation:
         for name in self.values:
             columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
         ending = os.path.splitext(path)[1]
-        if ending == ".csv":
-            with (
-                _files.replacing(path) as temporary,
-                open(temporary, "w", newline="", encoding="utf-8") as file,
-            ):
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
-        elif ending == ".parquet":
+        if ending not in (".csv", ".parquet"):
+            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+        if ending == ".parquet":
             try:
                 from pyarrow import parquet, table
             except ImportError:
                 rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
                 raise ImportError(rule) from None
-            with _files.replacing(path) as temporary:
+        with _files.replacing(path) as temporary:
+            if ending == ".parquet":
                 parquet.write_table(table(columns), temporary)
-        else:
-            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+                return
+            with open(temporary, "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(columns)
+                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
 
 
 def evaluate(
-    model: Any,
-    dataset: Any,
-    metrics: Sequence[Any],
+    model: Scorer,
+    dataset: Dataset,
+    metrics: Metrics,
     confidence: float = 0.95,
     method: str = "normal",
     exclude: Callable[[Any], Any] | None = None,
@@ -177,24 +177,26 @@ def evaluate(
     _checks.positive_int("samples", samples)
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
-    found = Evaluator(model, metrics, exclude)(dataset, batch_size, confidence)
-    if method == "normal":
-        return found
-    how = confidence, samples, np.random.default_rng(seed)
-    estimates = {
-        name: _intervals.bootstrap(values, found.weights[name], *how)
-        for name, values in found.values.items()
-    }
-    return dataclasses.replace(found, estimates=estimates)
+    measured = Evaluator(model, metrics, exclude)(dataset, batch_size)
+    rng = np.random.default_rng(seed)
+    estimates = {}
+    for name, values in measured.values.items():
+        weights, bounds = measured.weights[name], measured.bounds[name]
+        if method == "normal":
+            estimates[name] = _intervals.interval(values, weights, confidence, bounds)
+        else:
+            estimates[name] = _intervals.bootstrap(values, weights, confidence, samples, rng)
+    return dataclasses.replace(measured, estimates=estimates)
 
 
 class Evaluator:
-    """`evaluate` for one model, whose graph serves any number of calls.
+    """`evaluate` for one model, without intervals; its graph serves any number of calls.
 
-    A call returns one value for each of `names`. Higher is better for the names in `rising`.
+    A call returns an `Evaluation` without estimates, with values of each of `names`. Higher is
+    better for the names in `rising`.
     """
 
-    def __init__(self, model: Any, metrics: Sequence[Any], exclude: Callable | None = None):
+    def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
         rises = {
             macro + name: metric.higher_is_better
@@ -211,8 +213,10 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
-        ranked = _metrics.MeanRank(label_format=label_format)
-        every = [ranked, *(metric for metric, _ in self._metrics)]
+        mean_rank = _metrics.MeanRank(label_format=label_format)
+        all_metrics = [mean_rank, *(metric for metric, _ in self._metrics)]
+        # The classes of each list are kept only for an average over classes.
+        keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
             if self._ranks_all:
@@ -220,25 +224,24 @@ class Evaluator:
                 ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
-                none = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                measured = [m.per_list(ranks, None, sample_weight) for m in every]
-                return (best, none, self._if_macro(ids)), measured
-            labels = one_output("`dataset` must give labels", labels)
-            scores = scores_of(model, features)
-            left_out = None if exclude is None else exclude(features)
-            measured = [m.per_list(labels, scores, sample_weight, left_out) for m in every]
-            parsed = parse(labels, scores, label_format, exclude=left_out)
-            return (*_best_and_top(parsed), self._if_macro(parsed.positives)), measured
+                top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
+                measured = [m.per_list(ranks, None, sample_weight) for m in all_metrics]
+            else:
+                labels = one_output("`dataset` must give labels", labels)
+                scores = scores_of(model, features)
+                left_out = None if exclude is None else exclude(features)
+                measured = [
+                    m.per_list(labels, scores, sample_weight, left_out) for m in all_metrics
+                ]
+                parsed = parse(labels, scores, label_format, exclude=left_out)
+                (best, top), ids = _best_and_top(parsed), parsed.positives
+            return (best, top, ids if keeps_classes else ids[:, :0]), measured
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
 
-    def _if_macro(self, positives: Tensor) -> Tensor:
-        """The classes of each list, none where no metric averages over classes."""
-        return positives if any(macro for _, macro in self._metrics) else positives[:, :0]
-
-    def __call__(self, dataset: Any, batch_size: int = 256, confidence: float = 0.95) -> Evaluation:
-        """Evaluates a dataset; see `evaluate`."""
+    def __call__(self, dataset: Dataset, batch_size: int = 256) -> Evaluation:
+        """Measures a dataset; see `evaluate`."""
         if isinstance(self._model, TwoTower):
             self._model._encode_what_changed()  # As its own `evaluate` does.
         results = [
@@ -246,47 +249,48 @@ class Evaluator:
             for batch in batches(dataset, batch_size)
         ]
         _checks.require(results, "`dataset` must have at least one batch.", "none")
-        kept, of_batches = zip(*results, strict=True)
-        class_ids, top_classes, positives = map(_joined, zip(*kept, strict=True))
+
+        # Join the batches: first the items of each list, then the values of each metric.
+        items, parts = zip(*results, strict=True)
+        class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
         (ranks, _), *measured = [
-            [np.concatenate(parts) for parts in zip(*of_metric, strict=True)]
-            for of_metric in zip(*of_batches, strict=True)
+            [np.concatenate(arrays) for arrays in zip(*batches_of_metric, strict=True)]
+            for batches_of_metric in zip(*parts, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
-        for (metric, macro), (of_lists, of_weights) in zip(self._metrics, measured, strict=True):
+        for (metric, macro), (columns, weights_of_lists) in zip(
+            self._metrics, measured, strict=True
+        ):
             if macro:
-                of_weights = _class_weights(of_weights, positives)
+                weights_of_lists = _class_weights(weights_of_lists, positives)
             for column, name in enumerate(metric.result_names):
-                values[macro + name] = of_lists[:, column]
-                weights[macro + name], bounds[macro + name] = of_weights, metric.bounds
-        estimates = {
-            name: _intervals.interval(values[name], weights[name], confidence, bounds[name])
-            for name in values
-        }
+                values[macro + name] = columns[:, column]
+                weights[macro + name], bounds[macro + name] = weights_of_lists, metric.bounds
         ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
-        return Evaluation(estimates, values, weights, ranks, class_ids, top, bounds)
+        return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
 
-def mean_metrics(metrics: Sequence[Any]) -> list[tuple[_metrics.RankingMetric, str]]:
+def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
     """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
 
     A `MacroAverage`, or a name that begins with "macro_", gives the metric within it.
     """
     if not isinstance(metrics, (list, tuple)):
         raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
-    found = []
-    for metric in metrics:
-        given = metric.removeprefix("macro_") if isinstance(metric, str) else metric
-        made = _metrics.get(given)
-        is_average = isinstance(made, _metrics.MacroAverage)
-        inner = made.metric if is_average else made
-        if not isinstance(inner, _metrics.RankingMetric) or not inner.is_mean:
-            raise ValueError(f"`metrics` must be means over lists. Received: {inner.name!r}.")
-        found.append((inner, "macro_" if is_average or given != metric else ""))
-    names = [macro + name for metric, macro in found for name in metric.result_names]
+    pairs = []
+    for identifier in metrics:
+        is_name = isinstance(identifier, str)
+        metric = _metrics.get(identifier.removeprefix("macro_") if is_name else identifier)
+        macro = "macro_" if is_name and identifier.startswith("macro_") else ""
+        if isinstance(metric, _metrics.MacroAverage):
+            metric, macro = metric.metric, "macro_"
+        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
+            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+        pairs.append((metric, macro))
+    names = [macro + name for metric, macro in pairs for name in metric.result_names]
     _checks.require(len(set(names)) == len(names), "`metrics` must have different names.", names)
-    return found
+    return pairs
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
@@ -302,11 +306,12 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
     """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class."""
     # `positives` are the classes of each list, `[n, P]`, padded with -1.
-    there = positives >= 0
-    of_ids = np.where(there, weights[:, np.newaxis], 0)
-    totals = np.bincount(np.where(there, positives, 0).ravel(), of_ids.ravel())
-    totals = totals[np.maximum(positives, 0)]
-    shares = np.divide(of_ids, totals, out=np.zeros_like(of_ids), where=there & (totals > 0))
+    is_class = positives >= 0
+    id_weights = np.where(is_class, weights[:, np.newaxis], 0)
+    class_ids = np.maximum(positives, 0)
+    totals = np.bincount(class_ids.ravel(), id_weights.ravel())[class_ids]
+    counted = is_class & (totals > 0)
+    shares = np.divide(id_weights, totals, out=np.zeros_like(id_weights), where=counted)
     return shares.sum(axis=1)
 
 
@@ -349,6 +354,7 @@ def evaluate_retrieval(
     _checks.require(is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})")
     _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
+    # Rank the rows, and the columns as rows of the transposed matrix.
     figures = {}
     sides = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
     for side, scores, labels in sides:
@@ -442,8 +448,14 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
+
+        # The interval.
         differences = values - second.values[name]
-        found = _intervals.mean_difference(differences[np.newaxis], weights, confidence, high - low)
+        interval = _intervals.mean_difference(
+            differences[np.newaxis], weights, confidence, high - low
+        )
+
+        # The test: one sign for each list and draw.
         differences = weights * differences
         total = differences.sum()
         # A swap changes nothing where the models agree.
@@ -451,10 +463,11 @@ def compare(
         swapped = np.array(
             [(rng.integers(0, 2, len(differences)) * 2 - 1) @ differences for _ in range(samples)]
         )
+        # Sums of the same terms in another order may differ by rounding.
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
         p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        result[name] = dataclasses.replace(found, p_value=p_value)
+        result[name] = dataclasses.replace(interval, p_value=p_value)
     return result
 
 
@@ -465,8 +478,8 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
-    class_ids: Sequence[Any] = first.class_ids, second.class_ids
-    if not any(ids is None for ids in class_ids) and not np.array_equal(*class_ids):
+    mine, others = first.class_ids, second.class_ids
+    if mine is not None and others is not None and not np.array_equal(mine, others):
         rule = "The evaluations must have the same lists in the same order."
         raise ValueError(f"{rule} Their labels differ.")
 
@@ -475,14 +488,14 @@ def _best_and_top(labels: Labels) -> TensorPair:
     """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
-    scores, found = labels.scores, ~tf.math.is_nan(labels.scores)
+    scores, is_ranked = labels.scores, ~tf.math.is_nan(labels.scores)
     if labels.mask is not None:
-        found &= labels.mask
+        is_ranked &= labels.mask
     # -inf is a score, and ranks above masked items.
     lowest = tf.constant(-float("inf"), scores.dtype)
-    scores = tf.where(found, tf.maximum(scores, scores.dtype.min), lowest)
+    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), lowest)
     top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
-    top = tf.where(tf.gather(found, top, batch_dims=1), top, -1)
+    top = tf.where(tf.gather(is_ranked, top, batch_dims=1), top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 

@@ -4,7 +4,7 @@ Everything shown comes from the evaluation's ranks, labels and top classes: no m
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from rank4class_tf.evaluation import Evaluation
 from rank4class_tf.layers.serving import as_names
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Evaluations: TypeAlias = Evaluation | Mapping[str, Evaluation]
@@ -66,12 +67,13 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     max_rank = _checks.positive_int("max_rank", max_rank)
     figure, axes = new_figure()
     width = 0.8 / len(named)
-    places = np.arange(1, max_rank + 1)
+    positions = np.arange(1, max_rank + 1)
     for index, (name, evaluation) in enumerate(named.items()):
         # The mean rank of tied items may lie between two places.
         ranks = np.clip(np.ceil(_ranks(evaluation)), 0, max_rank).astype(int)
         counts = np.bincount(ranks, minlength=max_rank + 1)
-        axes.bar(places + (index - (len(named) - 1) / 2) * width, counts[1:], width, label=name)
+        left = positions + (index - (len(named) - 1) / 2) * width
+        axes.bar(left, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
     if named is evaluations:
         axes.legend()
@@ -92,16 +94,15 @@ def hardest_classes(
         count: how many classes.
     """
     count = _checks.positive_int("count", count)
-    known, of_class = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
-    has_label = known >= 0
-    lists = np.bincount(of_class)
-    means = np.bincount(of_class, np.nan_to_num(evaluation.ranks)) / lists
-    worst = np.flatnonzero(has_label)
+    labels, rows = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
+    lists = np.bincount(rows)
+    means = np.bincount(rows, np.nan_to_num(evaluation.ranks)) / lists
+    worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
     worst = worst[np.argsort(-means[worst], kind="stable")][:count]
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), means[worst])
     axes.bar_label(bars, [f" {lists[row]} lists" for row in worst], fontsize=8)
-    axes.set_yticks(range(len(worst)), [_name(known[row], class_names) for row in worst])
+    axes.set_yticks(range(len(worst)), [_name(labels[row], class_names) for row in worst])
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
     return figure
@@ -124,8 +125,8 @@ def confusion_at_k(
     if _checks.positive_int("k", k) > top.shape[1]:
         raise ValueError(f"`k` must be at most {top.shape[1]}. Received: k={k}.")
     count = _checks.positive_int("count", count)
-    known, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
-    shown = np.sort(known[np.argsort(-lists, kind="stable")][:count])
+    labels, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
+    shown = np.sort(labels[np.argsort(-lists, kind="stable")][:count])
     shares = np.zeros([len(shown), len(shown)])
     for row, label in enumerate(shown):
         best = top[class_ids == label, :k]
@@ -141,7 +142,7 @@ def confusion_at_k(
     return figure
 
 
-def _named(evaluations: Any) -> Mapping[str, Evaluation]:
+def _named(evaluations: Evaluations) -> Mapping[str, Evaluation]:
     if isinstance(evaluations, Evaluation):
         return {"": evaluations}
     rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
@@ -172,7 +173,7 @@ def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     return as_names([class_names[class_id]])[0]
 
 
-def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", Any]:
+def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", "Axes"]:
     module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

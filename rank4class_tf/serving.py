@@ -17,8 +17,8 @@ def export_top_k(
     path: PathLike,
     k: int | None = None,
     class_names: Sequence[str] | None = None,
-    probabilities: Any = None,
-    prediction_sets: Any = None,
+    probabilities: keras.layers.Layer | None = None,
+    prediction_sets: keras.layers.Layer | None = None,
     features_spec: Any = None,
 ) -> None:
     """Writes a SavedModel that finds the k classes with the highest scores.
@@ -76,8 +76,9 @@ def _features_spec(model: keras.Model) -> Any:
 
     def spec(tensor: Any, name: str) -> Any:
         shape = [None, *tensor.shape[1:]]
-        of_keras_2 = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
-        if of_keras_2 or getattr(tensor, "sparse", False):
+        # A symbolic input of Keras 2 has a spec, one of Keras 3 a flag.
+        has_sparse_spec = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
+        if has_sparse_spec or getattr(tensor, "sparse", False):
             return tf.SparseTensorSpec(shape, tensor.dtype)
         return tf.TensorSpec(shape, tensor.dtype, name)
 

@@ -9,7 +9,8 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _intervals, layers, losses, models, optimizers, trials
+from rank4class_tf import _intervals, layers, losses, models, optimizers
+from rank4class_tf.trials import report, run, statistics
 
 NUM_CLASSES = 4
 
@@ -26,7 +27,7 @@ def build(head):
     return keras.Sequential([keras.Input((NUM_CLASSES,)), head])
 
 
-def run(data, candidates, **options):
+def try_out(data, candidates, **options):
     options = {"settings": 2, "seeds": 2, "epochs": 3, "verbose": False, **options}
     return r4c.try_out(build, data[0], 0.2, data[1], candidates, **options)
 
@@ -42,7 +43,7 @@ def test_the_table_says_what_was_tried(data, tmp_path):
         "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     }
     names = ["top_k_accuracy_at_1", "macro_ndcg_at_2"]
-    result = run(data, candidates, metrics=names, epochs=1)
+    result = try_out(data, candidates, metrics=names, epochs=1)
     assert [trial.name for trial in result.trials] == list(candidates)
     assert result.num_settings == 2 and result.monitor == names[1]
     for trial in result.trials:
@@ -68,7 +69,7 @@ def test_the_table_says_what_was_tried(data, tmp_path):
 @pytest.mark.parametrize("loss", [losses.SoftmaxLoss, lambda: losses.WARPLoss(num_trials=2)])
 def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
     candidates = {"a": loss(), "b": losses.RankmaxLoss()}
-    whole = run(data, candidates, path=tmp_path / "whole")
+    whole = try_out(data, candidates, path=tmp_path / "whole")
     lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
     tasks = [json.loads(line)[0] for line in lines[1:]]
     for name in candidates:
@@ -76,7 +77,7 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
     for kept in (4, len(lines) - 1):
         path = tmp_path / f"cut{kept}"
         path.write_text("".join(lines[:kept]) + lines[kept][:9])  # Cut within a line.
-        resumed = run(data, candidates, path=path)
+        resumed = try_out(data, candidates, path=path)
         for a, b in zip(whole.trials, resumed.trials, strict=True):
             assert (a.values, a.gains, a.settings) == (b.values, b.gains, b.settings)
     (x, y), test = data
@@ -87,27 +88,27 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
         (candidates, data, linear),  # Of the same names.
     ):
         with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
-            run(examples, others, path=tmp_path / "whole", **options)
+            try_out(examples, others, path=tmp_path / "whole", **options)
 
 
 def test_more_time_for_a_kept_run_chooses_and_tests_anew(data, tmp_path):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     options = {"settings": 4, "seeds": 1}
-    run(data, candidates, path=tmp_path / "kept", minutes=1e-6, **options)
-    resumed = run(data, candidates, path=tmp_path / "kept", **options)
-    whole = run(data, candidates, **options)
+    try_out(data, candidates, path=tmp_path / "kept", minutes=1e-6, **options)
+    resumed = try_out(data, candidates, path=tmp_path / "kept", **options)
+    whole = try_out(data, candidates, **options)
     for a, b in zip(whole.trials, resumed.trials, strict=True):
         assert (a.values, a.settings) == (b.values, b.settings)
     (tmp_path / "thesis").write_text("precious")
     with pytest.raises(ValueError, match="`path` must be new"):
-        run(data, candidates, path=tmp_path / "thesis")
+        try_out(data, candidates, path=tmp_path / "thesis")
     assert (tmp_path / "thesis").read_text() == "precious"
 
 
 def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
-    assert run(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
-    result = run(data, None, settings=1, seeds=1, epochs=1)
+    assert try_out(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
+    result = try_out(data, None, settings=1, seeds=1, epochs=1)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
@@ -119,7 +120,7 @@ def test_a_candidate_compiles_once(data):
             traced.append(self)
             return super().compute(lists)
 
-    run(data, {"a": Counted()}, settings=3, batch_size=34)
+    try_out(data, {"a": Counted()}, settings=3, batch_size=34)
     assert len(traced) == 1
 
 
@@ -128,9 +129,9 @@ def test_a_gain_that_is_there_is_found(data):
         "bad": losses.SoftmaxLoss(class_weight=[0, 0, 1, 1]),
         "good": losses.SoftmaxLoss(),
     }
-    result = run(data, candidates, settings=4, epochs=15)
+    result = try_out(data, candidates, settings=4, epochs=15)
     assert result.best.name == "good" and "Take good" in result.verdict
-    alone = run(data, candidates, settings=4, epochs=15, seeds=1)
+    alone = try_out(data, candidates, settings=4, epochs=15, seeds=1)
     assert "Stay with bad" in alone.verdict and "One seed" in str(alone)
 
 
@@ -140,7 +141,7 @@ def test_a_loss_that_is_not_finite_is_named(data):
         def call(self, labels, scores):
             return tf.reduce_sum(scores, axis=1) * float("nan")
 
-    result = run(data, {"a": losses.SoftmaxLoss(), "b": Broken()})
+    result = try_out(data, {"a": losses.SoftmaxLoss(), "b": Broken()})
     assert "b: in a seed, no setting had a finite loss" in str(result)
     assert "a: in a seed" not in str(result)
 
@@ -154,7 +155,7 @@ def test_forms_of_labels():
         (tf.ragged.constant([[1], [2, 8]]), 9),
     ):  # fmt: skip
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
-        assert trials._num_classes("train", part) == number
+        assert run._num_classes("train", part) == number
 
 
 def test_decay_is_tuned_where_the_optimizer_has_it(data):
@@ -170,7 +171,7 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
 
 
 def test_two_names_for_one_loss_draw_other_weights(data):
-    result = run(data, {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}, epochs=1)
+    result = try_out(data, {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}, epochs=1)
     assert result.trials[0].values != result.trials[1].values
     assert result.best is result.trials[0] and "Stay with a" in result.verdict
 
@@ -184,7 +185,7 @@ def test_false_alarms_are_rare(rng):
         x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
         data = (x[:80], y[:80]), (x[80:], y[80:])
         names = (f"{run_number}, {name}" for name in "ab")
-        result = run(data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2)
+        result = try_out(data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2)
         alarms += result.best is not result.trials[0]
         # In the process of many tests, looking at all objects takes longer than the trainings.
         keras.backend.clear_session(free_memory=run_number % 20 == 0)
@@ -196,10 +197,10 @@ def test_seeds_are_samples_beside_the_lists(rng):
     covered = {"both": 0, "lists": 0}
     for _ in range(500):
         differences = 0.1 * rng.normal(size=(3, 1)) + 0.5 * rng.normal(size=(1, 60))
-        for name, of in (("both", differences), ("lists", differences[:1])):
-            found = _intervals.mean_difference(of, np.ones(60), 0.95)
-            covered[name] += found.low <= 0 <= found.high
-            assert (found.p_value < 0.05) == (not found.low <= 0 <= found.high)
+        for name, sample in (("both", differences), ("lists", differences[:1])):
+            mean = _intervals.mean_difference(sample, np.ones(60), 0.95)
+            covered[name] += mean.low <= 0 <= mean.high
+            assert (mean.p_value < 0.05) == (not mean.low <= 0 <= mean.high)
     assert covered["both"] >= 465 > covered["lists"]  # Three standard errors below 475.
 
 
@@ -212,7 +213,7 @@ def test_p_values_are_corrected():
         _intervals.mean_difference(np.full((1, 9), shift), np.ones(9), 0.95, 9).p_value
         for shift in (1, 3, 0)
     ]
-    gains = trials._gains(tests)
+    gains = statistics.gains(tests)
     assert [gains[name]["mrr"].p_value for name in "bac"] == [
         3 * raw[1],
         max(3 * raw[1], 2 * raw[0]),
@@ -222,8 +223,8 @@ def test_p_values_are_corrected():
 
 
 def test_settings_cover_their_ranges():
-    drawn = np.log(trials._draws(10, seed=3))
-    for values, ends in zip(drawn.T, np.log(trials._RANGES), strict=True):
+    drawn = np.log(run._draws(10, seed=3))
+    for values, ends in zip(drawn.T, np.log(run._RANGES), strict=True):
         edges = np.linspace(*ends, 11)
         values = np.sort(values)
         assert (edges[:-1] <= values).all() and (values <= edges[1:]).all()
@@ -233,17 +234,18 @@ def test_notes(data):
     settings = [{"learning_rate": 1.0 * i, "weight_decay": 10.0**-i} for i in range(5)]
 
     def done(values):
-        return [[(value, 1.0, s) for value, s in zip(values, settings, strict=True)]] * 3
+        pairs = zip(values, settings, strict=True)
+        return [[report.Training(value, 1.0, setting) for value, setting in pairs]] * 3
 
     highest, middle = [settings[4]] * 3, [settings[2]] * 3
-    notes = trials._notes({"a": done(range(5))}, {"a": highest}, None, [])
+    notes = report.notes({"a": done(range(5))}, {"a": highest}, None, [])
     assert [*notes] == [
         "a: the best learning_rate is the highest that was tried.",
         "a: the best weight_decay is the lowest that was tried.",
     ]
     # The first reaches .9 with much decay, and .2 with little; the other .5.
     runs = {"a": done([0.9, 0.4, 0.3, 0.2, 0.1]), "b": done([0.5] * 5)}
-    notes = functools.partial(trials._notes, runs, {"a": middle, "b": middle}, 1.0)
+    notes = functools.partial(report.notes, runs, {"a": middle, "b": middle}, 1.0)
     assert [*notes(["b"])] == ["b: its gain over a vanishes once a has its best weight decay."]
     assert [*notes([])] == []
 
@@ -262,11 +264,27 @@ def test_wrong_labels_are_estimated(rng):
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
-    result = run(data, {"a": losses.SoftmaxLoss()}, settings=4, epochs=15, noise="estimate")
+    result = try_out(data, {"a": losses.SoftmaxLoss()}, settings=4, epochs=15, noise="estimate")
     assert abs(result.noise["share"] - wrong[:500].mean()) < 0.03
     assert result.noise["concentration"] > 0.8
     assert result.noise["confusions"][0][:2] == (2, 3)
     assert "of the labels look wrong" in str(result)
+
+
+def test_wrong_labels_are_estimated_for_a_loss_whose_probabilities_are_tuned(data):
+    pytest.importorskip("cleanlab")
+    candidates = {"a": losses.GeneralizedCrossEntropyLoss(), "b": losses.SoftmaxLoss()}
+    result = try_out(data, candidates, noise="estimate")
+    assert 0 <= result.noise["share"] <= 1
+
+
+def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
+    """Four times the odds of .4 would be .73; the loss takes less than .5."""
+    monkeypatch.setattr(run, "_RANGES", (*run._RANGES[:2], (3.9, 4.0)))
+    candidates = {"a": losses.PairwiseLogisticLoss(label_smoothing=0.4)}
+    (trial,) = try_out(data, candidates, settings=1, seeds=1, epochs=1).trials
+    assert 0.4 < trial.settings[0]["label_smoothing"] < 0.5
+    assert trial.build().loss.label_smoothing == trial.settings[0]["label_smoothing"]
 
 
 def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
@@ -303,13 +321,13 @@ def test_arguments_are_checked(data):
         ({"candidates": {"a": of_probabilities}}, "`candidates` must take scores"),
     ):
         with pytest.raises(ValueError, match=message):
-            run(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})
+            try_out(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})
     names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
     with pytest.raises(ValueError, match="`train` must have labels that are numbers"):
-        run((names, data[1]), {"a": losses.SoftmaxLoss()})
+        try_out((names, data[1]), {"a": losses.SoftmaxLoss()})
     batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
     with pytest.raises(ValueError, match="`train` must be a dataset that ends"):
-        run((batches.repeat(), data[1]), {"a": losses.SoftmaxLoss()})
+        try_out((batches.repeat(), data[1]), {"a": losses.SoftmaxLoss()})
     shared = keras.layers.Dense(3)
     table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
     for wrong, message in (

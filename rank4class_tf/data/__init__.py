@@ -12,9 +12,9 @@ from rank4class_tf.data.extreme import (
     write_top_k,
 )
 from rank4class_tf.data.images import cifar10, digits, imagenet2012
-from rank4class_tf.data.interactions import UserItems, mind, movielens
+from rank4class_tf.data.interactions import UserItems, movielens
 from rank4class_tf.data.splits import Splits
-from rank4class_tf.data.texts import goemotions
+from rank4class_tf.data.texts import goemotions, mind
 
 __all__ = ["digits", "cifar10", "goemotions", "imagenet2012", "movielens", "mind"]
 __all__ += ["extreme_classification", "read_extreme_header", "read_extreme_split"]

@@ -28,7 +28,7 @@ _EXAMPLES, _CONTEXT = 1, 2
 
 def lists(
     batches: Iterable, num_classes: int, num_negatives: int | None = None, seed: int = 0
-) -> Iterator[tuple[Any, Any]]:
+) -> Iterator[tuple[dict[str, Any], list[dict[str, Any]]]]:
     """Turns classification examples into lists of classes, one after the other.
 
     Args:
@@ -106,13 +106,14 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
         num_shards: number of files N, >= 1.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    return shards.write((serialize(*each) for each in lists), path, num_shards)
+    records = (serialize(context, examples) for context, examples in lists)
+    return shards.write(records, path, num_shards)
 
 
 def read(
     pattern: PathLike,
-    context_spec: Any,
-    example_spec: Any,
+    context_spec: dict[str, Any],
+    example_spec: dict[str, Any],
     batch_size: int,
     list_size: int | None = None,
 ) -> tf.data.Dataset:
@@ -154,6 +155,7 @@ def read(
         sizes, (context, examples) = tf.io.decode_proto(
             serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor
         )
+        # Cut or pad the serialized examples; an empty one parses to the default values.
         n = tf.shape(examples)[1] if list_size is None else list_size
         examples = tf.pad(examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]])
         batch = tf.shape(examples)[0]
@@ -171,7 +173,7 @@ def read(
 
 
 def read_classes(
-    pattern: PathLike, context_spec: Any, batch_size: int, list_size: int | None = None
+    pattern: PathLike, context_spec: dict[str, Any], batch_size: int, list_size: int | None = None
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 
@@ -190,6 +192,7 @@ def read_classes(
         LABEL: tf.io.FixedLenFeature([], tf.float32, default_value=-1.0),
     }
 
+    # Padding has the label -1, so that its class ids become -1 as well, and go to the end.
     def split(features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
         order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)

@@ -11,7 +11,7 @@ import operator
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TextIO
+from typing import TextIO
 
 import numpy as np
 import tensorflow as tf
@@ -37,41 +37,39 @@ def batches(
     `[batch]`. The dataset knows its length if `num_points` is given.
     """
 
-    def arrays() -> Iterator[tuple]:
+    def arrays() -> Iterator[tuple[tf.SparseTensor, np.ndarray]]:
         rest = iter(points())
         while batch := list(itertools.islice(rest, batch_size)):
-            yield _arrays(batch, num_features, one_label)
+            rows, columns, values = [], [], []
+            width = max(1, max(len(labels) for labels, _, _ in batch))
+            class_ids = np.full([len(batch), width], -1, np.int64)
+            for row, (labels, ids, values_of_row) in enumerate(batch):
+                class_ids[row, : len(labels)] = labels
+                order = np.argsort(ids, kind="stable")  # A sparse tensor needs ordered columns.
+                rows += [row] * len(ids)
+                columns += np.asarray(ids, np.int64)[order].tolist()
+                values += np.asarray(values_of_row, np.float32)[order].tolist()
+            indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
+            shape = [len(batch), num_features]
+            features = tf.SparseTensor(indices, np.array(values, np.float32), shape)
+            yield features, class_ids[:, 0] if one_label else class_ids
 
-    features = tf.SparseTensorSpec([None, num_features], tf.float32)
-    class_ids = tf.TensorSpec([None] if one_label else [None, None], tf.int64)
-    dataset = tf.data.Dataset.from_generator(arrays, output_signature=(features, class_ids))
+    specs = (
+        tf.SparseTensorSpec([None, num_features], tf.float32),
+        tf.TensorSpec([None] if one_label else [None, None], tf.int64),
+    )
+    dataset = tf.data.Dataset.from_generator(arrays, output_signature=specs)
     if num_points is not None:
         length = -(-num_points // batch_size)
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(length))
     return dataset.prefetch(tf.data.AUTOTUNE)
 
 
-def _arrays(batch: list[tuple], num_features: int, one_label: bool) -> tuple[tf.SparseTensor, Any]:
-    """A batch as a sparse tensor and padded labels."""
-    rows, columns, values = [], [], []
-    width = max(1, max(len(labels) for labels, _, _ in batch))
-    class_ids = np.full([len(batch), width], -1, np.int64)
-    for row, (labels, ids, of_ids) in enumerate(batch):
-        class_ids[row, : len(labels)] = labels
-        order = np.argsort(ids, kind="stable")  # A sparse tensor needs its columns in order.
-        rows += [row] * len(ids)
-        columns += np.asarray(ids, np.int64)[order].tolist()
-        values += np.asarray(of_ids, np.float32)[order].tolist()
-    indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
-    features = tf.SparseTensor(indices, np.array(values, np.float32), [len(batch), num_features])
-    return features, class_ids[:, 0] if one_label else class_ids
-
-
 def extreme_classification(
     path: PathLike,
     batch_size: int = 256,
     one_label: bool = False,
-    rows: Any = None,
+    rows: Iterable[int] | None = None,
     seed: int | None = None,
 ) -> tf.data.Dataset:
     """Streams a file of the Extreme Classification Repository.
@@ -109,7 +107,14 @@ def extreme_classification(
     batch_size = _checks.positive_int("batch_size", batch_size)
     num_points, num_features, _ = read_extreme_header(path)
     _warn_if_cut(path)
-    keep = None if rows is None else _checked_rows(rows, num_points)
+    keep = None
+    if rows is not None:
+        rows = list(rows)
+        rule = f"`rows` must be None or integers in [1, {num_points}]."
+        for row in rows:
+            is_integer = isinstance(row, int | np.integer) and not isinstance(row, bool)
+            _checks.require(is_integer and 1 <= row <= num_points, rule, repr(row))
+        keep = frozenset(map(int, rows))
     if seed is not None:
         seed = _checks.seed(seed)
     epochs = itertools.count()
@@ -285,16 +290,6 @@ def _points(path: PathLike) -> Iterator[tuple]:
             yield labels, ids, values
     rule = f"{path}, line 1: must have the number of points."
     _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
-
-
-def _checked_rows(rows: Iterable, num_points: int) -> frozenset[int]:
-    """The numbers of points to keep, a set."""
-    given = list(rows)
-    rule = f"`rows` must be None or integers in [1, {num_points}]."
-    for row in given:
-        whole = isinstance(row, int | np.integer) and not isinstance(row, bool)
-        _checks.require(whole and 1 <= row <= num_points, rule, repr(row))
-    return frozenset(map(int, given))
 
 
 def _check_range(

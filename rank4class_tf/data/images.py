@@ -4,6 +4,7 @@
 from epoch to epoch is drawn from numbers that travel with it, so that it follows from the seed.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,7 @@ def digits(
     def two_parts(indices: np.ndarray, size: float, seed: int) -> list[np.ndarray]:
         return split(indices, test_size=size, stratify=class_ids[indices], random_state=seed)
 
+    # The test images do not depend on the seed.
     rest, test = two_parts(np.arange(len(class_ids)), 0.2, 0)
     train, validation = two_parts(rest, 0.25, seed)
     if examples_per_class is not None:
@@ -68,7 +70,7 @@ def digits(
         _checks.require(number <= most, rule, f"examples_per_class={number}")
         train = np.concatenate([images[:number] for images in by_class])
     return splits.from_arrays(
-        *((pixels[part], class_ids[part]) for part in (train, validation, test)),
+        [(pixels[part], class_ids[part]) for part in (train, validation, test)],
         batch_size=batch_size,
         seed=seed,
         class_names=(str(name) for name in bunch.target_names),
@@ -150,11 +152,17 @@ def _load(name: str, data_dir: PathLike | None, source: str, split: list, **kwar
 
 
 def _splits_of_images(
-    parts: Any, info: Any, batch_size: int, seed: int, shuffled: int, train: Any, evaluate: Any
+    parts: Sequence[tf.data.Dataset],
+    info: Any,
+    batch_size: int,
+    seed: int,
+    buffer_size: int,
+    train: Function,
+    evaluate: Function,
 ) -> splits.Splits:
     """Builds `Splits` from three datasets of `(image, class_id)`.
 
-    `train` and `evaluate` take an image and two random numbers; `shuffled` images are in a buffer.
+    `train` and `evaluate` take an image and two random numbers.
     """
 
     def batches(dataset: tf.data.Dataset, function: Function) -> tf.data.Dataset:
@@ -168,7 +176,7 @@ def _splits_of_images(
 
     first, second, third = parts
     return splits.Splits(
-        batches(first.shuffle(shuffled, seed=seed), train),
+        batches(first.shuffle(buffer_size, seed=seed), train),
         batches(second, evaluate),
         batches(third, evaluate),
         tuple(info.features["label"].names),

@@ -1,8 +1,6 @@
-"""Users and items, and the news of a recommender: `UserItems`, MovieLens and MIND."""
+"""Users and the items that they chose: `UserItems` and MovieLens."""
 
 import dataclasses
-import os
-import pathlib
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -65,8 +63,16 @@ class UserItems:
         columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
         for batch in batches:
             pair = [np.asarray(ids) for ids in batch]
-            _check_pair(pair)
+            are_ids = [x.ndim == 1 and (x.dtype.kind in "iu" or not x.size) for x in pair]
+            _checks.require(
+                len(pair) == 2 and all(are_ids) and len(pair[0]) == len(pair[1]),
+                "`batches` must hold pairs of integer arrays of one length.",
+                " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
+            )
             for column, ids in zip(columns, pair, strict=True):
+                for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
+                    rule = "`batches` must hold ids in [-2**31, 2**31)."
+                    raise ValueError(f"{rule} Received: {wrong}.")
                 column.append(ids.astype(np.int32))
         if not columns[0]:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
@@ -81,19 +87,19 @@ class UserItems:
 
         # Validation and test get a tenth of a random order each, training the rest.
         order, tenth = rng.permutation(len(users)), len(users) // 10
-        part = np.zeros(len(users), np.int8)
-        part[order[:tenth]] = 1
-        part[order[tenth : 2 * tenth]] = 2
+        part_of_pair = np.zeros(len(users), np.int8)
+        part_of_pair[order[:tenth]] = 1
+        part_of_pair[order[tenth : 2 * tenth]] = 2
         del order
 
-        def lists(number: int) -> tf.RaggedTensor:
-            chosen = part == number
-            owners, owned = users[chosen], items[chosen]
-            by_user = np.lexsort((owned, owners))
-            lengths = np.bincount(owners, minlength=len(user_ids))
-            return tf.RaggedTensor.from_row_lengths(owned[by_user], lengths)
+        def lists(part: int) -> tf.RaggedTensor:
+            chosen = part_of_pair == part
+            users_of_part, items_of_part = users[chosen], items[chosen]
+            by_user = np.lexsort((items_of_part, users_of_part))
+            lengths = np.bincount(users_of_part, minlength=len(user_ids))
+            return tf.RaggedTensor.from_row_lengths(items_of_part[by_user], lengths)
 
-        return cls(*map(lists, range(3)), item_ids, user_ids)  # type: ignore[call-arg]
+        return cls(lists(0), lists(1), lists(2), item_ids, user_ids)
 
     def batches(
         self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
@@ -139,19 +145,6 @@ class UserItems:
         options = tf.data.Options()
         options.autotune.enabled = False
         return batched.prefetch(1).with_options(options)
-
-
-def _check_pair(pair: list[np.ndarray]) -> None:
-    """Raises unless a pair has two arrays of ids, equally long, that fit int32."""
-    of_ids = [ids.ndim == 1 and (ids.dtype.kind in "iu" or not ids.size) for ids in pair]
-    _checks.require(
-        len(pair) == 2 and all(of_ids) and len(pair[0]) == len(pair[1]),
-        "`batches` must hold pairs of integer arrays of one length.",
-        " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
-    )
-    for ids in pair:
-        for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
-            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
 
 
 def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -204,80 +197,3 @@ def movielens(
     batches = ratings.as_numpy_iterator()
     pairs = ([batch[field].astype(int) for field in fields] for batch in batches)
     return UserItems.from_pairs(pairs, seed)
-
-
-_COLUMNS = 8
-_LINES = (
-    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, category, subcategory, "
-    "title, abstract, URL, entities of title and abstract."
-)
-_SEPARATOR = " [SEP] "
-_SOURCE = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
-
-
-def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
-    """Returns the news articles of MIND as text; their categories, in order, are the classes.
-
-    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
-    only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
-    readers and not its articles, so we split the articles at random: 60 % for training and 20 %
-    each for validation and testing. An article that is in several files counts once.
-
-    Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
-    must be downloaded by hand, from https://msnews.github.io.
-
-    Args:
-        path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
-        batch_size: articles per batch, >= 1.
-        seed: seed of the split and of the training order, in [0, 2**32).
-    """
-    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
-    articles: dict[str, tuple[str, str]] = {}
-    for file in _files(pathlib.Path(path)):
-        for news_id, article in _read(file).items():
-            before = articles.setdefault(news_id, article)[0]
-            if before != article[0]:
-                received = f"{news_id!r} of {before!r} and of {article[0]!r}, in {str(file)!r}"
-                rule = "`path` must hold articles of one category each."
-                raise ValueError(f"{rule} Received: {received}.")
-    received = f"{os.fspath(path)!r}, which has none"
-    _checks.require(bool(articles), "`path` must hold articles.", received)
-    # We sort by id, so that the split depends on nothing else.
-    rows = [articles[news_id] for news_id in sorted(articles)]
-    texts = np.array([text.encode() for _, text in rows], dtype=object)
-    categories, class_ids = np.unique([category for category, _ in rows], return_inverse=True)
-    order = np.random.default_rng(seed).permutation(len(rows))
-    ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
-    return splits.from_arrays(
-        *((texts[part], class_ids[part]) for part in np.split(order, ends)),
-        batch_size=batch_size,
-        seed=seed,
-        class_names=categories.tolist(),
-    )
-
-
-def _files(path: pathlib.Path) -> list[pathlib.Path]:
-    """The files to read."""
-    files = sorted(path.rglob("news.tsv")) if path.is_dir() else [path] if path.exists() else []
-    if not files:
-        raise FileNotFoundError(
-            "`path` must be a news.tsv of MIND or a folder with such files, which come from "
-            f"{_SOURCE}. Received: {os.fspath(path)!r}."
-        )
-    return files
-
-
-def _read(file: pathlib.Path) -> dict[str, tuple[str, str]]:
-    """The category and the text of each article of a file, by its id."""
-    articles = {}
-    with splits.opened(file, "utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
-            fields = line.rstrip("\r\n").split("\t")
-            where = f"in line {number} of {str(file)!r}"
-            _checks.require(len(fields) == _COLUMNS, _LINES, f"{len(fields)} {where}")
-            news_id, category, _, title, abstract, *_ = fields
-            if not news_id or not category or news_id in articles:
-                rule = "`path` must hold articles with a category, and each id once in a file."
-                raise ValueError(f"{rule} Received: {news_id!r} of {category!r} {where}.")
-            articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
-    return articles

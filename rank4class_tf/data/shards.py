@@ -49,6 +49,7 @@ def write(records: Iterable[bytes], path: PathLike, num_shards: int) -> int:
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
         shards = [stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries]
+        # The last record of each file waits in memory, since the end is a part of it.
         for record in records:
             checksum = zlib.crc32(record, checksum)
             shard = count % num_shards
@@ -100,23 +101,24 @@ def _check_set(path: str, pattern: str, shards: dict, ends: dict[str, _End | Non
     some = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
     rule = "`pattern` must match all files of a set."
     _checks.require(not missing, rule, f"{pattern!r}; missing: {some}")
+    # Files that were written together agree on the number and the checksum of all records.
     told = {(end.num_records, end.checksum): file for file in shards if (end := ends[file])}
     if len(told) > 1:
         raise ValueError(
             "`pattern` must match files of one set. Received files that were written at different "
             f"times: {', '.join(sorted(told.values())[:2])}."
         )
-    for file, (shard, _) in shards.items():
-        if (end := ends[file]) and end.shard != shard:
+    # If one file tells the number of records, it is known how many each of the others holds.
+    num_records = next((num_records for num_records, _ in told), 0)
+    for file, (shard, num_shards) in shards.items():
+        end, count = ends[file], len(range(shard, num_records, num_shards))
+        if end is not None and end.shard != shard:
             rule = "`pattern` must match files under their own names."
             raise ValueError(f"{rule} Received: {file!r}, which is number {end.shard} of its set.")
-    for num_records, _ in told:
-        for file, (shard, num_shards) in shards.items():
-            count = len(range(shard, num_records, num_shards))
-            if ends[file] is None and count:
-                what = "no file of this set" if os.path.getsize(file) else "empty"
-                received = f"{file!r}, which is {what} and should hold {count} records"
-                raise ValueError(f"`pattern` must match whole files. Received: {received}.")
+        if end is None and count:
+            what = "no file of this set" if os.path.getsize(file) else "empty"
+            received = f"{file!r}, which is {what} and should hold {count} records"
+            raise ValueError(f"`pattern` must match whole files. Received: {received}.")
 
 
 def _end(path: str) -> _End | None:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
 import tensorflow as tf
@@ -43,7 +43,11 @@ class Splits:
 
 
 def from_arrays(
-    *parts: Any, batch_size: int, seed: int, class_names: Iterable, vocabulary: Iterable = ()
+    parts: Sequence[tuple[Any, Any]],
+    batch_size: int,
+    seed: int,
+    class_names: Iterable[str],
+    vocabulary: Iterable[str] = (),
 ) -> Splits:
     """Builds `Splits` from three pairs of arrays `(features, class_ids)`."""
     batch_size = _checks.positive_int("batch_size", batch_size)

@@ -1,7 +1,8 @@
-"""GoEmotions: comments with one of 28 emotions, as words or as strings."""
+"""Texts with their classes: the comments of GoEmotions and the news articles of MIND."""
 
+import os
+import pathlib
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -12,13 +13,23 @@ from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import splits
 
 _TEXT = "comment_text"
-_SOURCE = (
+_GOEMOTIONS = (
     "train.tsv, dev.tsv and test.tsv of "
     "https://github.com/google-research/google-research/tree/master/goemotions/data"
 )
 # TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
+# The number of a word outside the vocabulary.
 _UNKNOWN = 1
+
+# A line of MIND's news.tsv.
+_COLUMNS = 8
+_LINES = (
+    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, category, subcategory, "
+    "title, abstract, URL, entities of title and abstract."
+)
+_SEPARATOR = " [SEP] "
+_MIND = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
 
 def goemotions(
@@ -58,9 +69,10 @@ def goemotions(
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
     labelled = _all_labels if multi_label else _single_label
-    parts = [labelled(*part) for part in parts]
+    parts = [labelled(texts, label_matrix) for texts, label_matrix in parts]
     vocabulary: Iterable[str] = ()
     if not text:
+        # The vocabulary may only know the words of the training comments.
         vectorize = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )
@@ -68,14 +80,14 @@ def goemotions(
         parts = [(_features(vectorize, texts), class_ids) for texts, class_ids in parts]
         vocabulary = (str(token) for token in vectorize.get_vocabulary())
     return splits.from_arrays(
-        *parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
+        parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
     )
 
 
-def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], Any]:
+def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
     """Returns texts and label matrix of train, validation and test, and the labels' names."""
     parts, info = splits.load(
-        "goemotions", data_dir=data_dir, source=_SOURCE, batch_size=READ_BATCH, with_info=True
+        "goemotions", data_dir=data_dir, source=_GOEMOTIONS, batch_size=READ_BATCH, with_info=True
     )
     class_names = [name for name in info.features if name != _TEXT]
 
@@ -106,3 +118,67 @@ def _all_labels(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np
     order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
     class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
     return tf.constant(texts), class_ids
+
+
+def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
+    """Returns the news articles of MIND as text; their categories, in order, are the classes.
+
+    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
+    only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
+    readers and not its articles, so we split the articles at random: 60 % for training and 20 %
+    each for validation and testing. An article that is in several files counts once.
+
+    Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
+    must be downloaded by hand, from https://msnews.github.io.
+
+    Args:
+        path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
+        batch_size: articles per batch, >= 1.
+        seed: seed of the split and of the training order, in [0, 2**32).
+    """
+    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
+    path = pathlib.Path(path)
+    files = sorted(path.rglob("news.tsv")) if path.is_dir() else [path] if path.exists() else []
+    if not files:
+        raise FileNotFoundError(
+            "`path` must be a news.tsv of MIND or a folder with such files, which come from "
+            f"{_MIND}. Received: {os.fspath(path)!r}."
+        )
+    articles: dict[str, tuple[str, str]] = {}
+    for file in files:
+        for news_id, article in _articles(file).items():
+            before = articles.setdefault(news_id, article)[0]
+            if before != article[0]:
+                received = f"{news_id!r} of {before!r} and of {article[0]!r}, in {str(file)!r}"
+                rule = "`path` must hold articles of one category each."
+                raise ValueError(f"{rule} Received: {received}.")
+    received = f"{os.fspath(path)!r}, which has none"
+    _checks.require(bool(articles), "`path` must hold articles.", received)
+    # Sorted by id, so that the split does not depend on the order of files and lines.
+    rows = [articles[news_id] for news_id in sorted(articles)]
+    texts = np.array([text.encode() for _, text in rows], dtype=object)
+    categories, class_ids = np.unique([category for category, _ in rows], return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(rows))
+    ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
+    return splits.from_arrays(
+        [(texts[part], class_ids[part]) for part in np.split(order, ends)],
+        batch_size=batch_size,
+        seed=seed,
+        class_names=categories.tolist(),
+    )
+
+
+def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
+    """The category and the text of each article of a file, by its id."""
+    articles = {}
+    with splits.opened(file, "utf-8-sig", newline="\n") as lines:
+        for number, line in enumerate(lines, 1):
+            fields = line.rstrip("\r\n").split("\t")
+            where = f"in line {number} of {str(file)!r}"
+            _checks.require(len(fields) == _COLUMNS, _LINES, f"{len(fields)} {where}")
+            news_id, category, _, title, abstract, *_ = fields
+            if not news_id or not category or news_id in articles:
+                rule = "`path` must hold articles with a category, and each id once in a file."
+                raise ValueError(f"{rule} Received: {news_id!r} of {category!r} {where}.")
+            articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
+    return articles

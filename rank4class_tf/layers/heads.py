@@ -53,6 +53,9 @@ class Head(keras.layers.Layer):
     # Whether the `ClassTable` that a number of classes becomes has biases.
     _use_bias = False
 
+    # Arguments, numbers > 0 or scalar variables, of which `try_out` tunes the first that is set.
+    tunable: tuple[str, ...] = ()
+
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
             if name in kwargs:
@@ -232,6 +235,8 @@ class CosineHead(Head):
         >>> head(tf.ones([2, 16]), class_ids=[3, 27], training=True).shape
         TensorShape([2, 28])
     """
+
+    tunable = ("scale",)
 
     def __init__(self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any):
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)

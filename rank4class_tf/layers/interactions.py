@@ -148,7 +148,8 @@ class CosineInteraction(Interaction):
 
     def __init__(self, scale: float = 16.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.scale = _checks.positive_float("scale", scale)
+        is_variable = isinstance(scale, tf.Variable)  # Of `try_out`.
+        self.scale = scale if is_variable else _checks.positive_float("scale", scale)
 
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)

@@ -76,6 +76,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     # Whether the loss draws random numbers.
     is_random = False
 
+    # Arguments, numbers > 0 or scalar variables, of which `try_out` tunes the first that is set.
+    tunable: tuple[str, ...] = ()
+
     # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
     # not, it gets labels of all items as they are, without a search for positives.
     _searches_positives = True

@@ -48,6 +48,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         True
     """
 
+    tunable = ("temperature",)
     _item_weights = "lists"
 
     def __init__(self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any):

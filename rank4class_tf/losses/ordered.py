@@ -14,7 +14,7 @@ from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._types import Array, Choice, Function, Tensor
-from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
+from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, check_changing, present
 
 for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
     _keras.register(_cls)
@@ -240,6 +240,8 @@ class WARPLoss(RandomRankingLoss):
         0.9375
     """
 
+    tunable = ("margin",)
+
     def __init__(
         self,
         rank_weights: Any = None,
@@ -252,7 +254,7 @@ class WARPLoss(RandomRankingLoss):
         self.rank_weights = ops.get_rank_weights(
             ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
         )
-        self.margin = _checks.positive_float("margin", margin)
+        self.margin = check_changing("margin", margin, _checks.positive_float)
         if num_trials is not None:
             num_trials = _checks.positive_int("num_trials", num_trials)
         self.num_trials = num_trials
@@ -262,13 +264,14 @@ class WARPLoss(RandomRankingLoss):
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> Tensor:
+        margin = present(self.margin, lists.dtype)
         negatives = lists.negatives()
         of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
         if self.num_trials is not None:
-            losses = _sampled(negatives, of_ranks, self.margin, self.num_trials, self.next_seed())
+            losses = _sampled(negatives, of_ranks, margin, self.num_trials, self.next_seed())
         else:
-            hinges, violators = negatives.violations(self.margin)
+            hinges, violators = negatives.violations(margin)
             weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
             losses = tf.math.divide_no_nan(weight, violators) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))

@@ -4,6 +4,7 @@ All pairs of a positive and a less relevant item are summed by `Lists.sum_over_i
 holds them all at once.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,6 +23,7 @@ LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 class PairwiseLoss(RankingLoss):
     """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
 
+    tunable: tuple[str, ...] = ("label_smoothing",)
     _item_weights = "formula"
 
     def __init__(
@@ -32,7 +34,9 @@ class PairwiseLoss(RankingLoss):
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
+        self.label_smoothing = check_changing(
+            "label_smoothing", label_smoothing, functools.partial(_checks.fraction_below, bound=0.5)
+        )
 
     def sum_over_pairs(
         self, lists: ops.Lists, loss_of: Callable, loss_of_tie: float, vanishes: bool = False
@@ -100,6 +104,8 @@ class PairwiseHingeLoss(PairwiseLoss):
         1.5
     """
 
+    tunable = ("label_smoothing", "margin")
+
     def __init__(
         self,
         margin: float = 1.0,
@@ -108,12 +114,11 @@ class PairwiseHingeLoss(PairwiseLoss):
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.margin = _checks.positive_float("margin", margin)
+        self.margin = check_changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
-        return self.sum_over_pairs(
-            lists, lambda d: violation(d, self.margin), self.margin, vanishes=True
-        )
+        margin = present(self.margin, lists.dtype)
+        return self.sum_over_pairs(lists, lambda d: violation(d, margin), margin, vanishes=True)
 
 
 @_registry.register("loss")
@@ -133,6 +138,8 @@ class PairwiseLogisticLoss(PairwiseLoss):
         >>> float(PairwiseLogisticLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
         1.3862943...
     """
+
+    tunable = ("label_smoothing", "temperature")
 
     def __init__(
         self,

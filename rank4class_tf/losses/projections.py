@@ -11,7 +11,7 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._types import Tensor, WithGradient
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import RankingLoss
+from rank4class_tf.losses.base import RankingLoss, check_changing, present
 from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
 
 
@@ -76,17 +76,19 @@ class RankmaxLoss(RankingLoss):
         0.40546...
     """
 
+    tunable = ("margin",)
+
     def __init__(
         self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
     ):
         super().__init__(**kwargs)
         self.k = _checks.positive_int("k", k)
-        self.margin = _checks.positive_float("margin", margin)
+        self.margin = check_changing("margin", margin, _checks.positive_float)
         _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
         self.positive_reduction = positive_reduction
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        margin = self.margin
+        margin = present(self.margin, lists.dtype)
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
             inverse = lists.sum_of_violations(margin) / margin

@@ -4,6 +4,7 @@
 for each positive, `log_total`; only they sort.
 """
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -63,6 +64,7 @@ def class_prior(
 class SoftmaxOfRivalsLoss(RankingLoss):
     """Base of losses of a softmax with a temperature."""
 
+    tunable = ("temperature",)
     _item_weights = "lists"
 
     def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
@@ -172,6 +174,7 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
+    tunable = ("label_smoothing", "temperature")
     _item_weights = "formula"
     by_class_id = ("class_weight", "class_prior")
 
@@ -188,7 +191,9 @@ class SoftmaxLoss(RankingLoss):
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self._searches_positives = are_few(self.max_positives, None)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
+        self.label_smoothing = check_changing(
+            "label_smoothing", label_smoothing, functools.partial(_checks.fraction_below, bound=1)
+        )
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
                 "class_prior",

@@ -74,7 +74,15 @@ def load() -> Any:
             "environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is first imported. "
             f"Received: TensorFlow {tf.__version__}, Keras {_keras.keras.__version__}."
         )
-    _check_version()
+    try:
+        version = importlib.metadata.version("tensorflow-ranking")
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError(
+            "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
+        ) from None
+    if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
+        rule = "TF-Ranking must have a version >= 0.5.3 and < 0.6."
+        raise ImportError(f"{rule} Received: {version}.")
     if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
         warnings.warn(
             "TensorFlow 2.15 includes Keras 2. If tf_keras is installed as well, models that are "
@@ -88,19 +96,6 @@ def load() -> Any:
 
     if not hasattr(inspect, "getargspec"):
         metrics: Any = importlib.import_module("tensorflow_ranking.python.metrics")
-        both = {"getargspec": inspect.getfullargspec, "getfullargspec": inspect.getfullargspec}
-        metrics.inspect = types.SimpleNamespace(**both)
+        getargspec = inspect.getfullargspec
+        metrics.inspect = types.SimpleNamespace(getargspec=getargspec, getfullargspec=getargspec)
     return tensorflow_ranking
-
-
-def _check_version() -> None:
-    """Raises unless a supported TF-Ranking is installed."""
-    try:
-        version = importlib.metadata.version("tensorflow-ranking")
-    except importlib.metadata.PackageNotFoundError:
-        raise ImportError(
-            "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
-        ) from None
-    if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
-        rule = "TF-Ranking must have a version >= 0.5.3 and < 0.6."
-        raise ImportError(f"{rule} Received: {version}.")

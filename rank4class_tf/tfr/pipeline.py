@@ -12,7 +12,7 @@ import importlib.util
 import numbers
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from tensorflow import keras
 
@@ -41,17 +41,28 @@ _LOSSES = _registry.known("loss", our_losses.RankingLoss)
 _METRICS = _registry.known("metric", our_metrics.RankingMetric)
 
 
+# The metrics of all tasks, or those of each.
+Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
+
+
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`.
 
     `spec` is a name, a Keras loss, several names with weights, or a list of losses, or of pairs of
     a name or loss and its weight. Losses built from names have the `reduction`.
     """
+    parts: list[tuple] = []
     if isinstance(spec, str):
-        parts = [_split_weight(part.strip()) for part in spec.split(",")]
+        for text in map(str.strip, spec.split(",")):
+            name, colon, weight = text.partition(":")
+            try:
+                parts.append((name, float(weight) if colon else 1.0))
+            except ValueError:
+                rule = "`loss` must be a name or 'name:weight,name:weight' with numbers for weights"
+                raise ValueError(f"{rule}. Received: {text!r}.") from None
     else:
-        given = spec if isinstance(spec, list | tuple) else [spec]
-        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in given]
+        specs = spec if isinstance(spec, list | tuple) else [spec]
+        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in specs]
     for part in parts:
         if len(part) != 2:
             raise ValueError(f"`loss` must hold pairs of a loss and its weight. Received: {part}.")
@@ -60,7 +71,7 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
 
 
-def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
+def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:
     """Builds a metric from a name or a Keras metric; `prefix` goes before its name.
 
     A metric is copied, since it must be created under the strategy in use.
@@ -68,33 +79,21 @@ def build_metric(spec: Any, prefix: str) -> keras.metrics.Metric:
     metric = _metric_by_name(spec) if isinstance(spec, str) else spec
     if not isinstance(metric, keras.metrics.Metric):
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
-    config = _of_relevance(metric.get_config())
+    config = _with_relevance_labels(metric.get_config())
     return type(metric).from_config({**config, "name": prefix + metric.name})
 
 
-def _of_relevance(config: Any) -> Any:
+def _with_relevance_labels(config: Any) -> Any:
     """A metric's configuration whose labels, and those of a metric in it, are relevance."""
     if not isinstance(config, dict):
         return config
-    config = {key: _of_relevance(value) for key, value in config.items()}
+    config = {key: _with_relevance_labels(value) for key, value in config.items()}
     if "label_format" in config:
         config["label_format"] = config["label_format"] or "relevance"
     return config
 
 
-def _split_weight(text: str) -> tuple[str, float]:
-    """`"rankmax_loss:0.7"` -> `("rankmax_loss", 0.7)`."""
-    name, colon, weight = text.partition(":")
-    try:
-        return name, float(weight) if colon else 1.0
-    except ValueError:
-        raise ValueError(
-            "`loss` must be a name or 'name:weight,name:weight' with numbers for weights. "
-            f"Received: {text!r}."
-        ) from None
-
-
-def _build_one_loss(spec: Any, reduction: str) -> keras.losses.Loss:
+def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.losses.Loss:
     if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
         # A copy by its config would not share what changes in training, such as annealing.
         spec = copy.copy(spec)
@@ -124,6 +123,7 @@ def _metric_by_name(spec: str) -> keras.metrics.Metric:
     if at and theirs in _WITHOUT_CUTOFF:
         raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
     topn = int(cutoff) if at else None
+    # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
     label = theirs if topn is None else f"{theirs}_at_{topn}"
     if theirs in _CLASSES:
         return _CLASSES[theirs](name=label, topn=topn)
@@ -161,15 +161,20 @@ class PipelineMixin:
         model_builder: Any,
         dataset_builder: Any,
         hparams: Any,
-        metrics: Any = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg"),
-        weighted_metrics: Any = None,
+        metrics: Metrics = ("ndcg_at_1", "ndcg_at_5", "ndcg_at_10", "ndcg"),
+        weighted_metrics: Metrics | None = None,
         tensorboard: bool | None = None,
     ):
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
         if tensorboard and not has_tensorboard:
             raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
+        optimizer, learning_rate = hparams.optimizer, hparams.learning_rate
         if hparams.automatic_reduce_lr:
-            _check_is_number(hparams.optimizer, hparams.learning_rate)
+            if not isinstance(optimizer, str):
+                learning_rate = optimizer.get_config()["learning_rate"]
+            rule = "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the "
+            is_number = isinstance(learning_rate, numbers.Real)
+            _checks.require(is_number, f"{rule}optimizer.", f"learning_rate={learning_rate!r}")
         # TF-Ranking can build optimisers only from a name and a number; we replace this one below.
         plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
         super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
@@ -182,11 +187,10 @@ class PipelineMixin:
             self.build_loss()
             self._monitored = self._find_monitored(self.build_metrics())
             self.build_weighted_metrics()
-            optimizer = hparams.optimizer
             if isinstance(optimizer, str):
-                learning_rate = {"learning_rate": hparams.learning_rate}
-                config = {"class_name": optimizer, "config": learning_rate}
-                self._optimizer = keras.optimizers.get(config)
+                config = {"learning_rate": learning_rate}
+                identifier = {"class_name": optimizer, "config": config}
+                self._optimizer = keras.optimizers.get(identifier)
             else:
                 self._optimizer = type(optimizer).from_config(optimizer.get_config())
         if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
@@ -209,6 +213,7 @@ class PipelineMixin:
     def build_callbacks(self) -> list[keras.callbacks.Callback]:
         """Builds TF-Ranking's callbacks; they watch the metric that `hparams` names."""
         callbacks = super().build_callbacks()  # type: ignore[misc]
+        # TF-Ranking would put "val_metric/" before any name.
         for callback in callbacks:
             if isinstance(callback, _MONITORING):
                 callback.monitor = self._monitored
@@ -226,21 +231,27 @@ class PipelineMixin:
             raise ValueError(f"{rule} Received: {sorted(spec)}.")
         return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
 
-    def _find_monitored(self, metrics: Any) -> str:
+    def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
         wanted = self._hparams.best_exporter_metric
-        given = self._for_tasks(_given_names, self._metrics)
+        specs = self._for_tasks(list, self._metrics)
         if not isinstance(metrics, dict):
-            metrics, given = {"": metrics}, {"": given}
+            metrics, specs = {"": metrics}, {"": specs}
         keys = {"loss": "val_loss"}
         higher: dict[str, bool | None] = {"val_loss": False}
-        for task, of_task in metrics.items():
-            before, logged_before = (f"{task}/", f"val_{task}_") if task else ("", "val_")
-            for name, logged in _logged(of_task) + given[task]:
-                keys.setdefault(before + name, logged_before + logged)
-            for metric in of_task:
+        for task, task_metrics in metrics.items():
+            prefix, logged_prefix = (f"{task}/", f"val_{task}_") if task else ("", "val_")
+            # A metric is known by the name of each value without "metric/", and by the name in
+            # `metrics`, which stands for its first value.
+            names = [(name.partition("/")[2], name) for name in _result_names(task_metrics)]
+            for spec in specs[task]:
+                if isinstance(spec, str):
+                    names.append((spec, _result_names([build_metric(spec, "metric/")])[0]))
+            for name, logged in names:
+                keys.setdefault(prefix + name, logged_prefix + logged)
+            for metric in task_metrics:
                 for logged in _result_names([metric]):
-                    higher[logged_before + logged] = getattr(metric, "higher_is_better", None)
+                    higher[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
         _checks.require(wanted in keys, rule, f"{wanted!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
@@ -274,7 +285,7 @@ class _NamedOutputs:
         return model
 
 
-def _build_metrics(specs: Any, argument: str = "metrics") -> list[keras.metrics.Metric]:
+def _build_metrics(specs: Sequence, argument: str = "metrics") -> list[keras.metrics.Metric]:
     if not isinstance(specs, list | tuple):
         rule = f"`{argument}` must be a list of names and metrics."
         raise TypeError(f"{rule} Received: {specs!r}.")
@@ -288,26 +299,6 @@ def _build_metrics(specs: Any, argument: str = "metrics") -> list[keras.metrics.
 
 def _result_names(metrics: Sequence[keras.metrics.Metric]) -> list[str]:
     return [name for m in metrics for name in getattr(m, "result_names", [m.name])]
-
-
-def _logged(metrics: Sequence[keras.metrics.Metric]) -> list[tuple[str, str]]:
-    """The name of each value without the prefix, and as Keras logs it."""
-    return [(name.partition("/")[2], name) for name in _result_names(metrics)]
-
-
-def _given_names(specs: Sequence) -> list[tuple[str, str]]:
-    """The names that a user gave for metrics, and what Keras logs for the first value of each."""
-    names = (spec for spec in specs if isinstance(spec, str))
-    return [(name, _logged([build_metric(name, "metric/")])[0][1]) for name in names]
-
-
-def _check_is_number(optimizer: Any, learning_rate: Any) -> None:
-    """Raises unless the learning rate, that of an optimiser object if given, is a number."""
-    if not isinstance(optimizer, str):
-        learning_rate = optimizer.get_config()["learning_rate"]
-    rule = "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the optimizer."
-    is_number = isinstance(learning_rate, numbers.Real)
-    _checks.require(is_number, rule, f"learning_rate={learning_rate!r}")
 
 
 class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
@@ -352,8 +343,12 @@ class ServingMixin:
 
     def build_signatures(self, model: keras.Model) -> dict[str, Any]:
         """Builds the signatures of the exported model."""
-        specs = self._context_feature_spec, self._example_feature_spec
-        return ServingSignatures(model, *specs, self._mask_feature_name)()
+        return ServingSignatures(
+            model,
+            context_feature_spec=self._context_feature_spec,
+            example_feature_spec=self._example_feature_spec,
+            mask_feature_name=self._mask_feature_name,
+        )()
 
 
 class RankingDatasetBuilder(ServingMixin, _tfr.keras.pipeline.SimpleDatasetBuilder):

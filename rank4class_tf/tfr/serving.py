@@ -127,8 +127,8 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
         if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
-            given = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
-            specs = dict(zip(sorted(given), specs_of_arguments(given), strict=True))
+            tensors = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
+            specs = dict(zip(sorted(tensors), specs_of_arguments(tensors), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
             signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
             best = tf.function(self._best)
@@ -166,17 +166,17 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         outputs = self._model(features, training=False)
         mask = features[self._mask_feature_name]
         if not isinstance(outputs, dict):
-            return _best_of(outputs, mask, k)
+            return _top_items(outputs, mask, k)
         return {
             f"{task}_{name}": value
             for task, scores in outputs.items()
-            for name, value in _best_of(scores, mask, k).items()
+            for name, value in _top_items(scores, mask, k).items()
         }
 
 
-def _best_of(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
-    nothing = tf.constant(-float("inf"), scores.dtype)
+def _top_items(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
     k = tf.minimum(k, tf.shape(scores)[1])
-    best, order = tf.math.top_k(tf.where(mask, scores, nothing), k)
-    there = tf.gather(mask, order, batch_dims=1)
-    return {"indices": tf.where(there, order, -1), "scores": best}
+    lowest = tf.constant(-float("inf"), scores.dtype)
+    best, order = tf.math.top_k(tf.where(mask, scores, lowest), k)
+    is_item = tf.gather(mask, order, batch_dims=1)
+    return {"indices": tf.where(is_item, order, -1), "scores": best}

@@ -1,0 +1,9 @@
+"""`try_out`: does a loss or a head help on the user's own data?
+
+`run` trains and measures the candidates, `statistics` compares them, `report` shows the result.
+"""
+
+from rank4class_tf.trials.report import Trial, TryOut
+from rank4class_tf.trials.run import try_out
+
+__all__ = ["try_out", "TryOut", "Trial"]

@@ -1,0 +1,505 @@
+"""`try_out`: trains every candidate with every setting, and measures the chosen ones.
+
+Each seed repeats the whole procedure: split, initial weights, draws of settings, the choice on
+validation data. So the spread over seeds holds the luck of all four. A candidate compiles once:
+rate, decay and its own parameter are variables.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import itertools
+import json
+import numbers
+import os
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _checks, _files, layers, losses
+from rank4class_tf._batches import Dataset, batches, inputs_as_tuple
+from rank4class_tf._intervals import weighted_mean
+from rank4class_tf._types import PathLike
+from rank4class_tf.evaluation import Evaluator, Metrics, mean_metrics
+from rank4class_tf.trials import report, statistics
+from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
+
+# The ranges of the settings, log-uniform: learning rate, decay of AdamW (which multiplies it by the
+# rate), and the factor of a candidate's own parameter.
+_RANGES = ((1e-4, 1e-1), (1e-4, 1.0), (0.25, 4.0))
+
+# The parameters that are shares of one: the factor multiplies their odds, so that they stay below.
+_SHARES = ("label_smoothing", "q")
+
+
+def try_out(
+    build: Callable[..., keras.Model],
+    train: Dataset,
+    validation: Dataset | float,
+    test: Dataset,
+    candidates: Mapping[str, Any] | None = None,
+    metrics: Metrics = ("top_k_accuracy_at_1", "ndcg_at_5"),
+    monitor: str | None = None,
+    settings: int = 12,
+    seeds: int = 3,
+    minutes: float | None = None,
+    *,
+    epochs: int = 50,
+    patience: int = 5,
+    batch_size: int = 64,
+    path: PathLike | None = None,
+    noise: str | None = None,
+    verbose: bool = True,
+) -> TryOut:
+    """Compares losses and heads on your data, all tuned alike, and says whether one helps.
+
+    For each seed, each candidate tries the same number of settings from one Latin hypercube:
+    learning rates in [1e-4, 0.1], weight decays of AdamW in [1e-4, 1], and a factor in [1/4, 4] of
+    its margin, temperature or scale, or of the odds of label smoothing or q: what it has first.
+    Settings and epochs are chosen by `monitor` on the validation data. The chosen models see the
+    test data once. Intervals and p-values count test lists and seeds as samples; p-values are
+    corrected for the number of candidates (Holm). Global seeds are set.
+
+    Args:
+        build: a function of a layer that returns a Keras model that ends in it; or of nothing, for
+            models with an end of their own, such as a `TwoTower`. It makes new layers at each call.
+            Where it compiles the model, its optimizer is used, else AdamW.
+        train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
+            or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
+        validation: the same; or the share of `train` to set aside, drawn anew for each seed. If
+            labels may be wrong, a few hundred checked ones choose better than many.
+        test: as `train`.
+        candidates: name -> a loss, or a pair of a loss and a head; without a head it is a `Dense`.
+            The first is the baseline. None compares a dozen of this package.
+        metrics: means over lists, or their names; `"macro_..."` averages over classes.
+        monitor: the name of the one to choose by, higher is better; None means the last.
+        settings: how many settings each candidate tries for each seed.
+        seeds: how often everything is repeated; two can hardly show a gain, one cannot.
+        minutes: a budget. Where it ends early, all candidates have tried equally fewer settings.
+        epochs: the most epochs of a training.
+        patience: a training ends after so many epochs without a better validation value.
+        batch_size: examples per batch of arrays.
+        path: a file that keeps each finished training, from which an interrupted call goes on: with
+            arrays, under Keras 3, to the same table. After a change of `build` name another file.
+        noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
+            classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
+        verbose: whether to show the progress and how long it will take.
+    """
+    # Check what is cheap to check, before any data is read.
+    counts = {"settings": settings, "seeds": seeds, "epochs": epochs, "patience": patience}
+    for name, value in {**counts, "batch_size": batch_size}.items():
+        _checks.positive_int(name, value)
+    if minutes is not None:
+        _checks.positive_float("minutes", minutes)
+    validation = float(validation) if isinstance(validation, numbers.Real) else validation
+    data: dict[str, Any] = {"train": train, "validation": validation, "test": test}
+    data = {name: inputs_as_tuple(x) if isinstance(x, tuple) else x for name, x in data.items()}
+    if _checks.one_of("noise", noise, (None, "estimate")) is not None:
+        _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
+        rule = "`noise` must be None unless `train` is arrays with class ids."
+        is_right = isinstance(train, tuple) and np.ndim(train[1]) == 1
+        _checks.require(is_right, rule, noise)
+
+    # Compile each candidate once.
+    num_classes = max(_num_classes(name, part) for name, part in data.items())
+    arguments = inspect.signature(build).parameters.values()
+    takes_head = any(argument.default is argument.empty for argument in arguments)
+    head = keras.layers.Dense(num_classes) if takes_head else None
+    if candidates is None:
+        candidates = _a_dozen(num_classes if takes_head else None)
+    is_right = isinstance(candidates, Mapping) and len(candidates) > 0
+    _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
+    compiled = {
+        name: _Candidate(
+            name,
+            candidate,
+            build=build,
+            default_head=head,
+            train=data["train"],
+            validation=data["validation"],
+            metrics=metrics,
+            monitor=monitor,
+            epochs=epochs,
+            patience=patience,
+            batch_size=batch_size,
+        )
+        for name, candidate in candidates.items()
+    }
+    first, *others = compiled
+    baseline = compiled[first]
+
+    # Read what an earlier call with the same arguments and data has finished.
+    prints = [] if path is None else [_fingerprint(part) for part in data.values()]
+    to_config = keras.utils.serialize_keras_object
+    measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
+    parts = [candidate.described for candidate in compiled.values()]
+    described = [[parts, measured, settings, seeds, batch_size, prints], epochs, patience]
+    kept = _Kept(path, json.dumps(described, default=str))
+
+    # Train each candidate with each setting, then once more with the best one of each seed.
+    total = (settings + 1) * seeds * len(compiled)
+    if verbose:
+        print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
+    bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
+    trainings = _rounds(compiled, settings, seeds, minutes, kept, bar)
+
+    # Measure the test data, which no choice has seen.
+    chosen: dict[str, list[Setting]] = {name: [] for name in compiled}
+    tests: dict[str, list[statistics.Test]] = {name: [] for name in compiled}
+    for name, seed in itertools.product(compiled, range(seeds)):
+        best = int(np.argmax([training.value for training in trainings[name][seed]]))
+        setting = trainings[name][seed][best].setting
+        measure = functools.partial(compiled[name].test, setting, seed, data["test"])
+        chosen[name].append(setting)
+        tests[name].append(kept.get(f"{name}/{seed}/test of {best}", measure))
+        bar.add(1)
+
+    # Report.
+    gains = statistics.gains(tests)
+    trials = [
+        Trial(
+            name=name,
+            values={metric: statistics.estimate(tests[name], metric) for metric in tests[name][0]},
+            gains=gains[name],
+            settings=chosen[name],
+            seconds=float(np.median([run.seconds for run in itertools.chain(*trainings[name])])),
+            build=functools.partial(candidate.new, chosen[name][0]),
+        )
+        for name, candidate in compiled.items()
+    ]
+    ahead = [name for name in others if gains[name][baseline.monitor].difference > 0]
+    notes = list(report.notes(trainings, chosen, baseline.length_of_encodings(), ahead))
+    estimate = None if noise is None else baseline.estimate_noise(chosen[first][0])
+    if estimate is not None:
+        pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in estimate["confusions"])
+        notes.append(
+            f"{estimate['share']:.1%} of the labels look wrong; {estimate['concentration']:.0%} of "
+            f"them are the most frequent confusion of their class. First: {pairs}."
+        )
+    return TryOut(trials, baseline.monitor, len(trainings[first][0]), notes, estimate)
+
+
+def _rounds(
+    compiled: dict[str, _Candidate],
+    settings: int,
+    seeds: int,
+    minutes: float | None,
+    kept: _Kept,
+    bar: keras.utils.Progbar,
+) -> dict[str, list[list[Training]]]:
+    """The trainings of each candidate and seed.
+
+    A round is one setting of every candidate and seed, so that all have tried as many at any end.
+    """
+    trainings: dict[str, list[list[Training]]]
+    trainings = {name: [[] for _ in range(seeds)] for name in compiled}
+    drawn = [_draws(settings, seed) for seed in range(seeds)]
+    begin = start = time.monotonic()
+    for index in range(settings):
+        for seed, (name, candidate) in itertools.product(range(seeds), compiled.items()):
+            setting = candidate.setting(drawn[seed][index])
+            train = functools.partial(candidate.train, setting, seed)
+            value, seconds = kept.get(f"{name}/{seed}/{index}", train)
+            trainings[name][seed].append(Training(value, seconds, setting))
+            bar.add(1)
+        seconds_of_round, start = time.monotonic() - start, time.monotonic()
+        # The tests take as long as a round.
+        if minutes is not None and start - begin + 2 * seconds_of_round > 60 * minutes:
+            break
+    return trainings
+
+
+def _draws(number: int, seed: int) -> np.ndarray:
+    """Settings `[number, 3]`: each parameter has one value in each of `number` equal steps."""
+    rng = np.random.default_rng([seed, 0])
+    low, high = np.log(_RANGES).T
+    steps = np.stack([rng.permutation(number) for _ in low], axis=1) + rng.random((number, 3))
+    return np.exp(low + steps / number * (high - low))
+
+
+def _a_dozen(num_classes: int | None) -> dict[str, Any]:
+    names = ["softmax", "generalized_cross_entropy", "rankmax", "sparsemax", "approx_ndcg"]
+    names += ["approx_mrr", "pairwise_logistic", "warp"]
+    candidates: dict[str, Any] = {name: losses.get(f"{name}_loss") for name in names}
+    candidates["smoothed softmax"] = losses.SoftmaxLoss(label_smoothing=0.1)
+    candidates["Crammer-Singer"] = losses.OrderedWeightedLoss.crammer_singer()
+    if num_classes is not None:
+        for name in ("softmax", "rankmax"):
+            head = layers.CosineHead(num_classes)
+            candidates[f"{name}, cosine head"] = candidates[name], head
+    return candidates
+
+
+def _num_classes(name: str, part: Dataset | float) -> int:
+    """The width of dense relevance, or the highest class id plus 1."""
+    if isinstance(part, float):
+        return 1
+    if isinstance(part, tf.data.Dataset):
+        is_right = part.cardinality() != tf.data.INFINITE_CARDINALITY
+        _checks.require(is_right, f"`{name}` must be a dataset that ends.", "an endless one")
+    highest = 0
+    for _, labels, *_ in batches(part, 1024):
+        labels = np.asarray(getattr(labels, "flat_values", labels))
+        rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
+        _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
+        if labels.ndim == 2 and labels.shape[1] > 1:
+            rising = np.sort(labels, axis=1)
+            repeats = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+            if labels.dtype.kind in "fb" or repeats.any():  # A class id stands once in a list.
+                return labels.shape[1]
+        highest = max(highest, int(labels.max(initial=0)))
+    return highest + 1
+
+
+def _fingerprint(examples: Dataset | float) -> int | str:
+    """What tells other data apart: the content of arrays, the form of datasets."""
+    if not isinstance(examples, tuple):
+        return str(examples)
+    flat = (x for batch in batches(examples, 1024) for x in tf.nest.flatten(batch, True))
+    return sum(zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in flat)
+
+
+def _rows(examples: Any, indices: np.ndarray) -> Any:
+    return tf.nest.map_structure(lambda x: tf.gather(x, indices), examples)
+
+
+class _Candidate:
+    """A loss and a head whose model is compiled once and trained many times."""
+
+    def __init__(
+        self,
+        name: str,
+        candidate: Any,
+        *,
+        build: Callable[..., keras.Model],
+        default_head: keras.layers.Layer | None,
+        train: Dataset,
+        validation: Dataset | float,
+        metrics: Metrics,
+        monitor: str | None,
+        epochs: int,
+        patience: int,
+        batch_size: int,
+    ) -> None:
+        loss, head = candidate if isinstance(candidate, tuple) else (candidate, None)
+        self._loss, self._head, self._build = loss, head or default_head, build
+        self._train, self._validation = train, validation
+        self._epochs, self._patience, self._batch_size = epochs, patience, batch_size
+        # Two names for one loss start from other weights: what they differ by is chance.
+        self._seed = zlib.crc32(name.encode())
+        self._features = next(batches(train, batch_size))[0]
+
+        # What a setting changes is a variable of the graph. It starts at the middle of the ranges.
+        self._tuned, self._parameter, self._default = _tunable(self._loss, self._head)
+        self._decays = True
+        middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
+        self._numbers = _as_variables(middle)
+        self._model = self.new(self._numbers)
+        self._variables = list(self._model.variables)
+
+        # What each training starts from, besides the weights of a new model.
+        optimizer = self._model.optimizer
+        self._decays = bool(getattr(_inner(optimizer), "weight_decay", None))
+        optimizer.build(self._model.trainable_variables)
+        self._start = [np.array(x) for x in optimizer.variables]
+        self._evaluate = Evaluator(self._model, metrics)
+        names, rising = self._evaluate.names, self._evaluate.rising
+        self.monitor = _checks.one_of("monitor", monitor or names[-1], rising)
+        configs = [x and {**x.get_config(), "name": None} for x in (self._loss, self._head)]
+        shapes = [tuple(x.shape) for x in self._variables]
+        self.described = [name, type(self._loss).__name__, configs, shapes, self.monitor]
+
+    def setting(self, drawn: np.ndarray) -> Setting:
+        """The parameters by name, from a row of `_draws`."""
+        rate, decay, factor = map(float, drawn)
+        setting = {"learning_rate": rate, **({"weight_decay": decay} if self._decays else {})}
+        while self._parameter:
+            value = self._default * factor
+            if self._parameter in _SHARES:
+                value /= 1 + self._default * (factor - 1)
+            setting[self._parameter] = value
+            try:
+                self._copy(self._tuned, setting)
+                break
+            except ValueError:  # Too large for the loss: go half way back to the default.
+                if factor == 1:
+                    raise
+                factor **= 0.5
+        return setting
+
+    def _copy(self, part: Any, setting: Setting) -> Any:
+        """A copy of the loss or the head, with the value of a setting if that is of its own."""
+        if part is None:
+            return None
+        config = part.get_config()
+        if part is self._tuned:
+            config[self._parameter] = setting[self._parameter]
+        return type(part).from_config(config)
+
+    def new(self, setting: Setting) -> keras.Model:
+        """A compiled model with parameters that are numbers or variables."""
+        loss, head = self._copy(self._loss, setting), self._copy(self._head, setting)
+        takes_scores = loss.get_config().get("from_logits", True)
+        _checks.require(takes_scores, "`candidates` must take scores.", "from_logits=False")
+        model = self._build() if head is None else self._build(head)
+        if not model.built:
+            model(self._features, training=False)
+        in_shards = any(isinstance(x, layers.ShardedClassTable) for x in model._flatten_layers())
+        rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
+        _checks.require(not in_shards, rule, model.name)
+        optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
+        if getattr(_inner(optimizer), "weight_decay", None):
+            _inner(optimizer).weight_decay = setting["weight_decay"]
+        optimizer.learning_rate = float(setting["learning_rate"])
+        model.compile(optimizer, loss)
+        return model
+
+    def train(
+        self, setting: Setting, seed: int, examples: tuple | None = None
+    ) -> tuple[float, float]:
+        """Trains; returns the best validation value and the seconds of an epoch."""
+        keras.utils.set_random_seed((self._seed + seed) % 2**32)
+
+        # Split and shuffle the examples.
+        train, validation = examples or self._train, self._validation
+        if isinstance(validation, float):
+            rule = "`validation` must be a share in (0, 1) of arrays, or data of its own."
+            is_right = isinstance(train, tuple) and 0 < validation < 1
+            _checks.require(is_right, rule, f"{validation} of {type(train).__name__}")
+            order = np.random.default_rng(seed).permutation(len(tf.nest.flatten(train)[0]))
+            size = round(validation * len(order))
+            train, validation = _rows(train, order[size:]), _rows(train, order[:size])
+        if isinstance(train, tuple):
+            number = len(tf.nest.flatten(train)[0])
+            train = tf.data.Dataset.from_tensor_slices(train).shuffle(number)
+            train = train.batch(self._batch_size)
+
+        # Start the compiled model from the weights and draws of a new one.
+        fresh, model = self.new(_as_variables(setting)), self._model
+        old = {id(variable) for variable in model.trainable_variables}
+        shared = [variable for variable in fresh.trainable_variables if id(variable) in old]
+        rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
+        _checks.require(not shared, rule, f"{len(shared)} variables again")
+        starts = [*fresh.variables, *self._start]
+        variables = [*self._variables, *model.optimizer.variables]
+        for variable, start in zip(variables, starts, strict=True):
+            variable.assign(start)
+        if getattr(fresh.loss, "is_random", False):
+            state: dict[str, Any] = {}
+            fresh.loss.save_own_variables(state)
+            model.loss.load_own_variables(state)
+        model.optimizer.learning_rate = setting["learning_rate"]
+        for name, number in setting.items():
+            self._numbers[name].assign(number)
+
+        # Train until `patience` epochs bring nothing, and return to the best epoch.
+        best, best_epoch, weights = -np.inf, 0, model.get_weights()
+        begin = time.monotonic()
+        for epoch in range(1, self._epochs + 1):
+            history = model.fit(train, epochs=1, verbose=0, shuffle=False).history
+            if not np.isfinite(history["loss"][-1]):
+                break
+            measured = self._evaluate(validation)
+            value = weighted_mean(measured.values[self.monitor], measured.weights[self.monitor])
+            if value > best:
+                best, best_epoch, weights = value, epoch, model.get_weights()
+            elif epoch - best_epoch >= self._patience:
+                break
+        model.set_weights(weights)
+        return best, (time.monotonic() - begin) / epoch
+
+    def test(self, setting: Setting, seed: int, test: Dataset) -> statistics.Test:
+        """Trains again and measures the test data: values and weights of lists, and bounds."""
+        self.train(setting, seed)
+        measured = self._evaluate(test)
+        return {
+            name: [values.tolist(), measured.weights[name].tolist(), measured.bounds[name]]
+            for name, values in measured.values.items()
+        }
+
+    def estimate_noise(self, setting: Setting, folds: int = 4) -> dict[str, Any]:
+        """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
+        from cleanlab.count import compute_confident_joint
+
+        # The loss of the graph has a variable, of which no layer of probabilities is made.
+        loss = self._copy(self._loss, setting)
+        to_probabilities = getattr(loss, "probabilities", None) or layers.Probabilities()
+        examples: Any = self._train
+        labels = np.asarray(examples[1])
+        fold_of_row = np.random.default_rng(0).permutation(len(labels)) % folds
+        rows, probabilities = [], []
+        for fold in range(folds):
+            held_out = np.flatnonzero(fold_of_row == fold)
+            self.train(setting, 0, _rows(examples, np.flatnonzero(fold_of_row != fold)))
+            scores = self._model.predict(_rows(examples[0], held_out), verbose=0)
+            rows.append(held_out)
+            probabilities.append(to_probabilities(scores).numpy())
+        order = np.argsort(np.concatenate(rows))
+        joint = compute_confident_joint(labels, np.concatenate(probabilities)[order])
+        share = 1 - np.trace(joint) / joint.sum()
+        np.fill_diagonal(joint, 0)
+        confusions = [(int(t), int(y), int(joint[y, t])) for y, t in np.argwhere(joint)]
+        return {
+            "share": float(share),
+            "concentration": float(joint.max(axis=0).sum() / max(joint.sum(), 1)),
+            "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
+        }
+
+    def length_of_encodings(self) -> float | None:
+        """The median length of what the head gets before training, or None without a head."""
+        if self._head is None:
+            return None
+        encodings = self._build(keras.layers.Activation("linear"))(self._features, training=False)
+        return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
+
+
+def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer itself, where one for mixed precision is around it."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _as_variables(setting: Setting) -> Setting:
+    return {name: tf.Variable(number, trainable=False) for name, number in setting.items()}
+
+
+def _tunable(*parts: Any) -> tuple[Any, str, float]:
+    """The loss or head that a candidate's own parameter is of, its name, and its default."""
+    for part in parts:
+        for name in getattr(type(part), "tunable", ()):
+            default = part.get_config()[name]
+            if isinstance(default, float) and default > 0:
+                return part, name, default
+    return None, "", 1.0
+
+
+class _Kept:
+    """Finished trainings by name, in a file of JSON lines if a path is given."""
+
+    def __init__(self, path: PathLike | None, described: str) -> None:
+        self._path, self._results, lines = path, {}, [described + "\n"]
+        if path is None:
+            return
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                old_lines = file.readlines()
+            rule = "`path` must be new, or a file of this comparison on this data."
+            _checks.require(old_lines[:1] == lines, rule, path)
+            # A line that a killed process cut has no end.
+            lines = [line for line in old_lines if line.endswith("\n")]
+            self._results = dict(map(json.loads, lines[1:]))
+        _files.write_text(path, "".join(lines))
+
+    def get(self, name: str, make: Callable[[], Any]) -> Any:
+        """What was kept, or else what `make` returns."""
+        if name not in self._results:
+            self._results[name] = make()
+            if self._path is not None:
+                with open(self._path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps([name, self._results[name]]) + "\n")
+        return self._results[name]
