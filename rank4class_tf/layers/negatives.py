@@ -17,7 +17,7 @@ from rank4class_tf._counts import checked_counts
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.exact import as_floating
-from rank4class_tf._tf.gather import gather, indices, where
+from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -229,16 +229,16 @@ class HardNegativeMining(ScoreLayer):
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         of_column = gather(scores, column)
-        own = where(there, of_column, minus_infinity) + zero
+        own = tf.where(there, of_column, minus_infinity) + zero
         negatives = tf.stop_gradient(scores)
         some = tf.reduce_any(there, axis=1, keepdims=True)
         others = tf.where(some, minus_infinity, tf.stop_gradient(of_column))
         others = tf.tensor_scatter_nd_update(negatives, indices(column), others)
         highest, places = search.top_k(others, size)
         # In a list with fewer negatives the search may return the positive.
-        mined = where(highest > minus_infinity, gather(scores, places), minus_infinity)
+        mined = tf.where(highest > minus_infinity, gather(scores, places), minus_infinity)
         # A search may miss a NaN.
-        mined = where(~has_nan(negatives), mined, float("nan"))
+        mined = tf.where(~has_nan(negatives)[:, tf.newaxis], mined, float("nan"))
         labels = tf.where(there, tf.range(tf.shape(there)[1]), -1)
         if there.shape[1] == 1:
             labels = labels[:, 0]

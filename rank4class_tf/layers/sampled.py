@@ -18,7 +18,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _files, _keras, _random, _registry, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
-from rank4class_tf._tf.gather import gather, where
+from rank4class_tf._tf.gather import gather, within
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Weighted
 from rank4class_tf.layers.classes import Classes, ClassScores, ClassTable
@@ -90,11 +90,10 @@ def _of_block(scores_of: ClassScores, encodings: Tensor, exclude: Tensor | None)
         scores = scores_of(encodings, ids, gradient=False)
         if exclude is None:
             return scores
-        place = exclude - ids[0]
-        here = (place >= 0) & (place < tf.size(ids))
         # An id that is excluded twice stays -inf; one of another block adds 0 to the first column.
-        penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
-        return search.add_columns(scores, tf.where(here, place, 0), penalties)
+        column, is_here = within(exclude - ids[0], tf.size(ids))
+        penalties = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
+        return search.add_columns(scores, column, penalties)
 
     return score
 
@@ -124,13 +123,12 @@ def _ranks(scores_of: ClassScores, encodings: Array, class_ids: Array, exclude: 
 
     def of_examples(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
         def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
-            size, places = shard.last - shard.first, class_ids - shard.first
-            here = (places >= 0) & (places < size)
-            of_shard, places = scores_of.of(shard.table), tf.where(here, places, 0)
+            of_shard, size = scores_of.of(shard.table), shard.last - shard.first
+            places, is_here = within(class_ids - shard.first, size)
             of_block = _of_block(of_shard, encodings, None)
             scores = blocks.scores_as_in_blocks(of_block, size, places)
             tolerance = of_shard.rounding(encodings, places)
-            return [tf.where(here, x, 0.0) for x in (scores, tolerance)]
+            return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
         own, tolerance = shards.total(scores_here)
 
@@ -315,8 +313,8 @@ class SampledScores(Head):
                 invalid |= has_nan(scores)
                 highest, places = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
-                scores = where(highest > -float("inf"), gather(scores, places), -float("inf"))
-            of_own = where(has_positive, of_own, -float("inf"))
+                scores = tf.where(highest > -float("inf"), gather(scores, places), -float("inf"))
+            of_own = tf.where(has_positive, of_own, -float("inf"))
             scores = tf.concat([of_own, scores], axis=1)
         else:
             searched = scores_of(tf.stop_gradient(encodings), negatives, gradient=False)
@@ -326,8 +324,8 @@ class SampledScores(Head):
             mined = tf.gather(negatives, places)
             scores = scores_of(encodings, tf.concat([own, mined], axis=1))
             there = tf.concat([has_positive, highest > -float("inf")], axis=1)
-            scores = where(there, scores, -float("inf"))
-        return where(~invalid, scores, float("nan"))
+            scores = tf.where(there, scores, -float("inf"))
+        return tf.where(~invalid[:, tf.newaxis], scores, float("nan"))
 
     def top_k(self, encodings: Any, k: Any, exclude: Array | None = None) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.
