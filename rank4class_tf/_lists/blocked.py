@@ -25,7 +25,7 @@ from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import are_few, excess, masked
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import is_zero, violation
-from rank4class_tf._tf.gather import scatter_add, where
+from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
 from rank4class_tf._tf.search import add_columns, top_k_by_blocks
@@ -55,15 +55,18 @@ def _by_classes(
     compute: Function, products: ClassProducts, class_ids: Tensor, relevance: Tensor
 ) -> Tensor:
     """All examples, those of all replicas too, and the classes here block by block."""
+    # With shards, every replica runs the formula on the examples of all, and returns its own.
     shard, exchange = products.shard, products.exchange
-    here = slice(None)
+    rows = slice(None)
     if exchange.size > 1:
-        number = tf.shape(class_ids)[0]
-        first = exchange.first_row(number)
-        here = slice(first, first + number)
+        num_rows = tf.shape(class_ids)[0]
+        first = exchange.first_row(num_rows)
+        rows = slice(first, first + num_rows)
     class_ids = exchange.joined_lists(class_ids, -1)
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
+
+    # The tables, or the anchor of a shard, are arguments of the custom gradient.
     if shard is None:
         for table in products.tables:
             if isinstance(table, tf.Variable):
@@ -75,24 +78,24 @@ def _by_classes(
     @tf.custom_gradient
     def losses(encodings: Tensor, *trained: Tensor) -> WithGradient:
         handles = trained if shard is None else tuple(map(handle_of, products.tables))
-        every = exchange.joined(tf.stop_gradient(encodings))
-        record = Record(products._replace(encodings=every, handles=handles))
+        joined = exchange.joined(tf.stop_gradient(encodings))
+        record = Record(products._replace(encodings=joined, handles=handles))
         with record.tape:
             values = compute(BlockedLists(record, class_ids, relevance), None)
 
         def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
-            of_encodings, of_trained, of_variables = record.gradients(values, upstream, variables)
+            of_encodings, of_tables, of_variables = record.gradients(values, upstream, variables)
             if shard is not None:
-                shard.update(of_trained)
-                of_trained = [tf.zeros_like(shard.anchor)]
+                shard.update(of_tables)
+                of_tables = [tf.zeros_like(shard.anchor)]
             if exchange.size > 1:
                 # All replicas have the same gradient of a variable, and optimizers add them up.
                 of_variables = [x if x is None else x / exchange.size for x in of_variables]
-            of_inputs = (of_encodings[here], *of_trained)
-            return (of_inputs, of_variables) if variables else of_inputs
+            gradients = (of_encodings[rows], *of_tables)
+            return (gradients, of_variables) if variables else gradients
 
-        return values[here], gradient
+        return values[rows], gradient
 
     return losses(products.encodings, *trained)
 
@@ -103,17 +106,17 @@ def _by_examples(
     """All classes for a few examples at a time, whose scores are made again for the gradient."""
     size = max(1, _CHUNK // products.num_classes)
 
-    def of_chunk(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
+    def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
         chunk, *columns = labels
         scores = fill_masked(products.score(encodings, *tables))
         return compute(dense_lists(scores, *columns), tf.reduce_max(chunk))
 
     return in_pieces(
-        of_chunk,
+        chunk_losses,
         (tf.range(tf.shape(class_ids)[0]) // size, class_ids, relevance),
         size,
         tf.TensorSpec([size], products.encodings.dtype),
-        of_rows=[products.encodings],
+        inputs=[products.encodings],
         shared=[tf.convert_to_tensor(table) for table in products.tables],
     )
 
@@ -129,7 +132,7 @@ class BlockedLists(Lists):
         # `Flat` has a length known only at run time; XLA gets the padded columns.
         single = relevance.shape[1] == 1 or raising.in_xla()
         self._flat = None if single else _positives.Flat.of(relevance)
-        self._own = record.single_scores(class_ids)
+        self._positive_scores = record.single_scores(class_ids)  # Raw ones.
         self._has_gradient = True
         self._excluded: Tensor | None = None  # `[batch, E]`, padded with -1.
         # Scores are: factor * raw + by class + shift.
@@ -142,15 +145,15 @@ class BlockedLists(Lists):
         vars(lists).update(changes)
         return lists
 
-    # What there is.
+    # Shapes, counts, and values of the positives.
 
     @property
     def dtype(self) -> tf.DType:
-        return self._own.dtype
+        return self._positive_scores.dtype
 
     @property
     def positive_scores(self) -> Tensor:
-        return self._scores_of(self._own, self._class_ids)
+        return self._scores_of(self._positive_scores, self._class_ids)
 
     @property
     def num_items(self) -> Tensor:
@@ -164,25 +167,25 @@ class BlockedLists(Lists):
         return self._record.products.num_classes
 
     def item_relevance(self) -> Callable:
-        def of_block(ids: Tensor) -> Tensor:
+        def block_relevance(ids: Tensor) -> Tensor:
             """Relevance of the classes of a block, `[batch, size of the block]`."""
-            place, here = _places(ids, self._class_ids)
+            column, is_here = _columns(ids, self._class_ids)
             shape = tf.stack([tf.shape(self.relevance)[0], tf.size(ids)])
-            block = scatter_add(place, where(here, self.relevance, 0.0), shape)
+            block = scatter_add(column, tf.where(is_here, self.relevance, 0.0), shape)
             return tf.ensure_shape(block, [self.relevance.shape[0], ids.shape[0]])
 
-        return of_block
+        return block_relevance
 
     def dense(self) -> NoReturn:
         raise EveryItemNeeded("A formula needs the scores of all items at once.")
 
-    # The scores of a block.
+    # Scores of a block.
 
     def _transform(self) -> list[Tensor]:
         """What changes raw scores and may have a gradient."""
         return [x for x in (self._factor, self._shift) if x is not None]
 
-    def _seen(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
+    def _transformed(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
         """Scores of these lists from raw ones; `transform` is that of `_transform`."""
         rest = iter(transform)
         if self._factor is not None:
@@ -193,48 +196,53 @@ class BlockedLists(Lists):
 
     def _scores_of(self, raw: Tensor, ids: Tensor) -> Tensor:
         """Scores of single classes from raw ones, `[batch, m]`."""
-        scores = self._seen(raw, ids, *self._transform())
+        scores = self._transformed(raw, ids, *self._transform())
         return scores if self._has_gradient else tf.stop_gradient(scores)
 
     def _filled(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
         """Scores of a block, in which a class that is none of the items has the lowest."""
-        scores = self._seen(raw, ids, *transform)
+        scores = self._transformed(raw, ids, *transform)
         if self._excluded is not None:
-            place, here = _places(ids, self._excluded)
-            # Those of other blocks add 0.
-            low = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
-            scores = add_columns(scores, place, low)
+            column, is_here = _columns(ids, self._excluded)
+            # Classes of other blocks add 0.
+            low = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
+            scores = add_columns(scores, column, low)
         return fill_masked(scores)
 
     def _sum(
         self,
-        of_entries: Function,
+        sum_block: Function,
         function: Callable,
         parameters: Tensors,
         start: Tensor,
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
-        **how: Any,
+        vanishes: bool = False,
+        value: Tensor | None = None,
     ) -> Tensor:
-        """Sums `of_entries(function, [scores, *items], parameters)` over the blocks."""
+        """Sums `sum_block(function, [scores, *items], parameters)` over the blocks."""
         # The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
-        # shape of the sum, `parameters` have gradients beside the scores.
+        # shape of the sum, `parameters` have gradients beside the scores. See `Record.sum` for
+        # `vanishes` and `value`.
         transform = self._transform()
-        number = len(transform)
 
-        def of_block(raw: Tensor, ids: Tensor, *parameters: Tensor) -> Tensor:
-            scores, parameters = self._filled(raw, ids, *parameters[:number]), parameters[number:]
-            values = [of_ids(ids) for of_ids in items]
+        def block_sum(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
+            scores = self._filled(raw, ids, *tensors[: len(transform)])
+            parameters = tensors[len(transform) :]
+            item_values = [values_of(ids) for values_of in items]
             if tends_to_zero:
-                return of_entries(function, [scores, *values], parameters)
+                return sum_block(function, [scores, *item_values], parameters)
             mask = scores != LOWEST[self.dtype]
-            given = [tf.cast(mask, self.dtype), where(mask, scores, 0.0), *values]
-            return of_entries(masked(function), given, parameters)
+            present = tf.cast(mask, self.dtype)
+            masked_scores = tf.where(mask, scores, 0.0)
+            return sum_block(masked(function), [present, masked_scores, *item_values], parameters)
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
-        given = [*transform, *parameters], tf.zeros_like(start), self._has_gradient
-        return self._record.sum(of_block, *given, **how)
+        tensors, zeros = [*transform, *parameters], tf.zeros_like(start)
+        return self._record.sum(
+            block_sum, tensors, zeros, self._has_gradient, vanishes=vanishes, value=value
+        )
 
     def _sum_for_positives(
         self,
@@ -243,41 +251,44 @@ class BlockedLists(Lists):
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-        many: Function | None = None,
+        sum_many: Function | None = None,
     ) -> Tensor:
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
         # The positives stand in columns, or in `Flat` without padding. Few are compared with all
-        # classes of a block at once, many in blocks of columns or by `many(*items, *positives)`.
+        # classes of a block at once, many in blocks of columns or by `sum_many`, a function of
+        # `(*items, *positives)`.
         flat = self._flat
         few = are_few(self.max_positives, None)
         terms = _positives.terms if flat is None else flat.terms
         vanishing = vanishes and few  # Only single terms tell which classes have a gradient.
 
-        def of_columns(f: Function, given: Tensors, positives: Tensors) -> Tensor:
-            if many is not None:
-                return many(*given, *positives)
-            return _positives.sum_over_items(f, given, positives, self.relevance)
+        def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
+            if sum_many is not None:
+                return sum_many(*items, *positives)
+            return _positives.sum_over_items(f, items, positives, self.relevance)
 
-        def of_entries(f: Function, given: Tensors, positives: Tensors) -> Tensor:
+        def sum_block(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if few:
-                found = terms(f, given, positives)
-                return found if vanishing else tf.reduce_sum(found, axis=-1)
+                values = terms(f, items, positives)
+                return values if vanishing else tf.reduce_sum(values, axis=-1)
             if flat is None:
-                return of_columns(f, given, positives)
-            n = len(given)
+                return sum_columns(f, items, positives)
+            n = len(items)
             return cond(  # Few on average, or many: known only at run time.
                 flat.are_few,
                 lambda *x: tf.reduce_sum(flat.terms(f, x[:n], x[n:]), axis=-1),
-                lambda *x: flat.take(of_columns(f, x[:n], [flat.columns(p) for p in x[n:]])),
-                *given,
+                lambda *x: flat.take(sum_columns(f, x[:n], [flat.columns(p) for p in x[n:]])),
+                *items,
                 *positives,
             )
 
         start = self.relevance
         if flat is not None:
             start, *positives = (flat.take(x) for x in (start, *positives))
-        how = {"tends_to_zero": tends_to_zero or vanishes, "vanishes": vanishing}
-        result = self._sum(of_entries, function, positives, start, items, **how)
+        falls = tends_to_zero or vanishes
+        result = self._sum(
+            sum_block, function, positives, start, items, tends_to_zero=falls, vanishes=vanishing
+        )
         return result if flat is None else flat.columns(result)
 
     # Reductions over the items.
@@ -290,12 +301,14 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        def of_entries(f: Function, given: Tensors, parameters: Tensors) -> Tensor:
-            terms = f(*given, *parameters)
+        def sum_block(f: Function, items: Tensors, parameters: Tensors) -> Tensor:
+            terms = f(*items, *parameters)
             return terms if vanishes else tf.reduce_sum(terms, axis=-1)
 
-        how = {"tends_to_zero": tends_to_zero or vanishes, "vanishes": vanishes}
-        return self._sum(of_entries, function, parameters, self.relevance[:, 0], items, **how)
+        start, falls = self.relevance[:, 0], tends_to_zero or vanishes
+        return self._sum(
+            sum_block, function, parameters, start, items, tends_to_zero=falls, vanishes=vanishes
+        )
 
     def sum_over_items(
         self,
@@ -313,54 +326,53 @@ class BlockedLists(Lists):
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            many=lambda scores, levels: excess(scores, levels, margin)[0],
+            sum_many=lambda scores, levels: excess(scores, levels, margin)[0],
         )
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
-        constant, exchange = self._transform(), self._record.products.exchange
+        transform, exchange = self._transform(), self._record.products.exchange
         smooths = not is_zero(smoothing)
 
+        # The value: one pass that keeps the highest score so far and the sum relative to it.
         def add(raw: Tensor, ids: Tensor, best: Tensor, total: Tensor) -> list[Tensor]:
-            scores = self._filled(raw, ids, *constant)
+            scores = self._filled(raw, ids, *transform)
             highest = tf.maximum(best, tf.reduce_max(scores, axis=-1, keepdims=True))
             total *= tf.exp((best - highest) / temperature)
             powers = tf.exp((scores - highest) / temperature)
             return [highest, total + tf.reduce_sum(powers, axis=-1, keepdims=True)]
 
         lowest = tf.fill([tf.shape(self.relevance)[0], 1], LOWEST[self.dtype])
-        here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
+        highest_here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
         with self._record.tape.stop_recording():
-            highest = exchange.highest(here)
-            total = exchange.total(total * tf.exp((here - highest) / temperature))
+            highest = exchange.highest(highest_here)
+            total = exchange.total(total * tf.exp((highest_here - highest) / temperature))
             log_total = tf.math.log(total)
             share_of_mean = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
-        def minus_mean(scores: Tensor, by: Array) -> Tensor:
-            return -share_of_mean * (scores - highest) / by
-
-        # d log sum e^s = sum softmax * ds: record the sum of softmax for its gradient only; its
-        # value is known. That of the mean takes a pass.
-        def gradient(scores: Tensor, *by: Tensor) -> Tensor:
-            (by,) = by or (temperature,)
-            share = tf.exp((scores - highest) / by - log_total)
-            return share + minus_mean(scores, by) if smooths else share
+        def minus_mean(scores: Tensor, temperature: Array) -> Tensor:
+            return -share_of_mean * (scores - highest) / temperature
 
         mean = tf.zeros_like(log_total[:, 0])
         if smooths:
             mean = self.constant().sum(lambda scores: minus_mean(scores, temperature))
 
-        def of_entries(f: Function, given: Tensors, parameters: Tensors) -> Tensor:
-            return tf.reduce_sum(f(*given, *parameters), axis=-1)
+        # The gradient: d log sum e^s = sum softmax * ds, so the sum of softmax is recorded for its
+        # gradient only; the value is known.
+        def softmax(scores: Tensor, temperature: Array = temperature) -> Tensor:
+            share = tf.exp((scores - highest) / temperature - log_total)
+            return share + minus_mean(scores, temperature) if smooths else share
+
+        def sum_block(f: Function, items: Tensors, parameters: Tensors) -> Tensor:
+            return tf.reduce_sum(f(*items, *parameters), axis=-1)
 
         trained = [] if isinstance(temperature, int | float) else [temperature]
-        how = {"tends_to_zero": not smooths, "value": mean}
-        result = self._sum(of_entries, gradient, trained, mean, **how)
+        result = self._sum(sum_block, softmax, trained, mean, tends_to_zero=not smooths, value=mean)
         return log_total + result[:, tf.newaxis], highest
 
     def top_k(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
-        if k > classes.BLOCK:
+        if k > classes.CLASSES_PER_BLOCK:
             raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
         products, transform = self._record.products, self._transform()
 
@@ -370,18 +382,18 @@ class BlockedLists(Lists):
         with self._record.tape.stop_recording():
             values, places = top_k_by_blocks(score, products.num_here, min(k, products.num_here))
             values, ids = products.exchange.best(values, products.ids(places), k)
-            there = values > LOWEST[self.dtype]
-            ids = tf.where(there, ids, -1)
-        values = tf.where(there, self._scores_at(ids), LOWEST[self.dtype])
-        found = tf.reduce_sum(tf.cast(there, tf.int32), axis=-1)
-        return values, ids, tf.maximum(found, 1)
+            is_item = values > LOWEST[self.dtype]
+            ids = tf.where(is_item, ids, -1)
+        values = tf.where(is_item, self._scores_at(ids), LOWEST[self.dtype])
+        num_items = tf.reduce_sum(tf.cast(is_item, tf.int32), axis=-1)
+        return values, ids, tf.maximum(num_items, 1)
 
     def _scores_at(self, ids: Tensor) -> Tensor:
         """Scores of single classes of each example; those of the first class for -1."""
         ids = tf.maximum(ids, 0)
         return self._scores_of(self._record.single_scores(ids), ids)
 
-    # Other lists from these.
+    # Lists derived from these.
 
     def constant(self) -> BlockedLists:
         return self._changed(_has_gradient=False)
@@ -421,20 +433,20 @@ class BlockedLists(Lists):
         products = self._record.products
 
         def look(places: Tensor, broken: Tensor) -> list[Tensor]:
-            found = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
-            return [functools.reduce(tf.logical_or, found, broken)]
+            are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
+            return [functools.reduce(tf.logical_or, are_nan, broken)]
 
         with self._record.tape.stop_recording():
-            start = [tf.constant(False)]
-            (broken,) = fold_blocks(look, products.num_here, classes.BLOCK, start)
+            number, start = products.num_here, [tf.constant(False)]
+            (broken,) = fold_blocks(look, number, classes.CLASSES_PER_BLOCK, start)
             broken = products.exchange.total(tf.cast(broken, tf.int32)) > 0
         broken |= has_nan(products.encodings)
         return tf.where(broken, tf.constant(float("nan"), losses.dtype), losses)
 
 
-def _places(ids: Tensor, wanted: Tensor) -> TensorPair:
-    """Where wanted ids `[batch, m]` stand among the rising ids of a block, and whether they do."""
+def _columns(ids: Tensor, wanted: Tensor) -> TensorPair:
+    """Columns of wanted ids `[batch, m]` among the rising ids of a block; if they are there."""
     flat = tf.reshape(wanted, [-1])
-    place = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
-    here = tf.equal(tf.gather(ids, place), flat)
-    return tf.reshape(place, tf.shape(wanted)), tf.reshape(here, tf.shape(wanted))
+    column = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
+    is_here = tf.equal(tf.gather(ids, column), flat)
+    return tf.reshape(column, tf.shape(wanted)), tf.reshape(is_here, tf.shape(wanted))

@@ -13,23 +13,27 @@ labels, sums and gradients of encodings, none of which grows with the number of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exchange import Exchange, NoExchange
+from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
 
 # Scores of 256 examples take 1 MB a block. Blocks of 512 take a tenth longer, larger ones are no
 # faster (100,000 classes of 64 numbers).
-BLOCK = 1024
+CLASSES_PER_BLOCK = 1024
 
 # Where no example needs more than one class of so many, the backward pass leaves the others out.
 _PER_USED = 4
+
+
+Table: TypeAlias = tf.Variable | tf.Tensor
 
 
 class Shard(NamedTuple):
@@ -46,7 +50,7 @@ class ClassProducts(NamedTuple):
     """Scores `[batch, K]` of encodings with all classes, before anything is computed."""
 
     encodings: Tensor  # `[batch, d]`, float32.
-    tables: tuple[Any, ...]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
+    tables: tuple[Table, ...]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
     # A function of encodings and some rows of each table that returns scores `[batch, m]`. Rows are
     # `[m, ...]`, of classes shared by all examples, or `[batch, m, ...]`. It reads no variables.
     score: Callable
@@ -86,14 +90,12 @@ class ClassProducts(NamedTuple):
         # The last are booleans, or None if all classes are here.
         if self.shard is None:
             return self.rows(ids), ids, None
-        places = ids - self.shard.first
-        here = (places >= 0) & (places < self.num_here)
-        places = tf.where(here, places, 0)
-        rows = [tf.where(here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
-        return rows, places, here
+        places, is_here = within(ids - self.shard.first, self.num_here)
+        rows = [tf.where(is_here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
+        return rows, places, is_here
 
 
-def handle_of(table: Any) -> Tensor:
+def handle_of(table: Table) -> Tensor:
     """What stands for a table: TensorFlow would copy all of a variable that a function captures."""
     if not isinstance(table, tf.Variable):
         return table
@@ -102,7 +104,7 @@ def handle_of(table: Any) -> Tensor:
     return tf.convert_to_tensor(table) if outside else table.handle
 
 
-def _rows(handle: Tensor, table: Any, places: Tensor) -> Tensor:
+def _rows(handle: Tensor, table: Table, places: Tensor) -> Tensor:
     if handle.dtype != tf.resource:
         return tf.gather(handle, places)
     rows = tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=table.dtype)
@@ -112,7 +114,7 @@ def _rows(handle: Tensor, table: Any, places: Tensor) -> Tensor:
 class _Sum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
-    of_block: Callable  # Raw scores of a block, its ids and the parameters -> `[batch, ...]`.
+    block_sum: Callable  # Raw scores of a block, its ids and the parameters -> `[batch, ...]`.
     parameters: list[Tensor]  # They get a gradient.
     result: Tensor
     # `[K]` booleans, which classes have a term that is not 0; None where this was not asked: other
@@ -128,7 +130,7 @@ class _Single(NamedTuple):
     scores: Tensor  # `[batch, m]`.
     rows: list[Tensor]  # `[batch, m, ...]` of each table.
     places: Tensor  # `[batch, m]`.
-    here: Tensor | None  # `[batch, m]` booleans; None if all classes are here.
+    is_here: Tensor | None  # `[batch, m]` booleans; None if all classes are here.
 
 
 class Record:
@@ -144,22 +146,22 @@ class Record:
         """Scores of classes of each example, `[batch, m]`."""
         products = self.products
         with self.tape.stop_recording():
-            rows, places, here = products.rows_of(ids)
+            rows, places, is_here = products.rows_of(ids)
             scores = tf.stop_gradient(products.score(products.encodings, *rows))
-            if here is not None:
-                scores = products.exchange.total(tf.where(here, scores, 0.0))
+            if is_here is not None:
+                scores = products.exchange.total(tf.where(is_here, scores, 0.0))
         self.tape.watch(scores)
-        self._single.append(_Single(scores, rows, places, here))
+        self._single.append(_Single(scores, rows, places, is_here))
         return scores
 
     def fold(self, step: Callable, *state: Any) -> list:
         """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
 
-        def of_block(places: Tensor, *state: Any) -> Sequence:
+        def block_step(places: Tensor, *state: Any) -> Sequence:
             return step(*self.products.block(places), *state)
 
         with self.tape.stop_recording():
-            return fold_blocks(of_block, self.products.num_here, BLOCK, state)
+            return fold_blocks(block_step, self.products.num_here, CLASSES_PER_BLOCK, state)
 
     def check_constant(self, tensors: Tensors) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
@@ -172,14 +174,14 @@ class Record:
 
     def sum(
         self,
-        of_block: Callable,
+        block_sum: Callable,
         parameters: Tensors,
         start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
         value: Tensor | None = None,
     ) -> Tensor:
-        """The sum of `of_block(raw scores, ids, *parameters)` over the blocks; see `_Sum`."""
+        """The sum of `block_sum(raw scores, ids, *parameters)` over the blocks; see `_Sum`."""
         # It starts with zeros of its shape. Of all sums only one can have a gradient. If it
         # `vanishes`, terms are >= 0, and have no slope where they are 0; they are then those of
         # single classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
@@ -189,7 +191,7 @@ class Record:
         parameters = [tf.identity(x) for x in parameters]
 
         def whole(*block: Tensor) -> Tensor:
-            terms = of_block(*block)
+            terms = block_sum(*block)
             return tf.reduce_sum(terms, axis=-1) if vanishes else terms
 
         def add(raw: Tensor, ids: Tensor, total: Tensor) -> list[Tensor]:
@@ -197,7 +199,7 @@ class Record:
 
         used = None
         if value is None and vanishes and has_gradient and not raising.in_xla():
-            value, used = self._sum_and_used(of_block, parameters, start)
+            value, used = self._sum_and_used(block_sum, parameters, start)
         elif value is None:
             (value,) = self.fold(add, start)
             with self.tape.stop_recording():
@@ -208,22 +210,22 @@ class Record:
             self._sum = _Sum(whole, parameters, value, used)
         return value
 
-    def _sum_and_used(self, of_block: Function, parameters: Tensors, start: Tensor) -> TensorPair:
-        """The sum, and which classes have a term above 0."""
+    def _sum_and_used(self, terms_of: Function, parameters: Tensors, start: Tensor) -> TensorPair:
+        """The sum of terms of single classes, and which classes have a term above 0."""
         products = self.products
         number, first = products.num_here, products.ids(tf.constant(0))
 
         def add(raw: Tensor, ids: Tensor, total: Tensor, used: tf.TensorArray) -> list:
-            terms = of_block(raw, ids, *parameters)
+            terms = terms_of(raw, ids, *parameters)
             # A product with ones takes a fifth of the time of a maximum over examples.
             by_class = tf.reshape(terms, [-1, tf.size(ids)])
             ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
             is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN is one.
             total += tf.reduce_sum(terms, axis=-1)
-            return [total, used.write((ids[0] - first) // BLOCK, is_used)]
+            return [total, used.write((ids[0] - first) // CLASSES_PER_BLOCK, is_used)]
 
-        how = {"infer_shape": False, "element_shape": [None]}
-        blocks = tf.TensorArray(tf.bool, -(-number // BLOCK), **how)
+        count = -(-number // CLASSES_PER_BLOCK)
+        blocks = tf.TensorArray(tf.bool, count, infer_shape=False, element_shape=[None])
         value, blocks = self.fold(add, start, blocks)
         with self.tape.stop_recording():
             value = products.exchange.total(value)
@@ -231,42 +233,46 @@ class Record:
 
     def gradients(
         self, values: Tensor, upstream: Tensor, variables: Sequence[tf.Variable]
-    ) -> tuple[Tensor, list[Any], list[Any]]:
+    ) -> tuple[Tensor, list[Tensor | tf.IndexedSlices | None], list[Tensor | None]]:
         """Gradients of the encodings, of the tables, and of variables, such as a temperature."""
         products, tape = self.products, self.tape
+        # What the formula read: scores of single classes, variables, and the sum over all classes.
         leaves = [x.scores for x in self._single]
         sums = [] if self._sum is None else [self._sum.result]
-        of_all = tape.gradient(values, [*leaves, *variables, *sums], upstream)
-        of_sources = of_all[: len(leaves) + len(variables)]
-        of_encodings, slices = tf.zeros_like(products.encodings), _Slices([])
-        if self._sum is not None and of_all[-1] is not None:
-            of_encodings, slices, of_parameters = self._backward_pass(self._sum, of_all[-1])
-            of_parameters = [products.exchange.total(x) for x in of_parameters]
-            more = tape.gradient(self._sum.parameters, [*leaves, *variables], of_parameters)
-            of_sources = [_add(a, b) for a, b in zip(of_sources, more, strict=True)]
-        of_leaves, of_variables = of_sources[: len(leaves)], of_sources[len(leaves) :]
+        results = tape.gradient(values, [*leaves, *variables, *sums], upstream)
+        gradients = results[: len(leaves) + len(variables)]
 
-        single = [(x, g) for x, g in zip(self._single, of_leaves, strict=True) if g is not None]
-        if single:
+        # Through the sum, in one backward pass over all classes.
+        encoding_gradient, slices = tf.zeros_like(products.encodings), _Slices([])
+        if self._sum is not None and results[-1] is not None:
+            encoding_gradient, slices, slopes = self._backward_pass(self._sum, results[-1])
+            slopes = [products.exchange.total(x) for x in slopes]
+            more = tape.gradient(self._sum.parameters, [*leaves, *variables], slopes)
+            gradients = [_add(a, b) for a, b in zip(gradients, more, strict=True)]
+        leaf_gradients, variable_gradients = gradients[: len(leaves)], gradients[len(leaves) :]
+
+        # Through the single classes, from the rows that the forward pass read.
+        pairs = zip(self._single, leaf_gradients, strict=True)
+        if single := [(x, g) for x, g in pairs if g is not None]:
             rows = [tf.concat(x, axis=1) for x in zip(*(x.rows for x, _ in single), strict=True)]
             places = tf.concat([x.places for x, _ in single], axis=1)
-            with tf.GradientTape() as tape:
-                tape.watch([products.encodings, *rows])
+            upstream = tf.concat([g for _, g in single], axis=1)
+            with tf.GradientTape() as single_tape:
+                single_tape.watch([products.encodings, *rows])
                 scores = products.score(products.encodings, *rows)
-            of_single = tf.concat([g for _, g in single], axis=1)
-            here = None
             if products.shard is not None:
-                here = tf.concat([x.here for x, _ in single], axis=1)
-                of_single = tf.where(here, of_single, 0.0)
-            more, *of_rows = tape.gradient(scores, [products.encodings, *rows], of_single)
-            of_encodings += more
-            if here is None:
-                places, *of_rows = (tf.reshape(x, [-1, *x.shape[2:]]) for x in (places, *of_rows))
+                is_here = tf.concat([x.is_here for x, _ in single], axis=1)
+                upstream = tf.where(is_here, upstream, 0.0)
+            more, *rows = single_tape.gradient(scores, [products.encodings, *rows], upstream)
+            encoding_gradient += more
+            if products.shard is None:
+                places, *rows = (tf.reshape(x, [-1, *x.shape[2:]]) for x in (places, *rows))
             else:  # An optimizer must not touch rows of other shards.
-                places, *of_rows = (tf.boolean_mask(x, here) for x in (places, *of_rows))
-            slices = slices.plus(places, of_rows)
-        of_encodings, slices = together([of_encodings, slices])
-        return products.exchange.total(of_encodings), slices.of(products.tables), of_variables
+                places, *rows = (tf.boolean_mask(x, is_here) for x in (places, *rows))
+            slices = slices.plus(places, rows)
+        encoding_gradient, slices = together([encoding_gradient, slices])
+        encoding_gradient = products.exchange.total(encoding_gradient)
+        return encoding_gradient, slices.by_table(products.tables), variable_gradients
 
     def _backward_pass(self, total: _Sum, upstream: Tensor) -> tuple[Tensor, _Slices, list[Tensor]]:
         """Gradients of encodings, tables and parameters by the sum."""
@@ -274,13 +280,13 @@ class Record:
         tables, number = products.tables, products.num_here
         places = is_few = None
         if total.used is not None:
-            of_used = tf.cast(tf.where(total.used)[:, 0], tf.int32)
-            is_few = tf.size(of_used) * _PER_USED <= number
-            places = tf.cond(is_few, lambda: of_used, lambda: tf.range(number))
+            used_places = tf.cast(tf.where(total.used)[:, 0], tf.int32)
+            is_few = tf.size(used_places) * _PER_USED <= number
+            places = tf.cond(is_few, lambda: used_places, lambda: tf.range(number))
             number = tf.size(places)
 
         def step(
-            numbers: Tensor, of_encodings: Tensor, of_rows: list[Tensor], *of_parameters: Tensor
+            numbers: Tensor, total_gradient: Tensor, all_rows: list[Tensor], *slopes: Tensor
         ) -> list:
             block = numbers if places is None else tf.gather(places, numbers)
             rows = products.rows(block)
@@ -288,17 +294,16 @@ class Record:
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 raw = products.score(products.encodings, *rows)
-                part = total.of_block(raw, products.ids(block), *total.parameters)
+                part = total.block_sum(raw, products.ids(block), *total.parameters)
             new, *more = tape.gradient(part, inputs, upstream, unconnected_gradients="zero")
             rows, more = more[: len(tables)], more[len(tables) :]
-            of_rows = [_set_rows(x, numbers, g) for x, g in zip(of_rows, rows, strict=True)]
-            sums = [a + b for a, b in zip(of_parameters, more, strict=True)]
-            return [of_encodings + new, of_rows, *sums]
+            all_rows = [_set_rows(x, numbers, g) for x, g in zip(all_rows, rows, strict=True)]
+            return [total_gradient + new, all_rows, *map(tf.add, slopes, more)]
 
         start = [tf.zeros_like(products.encodings), [_empty(x, number) for x in tables]]
         start += map(tf.zeros_like, total.parameters)
-        of_encodings, of_rows, *of_parameters = fold_blocks(step, number, BLOCK, start)
-        return of_encodings, _Slices(of_rows, places, is_few), of_parameters
+        encoding_gradient, rows, *slopes = fold_blocks(step, number, CLASSES_PER_BLOCK, start)
+        return encoding_gradient, _Slices(rows, places, is_few), slopes
 
 
 class _Slices(NamedTuple):
@@ -321,12 +326,12 @@ class _Slices(NamedTuple):
 
         if self.places is None:
             return _Slices(in_place())
-        every = tf.cond(self.is_few, one_below_other, in_place)
+        all_rows = tf.cond(self.is_few, one_below_other, in_place)
         both = tf.concat([self.places, places], axis=0)
-        of_both = tf.cond(self.is_few, lambda: both, lambda: self.places)
-        return _Slices(every, of_both, self.is_few)
+        all_places = tf.cond(self.is_few, lambda: both, lambda: self.places)
+        return _Slices(all_rows, all_places, self.is_few)
 
-    def of(self, tables: Sequence[Any]) -> list[Any]:
+    def by_table(self, tables: Sequence[Table]) -> list[Tensor | tf.IndexedSlices | None]:
         """The gradient of each table."""
         if not self.rows:
             return [None] * len(tables)
@@ -337,7 +342,7 @@ class _Slices(NamedTuple):
         return [tf.IndexedSlices(g, self.places, s) for g, s in zip(self.rows, shapes, strict=True)]
 
 
-def _empty(table: Any, number: int | Tensor) -> Tensor:
+def _empty(table: Table, number: int | Tensor) -> Tensor:
     """A tensor of so many rows as those of a table, each of which `_set_rows` will set."""
     shape = tf.concat([[number], table.shape[1:]], axis=0)
     if raising.in_xla():

@@ -19,7 +19,7 @@ from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.exact import divided, is_zero, violation
-from rank4class_tf._tf.gather import gather, indices, scatter_add, where
+from rank4class_tf._tf.gather import gather, indices, scatter_add
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
@@ -49,7 +49,7 @@ class DenseLists(Lists):
     is_graded: bool = True
     unshifted: Tensor | None = None
 
-    # What there is.
+    # Shapes, counts, and values by item.
 
     @property
     def dtype(self) -> tf.DType:
@@ -68,7 +68,7 @@ class DenseLists(Lists):
     @property
     def scores(self) -> Tensor:
         """`[batch, n]`, 0 for a masked item."""
-        return where(self.mask, self.filled, 0.0)
+        return tf.where(self.mask, self.filled, 0.0)
 
     @property
     def num_items(self) -> Tensor:
@@ -108,7 +108,7 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
-        return tf.reduce_sum(where(self.mask, values, 0.0), axis=-1)
+        return tf.reduce_sum(tf.where(self.mask, values, 0.0), axis=-1)
 
     def sum_over_items(
         self,
@@ -118,12 +118,12 @@ class DenseLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        given = [self.filled, *items]
+        items = [self.filled, *items]
         if not (tends_to_zero or vanishes):
-            given = [tf.cast(self.mask, self.dtype), self.scores, *items]
+            items = [tf.cast(self.mask, self.dtype), self.scores, *items[1:]]
             function = masked(function)
         positives = [self.positive_scores, *positives]
-        return _positives.sum_over_items(function, given, positives, self.relevance)
+        return _positives.sum_over_items(function, items, positives, self.relevance)
 
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         levels = self.positive_scores if levels is None else levels
@@ -147,7 +147,7 @@ class DenseLists(Lists):
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         total = tf.math.log(_sum_of_exp(divided(scores, temperature)))
         if not is_zero(smoothing):
-            mean = tf.reduce_sum(where(self.mask, self.filled - highest, 0.0), -1, keepdims=True)
+            mean = tf.reduce_sum(tf.where(self.mask, self.filled - highest, 0.0), -1, keepdims=True)
             mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]
             total -= smoothing * divided(mean, temperature)
         return total, highest
@@ -159,10 +159,10 @@ class DenseLists(Lists):
         _, columns = search.top_k(tf.stop_gradient(self.filled), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self.filled, columns)
-        found = tf.cast(values != LOWEST[self.dtype], tf.int32)
-        return values, columns, tf.maximum(tf.reduce_sum(found, axis=-1), 1)
+        is_item = tf.cast(values != LOWEST[self.dtype], tf.int32)
+        return values, columns, tf.maximum(tf.reduce_sum(is_item, axis=-1), 1)
 
-    # Other lists from these.
+    # Lists derived from these.
 
     def constant(self) -> DenseLists:
         filled, positives = map(tf.stop_gradient, self.tensors)
@@ -243,14 +243,14 @@ class _ListsOfOthers(DenseLists):
 
 
 @tf.custom_gradient
-def _sum_of_exp(rows: Tensor) -> Any:
+def _sum_of_exp(rows: Tensor) -> WithGradient:
     """The sum of the powers of e, `[batch, 1]`; TensorFlow's gradient takes one more pass."""
     powers = tf.exp(rows)
     return tf.reduce_sum(powers, axis=-1, keepdims=True), lambda upstream: upstream * powers
 
 
 @tf.custom_gradient
-def below(scores: Tensor, highest: Tensor) -> Any:
+def below(scores: Tensor, highest: Tensor) -> WithGradient:
     """Scores less the highest one of each list, `[batch, 1]`, a constant."""
     # The minimum keeps TensorFlow from rewriting `a - (b - highest)` in a graph as
     # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the gradient.
@@ -308,13 +308,13 @@ def as_lists(
             relevance = tf.pad(relevance, [[0, 0], [0, missing]])
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(relevance, class_ids, rule, axes=2)
-    relevance = where(class_ids >= 0, relevance, 0.0)
+    relevance = tf.where(class_ids >= 0, relevance, 0.0)
     mask = _checks.mask(mask, scores)
     if mask is not None:
         # A masked item does not count as positive.
         present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(present, class_ids, -1)
-        relevance = where(present, relevance, 0.0)
+        relevance = tf.where(present, relevance, 0.0)
     if raising.in_xla():  # Elsewhere it has raised. The only positive of such a list is NaN.
         broken = tf.math.is_nan(zero)
         mask = None if mask is None else mask | broken
@@ -331,13 +331,13 @@ def dense_lists(
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
     weights = item_weights
     if class_ids is None:
-        scores = where(relevance > 0, filled, 0.0)
+        scores = tf.where(relevance > 0, filled, 0.0)
     else:
         class_ids = without_padding(class_ids, relevance)
         scores = gather(filled, class_ids)
         weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
     if weights is not None:  # An item that counts for nothing may weigh anything.
-        weights = where(relevance > 0, weights, 0.0)
+        weights = tf.where(relevance > 0, weights, 0.0)
     return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
 
 
@@ -447,10 +447,10 @@ def _compact(labels: Labels) -> TensorPair:
     Where XLA compiles, which needs a static width, there are as many columns as there may be.
     """
     positive = labels.relevance > 0
-    place = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
-    # A column without a positive adds nothing, to the first place.
+    index = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
+    # A column without a positive adds nothing, to the first column.
     column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
-    column = scatter_add(tf.maximum(place, 0), column, tf.shape(positive))
+    column = scatter_add(tf.maximum(index, 0), column, tf.shape(positive))
     width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
     padding, column = column < 0, tf.maximum(column, 0)

@@ -8,13 +8,13 @@ this; nothing here knows a formula.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
-from rank4class_tf._tf.gather import flat_places, indices, where
+from rank4class_tf._tf.gather import flat_places, indices
 from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
 
@@ -67,11 +67,11 @@ class Labels(NamedTuple):
     def has_positive(self) -> Tensor:
         """`[batch]` booleans."""
         if self.highest is not None:
-            found = self.highest > 0
+            has_positive = self.highest > 0
         else:
             positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
-            found = tf.reduce_any(positive, axis=-1)
-        return found & tf.equal(self.value_if_empty, 0)
+            has_positive = tf.reduce_any(positive, axis=-1)
+        return has_positive & tf.equal(self.value_if_empty, 0)
 
     @property
     def positives(self) -> Tensor:
@@ -127,7 +127,7 @@ def parse(
 
 
 def parse_ids(
-    y_true: Array, encodings: Any, num_classes: int, label_format: str | None = None
+    y_true: Array, encodings: Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
     """As `parse`, for scores of K classes that do not exist; labels must be class ids."""
     # Encodings `[batch, d]` become the scores of the result.
@@ -143,7 +143,9 @@ def parse_ids(
     return _of_ids(encodings, distinct_ids(ids), value_if_empty)
 
 
-def _without_ragged(relevance: Tensor, scores: Any, label_format: str | None) -> TensorPair:
+def _without_ragged(
+    relevance: Tensor, scores: tf.RaggedTensor, label_format: str | None
+) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
@@ -178,7 +180,9 @@ def _with_items(scores: Tensor) -> Tensor:
 # Which form labels have.
 
 
-def _with_format(y_true: Array, shape: Any, label_format: str | None) -> tuple[Tensor, bool, bool]:
+def _with_format(
+    y_true: Array, shape: tf.TensorShape, label_format: str | None
+) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
@@ -317,11 +321,11 @@ def _distinct_among(ids: Tensor, shape: Tensor) -> Tensor:
     if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
         return distinct_ids(ids)
     column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-    place, size = flat_places(ids, shape)
-    place = tf.where(ids < 0, tf.cast(-1, tf.int64), place)  # Which is left out.
-    first = tf.math.unsorted_segment_min(column, place, size)
+    slot, size = flat_places(ids, shape)
+    slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # Which is left out.
+    first = tf.math.unsorted_segment_min(column, slot, size)
     # The rank of `==` is not known where the shape is not.
-    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(place, 0)), column)
+    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(slot, 0)), column)
     return tf.where(is_first, ids, -1)
 
 
@@ -351,7 +355,7 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
         value = checked(value, count > max_positives, count, rule)
     if in_xla():  # A NaN must not reach a formula, whose gradient it would spoil.
-        labels = where(tf.equal(value, 0), labels, 0)
+        labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1)
     bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
     mask, relevance = labels >= 0, tf.nn.relu(labels)

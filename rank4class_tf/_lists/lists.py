@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import where
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
     from rank4class_tf._lists.dense import DenseLists
 
-# The score of a masked item, in its dtype, which NumPy 1 would widen.
-LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in (tf.float32, tf.float64)}
+# The score of a masked item, in its dtype, which NumPy 1 would widen. Lists hold float32 or
+# float64; functions of margins take half precision, too.
+_DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in _DTYPES}
 
 
 class EveryItemNeeded(ValueError):
@@ -58,7 +59,7 @@ class Lists(abc.ABC):
     positive_weights: Tensor | None = None
     is_graded: bool = False
 
-    # What there is.
+    # Shapes, counts, and values by item.
 
     @property
     @abc.abstractmethod
@@ -86,7 +87,7 @@ class Lists(abc.ABC):
         return self.relevance > 0
 
     @abc.abstractmethod
-    def item_relevance(self) -> Any:
+    def item_relevance(self) -> Tensor | Callable:
         """Relevance by item, `[batch, n]`, for sums; only that of `dense()` is a tensor."""
 
     @abc.abstractmethod
@@ -103,7 +104,7 @@ class Lists(abc.ABC):
         self,
         function: Callable,
         *parameters: Tensor,
-        items: Sequence[Any] = (),
+        items: Sequence = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
@@ -125,7 +126,7 @@ class Lists(abc.ABC):
     def sum_over_items(
         self,
         function: Callable,
-        items: Sequence[Any] = (),
+        items: Sequence = (),
         positives: Tensors = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
@@ -178,7 +179,7 @@ class Lists(abc.ABC):
             how many of them there are, at least 1.
         """
 
-    # Other lists from these.
+    # Lists derived from these.
 
     @abc.abstractmethod
     def constant(self) -> Lists:
@@ -207,13 +208,13 @@ class Lists(abc.ABC):
     def only(self, places: Tensor) -> Lists:
         """The same positives, against the items at the places, `[batch, k]`; -1 means none."""
 
-    # Of values of the positives.
+    # Sums over the positives, and NaN.
 
     def sum_of_positives(self, values: Tensor) -> Tensor:
         """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
         if self.positive_weights is not None:
             values *= self.positive_weights
-        values = where(self.is_positive, values, 0.0)
+        values = tf.where(self.is_positive, values, 0.0)
         return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
 
     @abc.abstractmethod

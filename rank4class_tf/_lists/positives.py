@@ -7,7 +7,7 @@ Which of these is the fastest depends on how many positives and items there are;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -15,6 +15,7 @@ from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.gradients import keep_nan
 from rank4class_tf._tf.loops import fold
+from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 # Up to this many positives, a pass over the items for each costs less than sorting.
@@ -56,11 +57,11 @@ def visited(relevance: Tensor) -> Tensor:
 def masked(function: Callable) -> Callable:
     """The function with one more argument before the others: it is 0 where that is 0."""
 
-    def of_entries(mask: Tensor, *arguments: Tensor) -> Tensor:
+    def masked_function(mask: Tensor, *arguments: Tensor) -> Tensor:
         values = function(*arguments)
         return tf.where(mask > 0, values, tf.zeros_like(values))
 
-    return of_entries
+    return masked_function
 
 
 def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
@@ -70,7 +71,9 @@ def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
     )
 
 
-def sum_over_items(function: Callable, items: Any, positives: Any, relevance: Tensor) -> Any:
+def sum_over_items(
+    function: Callable, items: Tensors, positives: Tensors, relevance: Tensor
+) -> Tensor:
     r"""$\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`."""
     # Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
     # block by block, in the gradient too. The gradient flows to items, several `[batch, n]`, and
@@ -97,21 +100,21 @@ def sum_over_items(function: Callable, items: Any, positives: Any, relevance: Te
         def gradient(upstream: Tensor) -> list[Tensor]:
             upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
-            def add_gradients(index: Tensor, of_items: Tensors, of_positives: Tensors) -> list:
-                given = [*items], [stack[index] for stack in stacks]
+            def add_gradients(index: Tensor, sums: Tensors, blocks: Tensors) -> list:
+                sources = [*items], [stack[index] for stack in stacks]
                 with tf.GradientTape() as tape:
-                    tape.watch(given)
-                    value = _sum_block(function, *given)
-                new = tape.gradient(value, given, upstream[index], unconnected_gradients="zero")
+                    tape.watch(sources)
+                    value = _sum_block(function, *sources)
+                new = tape.gradient(value, sources, upstream[index], unconnected_gradients="zero")
                 return [
-                    [total + x for total, x in zip(of_items, new[0], strict=True)],
-                    [_put(g, index, x) for g, x in zip(of_positives, new[1], strict=True)],
+                    [total + x for total, x in zip(sums, new[0], strict=True)],
+                    [_put(g, index, x) for g, x in zip(blocks, new[1], strict=True)],
                 ]
 
             zeros = [tf.zeros_like(x) for x in items], [tf.zeros_like(x) for x in stacks]
             start = add_gradients(tf.constant(0), *zeros)
-            of_items, of_positives = fold(add_gradients, num_blocks, start, first=1)
-            return [*of_items, *(_join(g, width) for g in of_positives)]
+            sums, blocks = fold(add_gradients, num_blocks, start, first=1)
+            return [*sums, *(_join(g, width) for g in blocks)]
 
         # The first block comes before the loop. It is the only one as a rule, and adding it to
         # zeros would take a fifth of the time of a loss.
@@ -164,11 +167,11 @@ class Flat(NamedTuple):
     def of(cls, relevance: Tensor) -> Flat:
         """Those of relevance `[batch, P]`, 0 where padded; each list has its first column."""
         width = tf.shape(relevance)[1]
-        there = (relevance > 0) | (tf.range(width) == 0)
-        flat = tf.reshape(there, [-1])
+        is_kept = (relevance > 0) | (tf.range(width) == 0)
+        flat = tf.reshape(is_kept, [-1])
         places = tf.cast(tf.where(flat)[:, 0], tf.int32)
         slots = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
-        return cls(places // width, places, tf.where(there, slots, slots[:, :1]))
+        return cls(places // width, places, tf.where(is_kept, slots, slots[:, :1]))
 
     @property
     def are_few(self) -> Tensor:
@@ -188,11 +191,6 @@ class Flat(NamedTuple):
         number = tf.shape(self.slots)[0]
         items = [gather_rows(x, self.lists, number) for x in items]
         return function(*items, *(x[:, tf.newaxis] for x in positives))
-
-
-# The more cells, the fewer thresholds share one, and the more memory they take.
-_CELLS_PER_THRESHOLD = 4
-_MAX_CELLS = 1 << 16
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
@@ -215,8 +213,8 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
         # The first of equal thresholds stands for all.
-        rank = _count_below(thresholds, unsorted)
-        gap = _count_below(thresholds, scores)
+        rank = searchsorted(thresholds, unsorted)
+        gap = searchsorted(thresholds, scores)
         nearest = _take(thresholds, tf.maximum(gap - 1, 0))
         local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
         segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
@@ -231,8 +229,8 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
 
         def gradient(upstream: Tensor, _: Tensor) -> TensorPair:
             below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
-            of_items = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
-            return of_items, -(upstream * _take(counts, rank))
+            item_gradient = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
+            return item_gradient, -(upstream * _take(counts, rank))
 
         return (_take(totals, rank), _take(counts, rank)), gradient
 
@@ -244,43 +242,3 @@ def _take(rows: Tensor, columns: Tensor) -> Tensor:
     """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
     batch, width = tf.unstack(tf.shape(rows))
     return tf.gather(tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width)
-
-
-def _count_below(thresholds: Tensor, scores: Tensor) -> Tensor:
-    """How many of the sorted `thresholds` `[batch, P]` are below each score, `[batch, n]`."""
-    # The range of the thresholds is cut into equal cells. What is in lower cells than a score is
-    # below it; its own cell takes a binary search. XLA's searchsorted compares all with all.
-    batch, width = tf.unstack(tf.shape(thresholds))
-    num_cells = tf.minimum(width * _CELLS_PER_THRESHOLD, _MAX_CELLS)
-    lowest, highest = thresholds[:, :1], thresholds[:, -1:]
-    scale = tf.math.divide_no_nan(tf.cast(num_cells, scores.dtype), highest - lowest)
-
-    def cell(x: Tensor) -> Tensor:
-        # Where x rises this never falls, however it is rounded; NaN is in the first cell.
-        position = (x - lowest) * scale
-        position = tf.minimum(position, tf.cast(num_cells - 1, x.dtype))
-        return tf.cast(tf.where(position > 0, position, tf.zeros_like(position)), tf.int32)
-
-    # Positions are those in all rows of thresholds after one another, each row with a last one that
-    # no score is above.
-    rows = tf.range(batch)[:, tf.newaxis]
-    flat = tf.reshape(tf.pad(thresholds, [[0, 0], [0, 1]], constant_values=float("inf")), [-1])
-    own = cell(thresholds) + rows * num_cells
-    in_cell = tf.math.unsorted_segment_sum(tf.ones_like(own), own, batch * num_cells)
-    in_cell = tf.reshape(in_cell, [batch, num_cells])
-    starts = tf.cumsum(in_cell, axis=1, exclusive=True) + rows * (width + 1)
-    cell_of_score = cell(scores) + rows * num_cells
-    start = tf.gather(tf.reshape(starts, [-1]), cell_of_score)
-    end = tf.gather(tf.reshape(starts + in_cell, [-1]), cell_of_score)
-
-    def halve(step: Tensor, position: Tensor) -> TensorPair:
-        probe = position + step
-        inside = probe <= end
-        # The answer for a probe outside is not used.
-        below = tf.gather(flat, tf.minimum(probe, end) - 1) < scores
-        return step // 2, tf.where(inside & below, probe, position)
-
-    most, one = tf.reduce_max(in_cell), tf.constant(1)
-    (first,) = tf.while_loop(lambda step: step * 2 <= most, lambda step: [step * 2], [one])
-    _, position = tf.while_loop(lambda step, _: step > 0, halve, (first, start))
-    return position - rows * (width + 1)

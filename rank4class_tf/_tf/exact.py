@@ -100,8 +100,8 @@ def from_integers(integers: Tensor, unit: Tensor, dtype: tf.DType) -> list[Tenso
 def two_sum(a: Tensor, b: Tensor) -> TensorPair:
     """`a + b`, rounded, and what rounding left out; neither may be a constant of a graph."""
     total = a + b
-    of_b = total - a
-    return total, (a - (total - of_b)) + (b - of_b)
+    rounded_b = total - a
+    return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
 def halves(values: Tensor) -> TensorPair:

@@ -1,8 +1,7 @@
 """What the replicas of a strategy exchange, in code that all of them run alike.
 
 An `Exchange` is never None: that of one replica, `NoExchange`, returns what it gets. What lies in
-shards (`_lists`, `layers/shards.py`) uses it; `gathered`, with gradients, is for in-batch
-negatives.
+shards (`_lists`, `layers/shards.py`) uses it; in-batch negatives use `gathered` and `first_row`.
 """
 
 import tensorflow as tf
@@ -13,16 +12,20 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 class Exchange:
     """Between the replicas that run this code, all with the same calls in the same order.
 
-    No call has a gradient, and none may stand in a `tf.cond` or `tf.while_loop`. A single replica
-    exchanges nothing. There are `size` replicas; `rank` is the number of this one, a constant of
-    its graph.
+    Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`. A single
+    replica exchanges nothing. There are `size` replicas.
     """
 
     def __init__(self) -> None:
         self._context = tf.distribute.get_replica_context()
         self._graph = tf.compat.v1.get_default_graph()
         self.size: int = self._context.num_replicas_in_sync
-        self.rank = int(tf.get_static_value(self._context.replica_id_in_sync_group))
+        self._replica: int | Tensor = self._context.replica_id_in_sync_group
+
+    @property
+    def rank(self) -> int:
+        """The number of this replica, a constant of its graph."""
+        return int(tf.get_static_value(self._replica))
 
     def total(self, x: Tensor) -> Tensor:
         """The sum of a tensor over the replicas."""
@@ -63,7 +66,7 @@ class Exchange:
 
     def first_row(self, number: Tensor) -> Tensor:
         """Where, among the joined rows of all replicas, those of this one begin; it has so many."""
-        return tf.reduce_sum(self._stacked(number)[: self.rank])
+        return tf.reduce_sum(self._stacked(number)[: self._replica])
 
     def best(self, values: Tensor, ids: Tensor, k: Tensor) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
@@ -82,7 +85,7 @@ class NoExchange(Exchange):
     """The exchange of a replica whose tables are whole."""
 
     def __init__(self) -> None:
-        self.size, self.rank = 1, 0
+        self.size, self._replica = 1, 0
 
     def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
         return values, ids
@@ -111,19 +114,15 @@ def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
 
 def gathered(x: Tensor) -> Tensor:
     """The rows of all replicas, in their order, with gradients; x itself where there is one."""
-    context = _context()
-    return x if context is None else context.all_gather(x, axis=0)
+    return _exchange().joined(x)
 
 
 def first_row(x: Tensor) -> Tensor:
     """Where the rows of this replica's x begin among those of `gathered(x)`, an int32 scalar."""
-    context = _context()
-    if context is None:
-        return tf.constant(0)
-    sizes = context.all_gather(tf.shape(x)[:1], axis=0)
-    return tf.cumsum(sizes, exclusive=True)[context.replica_id_in_sync_group]
+    return _exchange().first_row(tf.shape(x)[0])
 
 
-def _context() -> tf.distribute.ReplicaContext | None:
+def _exchange() -> Exchange:
+    """The exchange of the replica that runs this code, also where a strategy has no other."""
     context = tf.distribute.get_replica_context()
-    return context if context and context.num_replicas_in_sync > 1 else None
+    return Exchange() if context and context.num_replicas_in_sync > 1 else NoExchange()

@@ -1,37 +1,12 @@
-"""Items of each list by their places: gather, scatter, what repeats, and a `where` that is cheap.
+"""Items of each list by their places: gather, scatter, and what repeats.
 
 Places are columns `[batch, ...]` of lists `[batch, n, ...]`. Everything above uses this; it knows
 tensors only.
 """
 
-from typing import Any
-
 import tensorflow as tf
 
-from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
-
-
-def where(condition: Tensor, x: Tensor, other: Array) -> Tensor:
-    """`tf.where`, but without broadcasting, which takes as long again, and with a short gradient.
-
-    The gradient is one operation. TensorFlow's takes six where the batch size is not known, a large
-    part of the time of a list of 20 items. The condition is of the shape of x, or `[batch]`, for
-    whole rows; `other` is a number or of the shape of x, and has no gradient.
-    """
-
-    @tf.custom_gradient
-    def chosen(x: Tensor) -> WithGradient:
-        rest = tf.cast(other, x.dtype)
-        if rest.shape.rank == 0:
-            rest = tf.fill(tf.shape(x), rest)
-
-        def gradient(upstream: Tensor) -> Tensor:
-            return tf.raw_ops.Select(condition=condition, x=upstream, y=tf.zeros_like(upstream))
-
-        return tf.raw_ops.Select(condition=condition, x=x, y=rest), gradient
-
-    return chosen(x)
-
+from rank4class_tf._types import Tensor, TensorPair, WithGradient
 
 # Widths at which scattering costs less than summing segments (64 x 1,000), which TFLite and ONNX
 # cannot convert.
@@ -39,7 +14,7 @@ _FEW = range(17)
 
 
 @tf.custom_gradient
-def gather(values: Tensor, places: Tensor) -> Any:
+def gather(values: Tensor, places: Tensor) -> WithGradient:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered.
 
     It takes half as many operations as TensorFlow's gradient, and is right for an empty batch, for
@@ -83,6 +58,12 @@ def flat_places(places: Tensor, shape: Tensor) -> TensorPair:
     # In 64 bits, since the numbers are of all lists.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
+
+
+def within(places: Tensor, size: int | Tensor) -> TensorPair:
+    """Places in [0, size), 0 for any other; and which are, as booleans."""
+    is_inside = (places >= 0) & (places < size)
+    return tf.where(is_inside, places, 0), is_inside
 
 
 def indices(places: Tensor) -> Tensor:

@@ -10,11 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import where
 from rank4class_tf._types import Function, Tensor, WithGradient
 
 
-def with_ready_gradients(function: Callable, *inputs: Tensor) -> Any:
+def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
     """Computes values `[batch]` whose gradients come along with them, without second derivatives.
 
     The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
@@ -33,11 +32,12 @@ def with_ready_gradients(function: Callable, *inputs: Tensor) -> Any:
         gradients = [tf.stop_gradient(g) for g in gradients]
 
         def gradient(upstream: Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
-            of_inputs = tuple(upstream[:, tf.newaxis] * g for g in gradients)
+            input_gradients = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
-                return of_inputs
-            of_variables = tape.gradient(value, variables, upstream, unconnected_gradients="zero")
-            return of_inputs, of_variables
+                return input_gradients
+            return input_gradients, tape.gradient(
+                value, variables, upstream, unconnected_gradients="zero"
+            )
 
         return value, gradient
 
@@ -79,13 +79,13 @@ def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) ->
         inputs = tuple(map(tf.stop_gradient, inputs))
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
-            def of(function: Function) -> tuple[Tensor, ...]:
+            def gradients(function: Function) -> tuple[Tensor, ...]:
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
                     value = function(*inputs)
                 return tape.gradient(value, inputs, upstream, unconnected_gradients="zero")
 
-            return tf.cond(predicate, lambda: of(true), lambda: of(false))
+            return tf.cond(predicate, lambda: gradients(true), lambda: gradients(false))
 
         return tf.cond(predicate, lambda: true(*inputs), lambda: false(*inputs)), gradient
 
@@ -98,6 +98,8 @@ def has_nan(rows: Tensor) -> Tensor:
 
 
 def keep_nan(losses: Tensor, *scores: Tensor) -> Tensor:
-    """Losses `[batch]`, NaN, with their gradient, where a list has a NaN among its scores."""
+    """Losses `[batch]` or `[batch, P]`, NaN, also in the gradient, of lists with a NaN score."""
     clean = ~functools.reduce(tf.logical_or, map(has_nan, scores))
-    return losses * where(clean, tf.ones_like(losses), float("nan"))
+    if losses.shape.rank == 2:
+        clean = clean[:, tf.newaxis]
+    return losses * tf.where(clean, tf.ones_like(losses), float("nan"))

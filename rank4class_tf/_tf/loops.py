@@ -1,7 +1,7 @@
 """Loops: over blocks of indices, and over pieces of a batch that the gradient computes again.
 
-Every loop of the package over parts of something large is one of these two. Both take one part
-after the other: parts at the same time would take their memory at the same time.
+Both take one part after the other: parts at the same time would take their memory at the same time.
+What ends when its values say so, such as a search for a threshold, calls `tf.while_loop` itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from rank4class_tf._tf.gradients import together
 from rank4class_tf._types import Tensor, Tensors, WithGradient
 
 
-def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
+def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -> list:
     """Folds `state = step(index, *state)` over the indices in [first, count); no gradient."""
     if isinstance(count, int) and count <= first:
         return list(state)
@@ -28,7 +28,7 @@ def fold(step: Callable, count: Any, state: Sequence, first: int = 0) -> list:
     return result
 
 
-def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) -> list:
+def fold_blocks(step: Callable, number: int | Tensor, size: int, state: Sequence = ()) -> list:
     """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number)."""
     # The last block may be shorter. The lengths of blocks are static only if the number is an int.
     if not isinstance(number, int):
@@ -48,21 +48,21 @@ def fold_blocks(step: Callable, number: Any, size: int, state: Sequence = ()) ->
 
 def in_pieces(
     function: Callable,
-    rows: Any,
+    data: Any,
     size: int,
     spec: tf.TensorSpec,
-    of_rows: Tensors = (),
+    inputs: Tensors = (),
     shared: Tensors = (),
     states: tuple[Sequence, Sequence] = ((), ()),
 ) -> Tensor:
     """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again."""
-    # The function maps pieces of `rows`, in any structure, without gradients, of each of `of_rows`,
+    # The function maps pieces of `data`, in any structure, without gradients, of each of `inputs`,
     # with gradients, and all of each of `shared`, with gradients, to values; it may read variables.
     # `spec` describes the values of a full piece, `[size, ...]`. The function changes the variables
-    # `states`: states of random generators, and others. A layer may look at all rows of a
-    # piece, so that the last piece has its own length.
-    draws, others = states
-    first = tf.nest.flatten([rows, of_rows])[0]
+    # `states`: states of random generators, and others. A layer may look at all rows of a piece, so
+    # that the last piece has its own length.
+    generators, others = states
+    first = tf.nest.flatten([data, inputs])[0]
     batch, most = first.shape[0], max
     if batch is None:
         batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
@@ -76,93 +76,97 @@ def in_pieces(
 
     @tf.custom_gradient
     def values(*tensors: Tensor) -> WithGradient:
-        given, common = tensors[: len(of_rows)], tensors[len(of_rows) :]
+        batch_inputs, common = tensors[: len(inputs)], tensors[len(inputs) :]
 
-        def of_piece(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
+        def rows_of(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
             places = piece * size + tf.range(length)
-            return tf.nest.map_structure(lambda x: tf.gather(x, places), (rows, [*given]))
+            return tf.nest.map_structure(lambda x: tf.gather(x, places), (data, [*batch_inputs]))
 
+        # Forward: each piece writes its values, and the states of the generators before it.
         def forward(
             piece: int | Tensor, *arrays: tf.TensorArray, length: int | Tensor = size
         ) -> list[tf.TensorArray]:
-            before = [tf.identity(state) for state in draws]
-            fixed, own = of_piece(piece, length)
-            new = [padded(function(fixed, *own, *common), size), *before]
+            before = [tf.identity(state) for state in generators]
+            constants, rows = rows_of(piece, length)
+            new = [padded(function(constants, *rows, *common), size), *before]
             return [array.write(piece, x) for array, x in zip(arrays, new, strict=True)]
 
-        arrays = [tf.TensorArray(x.dtype, full + 1, element_shape=x.shape) for x in (spec, *draws)]
+        specs = (spec, *generators)
+        arrays = [tf.TensorArray(x.dtype, full + 1, element_shape=x.shape) for x in specs]
         arrays = forward(full, *fold(forward, full, arrays), length=last)
         pieces, *before = [array.stack() for array in arrays]
 
         def gradient(upstream: Tensor, variables: Sequence | None = None) -> Sequence:
             variables = variables or []
             upstream = tf.reshape(padded(upstream, (full + 1) * size), tf.shape(pieces))
-            after = [tf.identity(state) for state in (*draws, *others)]
+            after = [tf.identity(state) for state in (*generators, *others)]
 
             @tf.function(autograph=False)
             def backward(piece: Tensor, length: int | Tensor = size) -> list[Tensor]:
-                for state, values in zip(draws, before, strict=True):
-                    state.assign(values[piece])
-                fixed, own = of_piece(piece, length)
+                for state, earlier in zip(generators, before, strict=True):
+                    state.assign(earlier[piece])
+                constants, rows = rows_of(piece, length)
                 with tf.GradientTape() as tape:
-                    tape.watch([own, common])
-                    found = function(fixed, *own, *common)
-                sources = [*own, *common, *variables]
-                of_found = upstream[piece][:length]
-                return tape.gradient(found, sources, of_found, unconnected_gradients="zero")
+                    tape.watch([rows, common])
+                    result = function(constants, *rows, *common)
+                sources = [*rows, *common, *variables]
+                part = upstream[piece][:length]
+                return tape.gradient(result, sources, part, unconnected_gradients="zero")
 
-            sums = _over_pieces(backward, full, last, len(given), [*common, *variables])
-            sums = together(sums)
-            for state, values in zip((*draws, *others), after, strict=True):
-                state.assign(values)
-            of_inputs = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
-            return (of_inputs, sums[len(tensors) :]) if variables else of_inputs
+            sums = _over_pieces(backward, full, last, len(inputs), [*common, *variables])
+            sums = together(sums)  # All is read before the optimizer writes.
+            for state, later in zip((*generators, *others), after, strict=True):
+                state.assign(later)
+            gradients = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
+            return (gradients, sums[len(tensors) :]) if variables else gradients
 
         # `[pieces, size, ...]` -> `[pieces size, ...]`.
         joined = tf.reshape(pieces, tf.concat([[-1], tf.shape(pieces)[2:]], axis=0))
         return joined[:batch], gradient
 
-    return tf.ensure_shape(values(*of_rows, *shared), [None, *spec.shape[1:]])
+    return tf.ensure_shape(values(*inputs, *shared), [None, *spec.shape[1:]])
 
 
 def _over_pieces(
-    gradients_of: Any, full: int | Tensor, last: int | Tensor, num_of_rows: int, summed: Tensors
+    backward: Any, full: int | Tensor, last: int | Tensor, num_inputs: int, summed: Tensors
 ) -> list:
-    """Gradients by all pieces: of rows one below the other, of others sums, or rows of a table."""
-    of_last = gradients_of(tf.convert_to_tensor(full), last)
+    """Gradients by all pieces: of inputs one below the other, of others sums, or table rows."""
+    last_gradients = backward(tf.convert_to_tensor(full), last)
     if isinstance(full, int) and not full:
-        return list(of_last)
-    known = gradients_of.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+        return list(last_gradients)
+    known = backward.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
     slices = tf.IndexedSlices | tf.IndexedSlicesSpec
-    kinds = ["rows"] * num_of_rows
-    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in known[num_of_rows:]]
+    kinds = ["rows"] * num_inputs
+    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in known[num_inputs:]]
+    sources = [*[None] * num_inputs, *summed]
 
-    def parts_of(kind: str, gradient: Any) -> list[Tensor]:
+    def parts(kind: str, gradient: Any) -> list[Tensor]:
         return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
 
-    def start(kind: str, gradient: Any, of: Any) -> Any:
+    def start(kind: str, gradient: Any, source: Any) -> Any:
         if kind == "dense":
-            return tf.zeros(of.shape if of.shape.is_fully_defined() else tf.shape(of), of.dtype)
-        parts = parts_of(kind, gradient)
-        return [tf.TensorArray(x.dtype, full, element_shape=x.shape) for x in parts]
+            is_known = source.shape.is_fully_defined()
+            return tf.zeros(source.shape if is_known else tf.shape(source), source.dtype)
+        arrays = parts(kind, gradient)
+        return [tf.TensorArray(x.dtype, full, element_shape=x.shape) for x in arrays]
 
-    def added(kind: str, total: Any, new: Any, piece: Tensor) -> Any:
+    def added(piece: Tensor, kind: str, total: Any, gradient: Any) -> Any:
         if kind == "dense":
-            return total + new
-        return [a.write(piece, x) for a, x in zip(total, parts_of(kind, new), strict=True)]
+            return total + gradient
+        both = zip(total, parts(kind, gradient), strict=True)
+        return [array.write(piece, x) for array, x in both]
 
     def step(piece: Tensor, *sums: Any) -> list:
-        return [added(*of, piece) for of in zip(kinds, sums, gradients_of(piece), strict=True)]
+        return [added(piece, *x) for x in zip(kinds, sums, backward(piece), strict=True)]
 
-    of_sums = [*[None] * num_of_rows, *summed]
-    sums = fold(step, full, [start(*of) for of in zip(kinds, known, of_sums, strict=True)])
+    sums = fold(step, full, [start(*x) for x in zip(kinds, known, sources, strict=True)])
     for i, kind in enumerate(kinds):
         if kind == "dense":
-            sums[i] += of_last[i]
+            sums[i] += last_gradients[i]
             continue
         # Of ragged rows, pieces read different numbers of rows of a table.
-        both = zip(sums[i], parts_of(kind, of_last[i]), strict=True)
-        parts = [tf.concat([array.concat(), x], axis=0) for array, x in both]
-        shape = tf.constant([*of_sums[i].shape]) if kind == "sparse" else None
-        sums[i] = tf.IndexedSlices(*parts, shape) if kind == "sparse" else parts[0]
+        both = zip(sums[i], parts(kind, last_gradients[i]), strict=True)
+        rows = [tf.concat([array.concat(), x], axis=0) for array, x in both]
+        shape = tf.constant([*sources[i].shape]) if kind == "sparse" else None
+        sums[i] = tf.IndexedSlices(*rows, shape) if kind == "sparse" else rows[0]
     return sums

@@ -28,8 +28,8 @@ def check(
         return bad_rows
     rows = tf.where(bad_rows)  # As a rule there are none, and the rest costs nothing.
     received = tf.gather_nd(values, rows)
-    of_rows = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
-    received = tf.gather_nd(received, tf.where(of_rows))
+    is_bad = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
+    received = tf.gather_nd(received, tf.where(is_bad))
     if eager:
         raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
     raised = tf.raw_ops.Assert(
@@ -66,10 +66,10 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
     XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced
     elsewhere and is then compiled has an assertion, which XLA drops.
     """
-    known, of_other = x.shape[:axes], other.shape[:axes]
-    if not known.is_compatible_with(of_other):
+    static, other_static = x.shape[:axes], other.shape[:axes]
+    if not static.is_compatible_with(other_static):
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
-    if known.is_fully_defined() and of_other.is_fully_defined():
+    if static.is_fully_defined() and other_static.is_fully_defined():
         return x
     if in_xla():  # It drops assertions; but it knows sizes, and this operation wants equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
@@ -77,13 +77,13 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
             condition=tf.ones(tf.shape(other)[:axes], tf.bool), x=x, y=x, name=name
         )
     # `tf.debugging.assert_equal` and slices would take twice as many operations.
-    sizes, of_other = (
+    sizes, other_sizes = (
         tf.shape(t) if t.shape.rank == axes else tf.stack(tf.unstack(tf.shape(t))[:axes])
         for t in (x, other)
     )
     raised = tf.raw_ops.Assert(
-        condition=tf.reduce_all(tf.equal(sizes, of_other)),
-        data=[f"{rule} Received: sizes", sizes, of_other],
+        condition=tf.reduce_all(tf.equal(sizes, other_sizes)),
+        data=[f"{rule} Received: sizes", sizes, other_sizes],
         summarize=5,
     )
     with tf.control_dependencies([raised]):  # So that this error comes before those it causes.

@@ -14,15 +14,15 @@ from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
-# Up to this many entries, comparing with all of them costs less under XLA.
-_FEW = 16
+# Up to this many entries, comparing with all of them costs less under XLA (64 x 1,000 values).
+_MOST_COMPARED = 16
 
 
 def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once."""
     # Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
     # place. The side "left" counts the entries below a value, "right" those up to it.
-    few = rising.shape[1] is not None and rising.shape[1] <= _FEW
+    few = rising.shape[1] is not None and rising.shape[1] <= _MOST_COMPARED
     if few or not in_xla():
         return tf.searchsorted(rising, values, side)
     is_before = {"left": tf.less, "right": tf.less_equal}[side]
@@ -37,8 +37,8 @@ def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
 def places_in(rising: Tensor, values: Tensor) -> Tensor:
     """`tf.searchsorted` of one list `[n]` and values of any shape, also of no values."""
     flat = tf.reshape(values, [1, -1])
-    found = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
-    return tf.reshape(found, tf.shape(values))
+    places = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
+    return tf.reshape(places, tf.shape(values))
 
 
 # Below this many items per item sought, sorting them all costs less than finding the blocks.
@@ -68,8 +68,8 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
     return values, tf.minimum(columns, n - 1)
 
 
-# For a batch of 256, the scores of such a block take 16 MB.
-BLOCK = 16_384
+# Classes of a block of a search. For a batch of 256, its scores take 16 MB.
+SEARCH_BLOCK = 16_384
 
 # Later blocks have few scores above the k-th best so far. The maxima of groups of so many scores
 # find them, which takes a third of the time at a million classes, k = 100 and a batch of 256.
@@ -77,7 +77,7 @@ _GROUP = 64
 
 
 def top_k_by_blocks(
-    score: Callable, num_classes: int, k: int | Tensor, block_size: int = BLOCK
+    score: Callable, num_classes: int, k: int | Tensor, block_size: int = SEARCH_BLOCK
 ) -> TensorPair:
     """Finds the k classes with the highest scores, block by block; their scores and ids."""
     # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in
@@ -121,19 +121,19 @@ def top_k_by_blocks(
 def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
     """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`."""
     # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without new scores.
-    of_group = tf.where(has_new)
-    scores = tf.gather_nd(groups, of_group)
-    of_score = tf.where(scores > tf.gather(least, of_group[:, 0]))
-    row, group = tf.unstack(tf.gather(of_group, of_score[:, 0]), axis=1)
+    new_groups = tf.where(has_new)  # Row and group of each.
+    scores = tf.gather_nd(groups, new_groups)
+    new_scores = tf.where(scores > tf.gather(least, new_groups[:, 0]))  # Group and place in it.
+    row, group = tf.unstack(tf.gather(new_groups, new_scores[:, 0]), axis=1)
 
     def by_row(values: Tensor, padding: Array) -> Tensor:
         nrows = tf.shape(groups, tf.int64)[0]
         ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
         return ragged.to_tensor(padding)
 
-    columns = tf.cast(group * groups.shape[2] + of_score[:, 1], tf.int32)
+    columns = tf.cast(group * groups.shape[2] + new_scores[:, 1], tf.int32)
     padding = tf.constant(-float("inf"), scores.dtype)
-    return by_row(tf.gather_nd(scores, of_score), padding), by_row(columns, 0)
+    return by_row(tf.gather_nd(scores, new_scores), padding), by_row(columns, 0)
 
 
 def fold_scores(
@@ -185,7 +185,7 @@ def maxima(values: Tensor, most: int | None = None) -> Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; it has no gradient."""
     values = tf.stop_gradient(values)
     for width in _widths(values, most):
-        values = tf.maximum(values, _shifted(values, width, values.dtype.min))
+        values = tf.maximum(values, shifted(values, width, values.dtype.min))
     return values
 
 
@@ -200,8 +200,8 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
     def sums(values: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
             # The same from the left, where the decay of the neighbour counts.
-            of_neighbour = _shifted(tf.reverse(decay, [1]), 1)
-            return tf.reverse(_sums(tf.reverse(upstream, [1]), of_neighbour, most), [1])
+            neighbour_decay = shifted(tf.reverse(decay, [1]), 1)
+            return tf.reverse(_sums(tf.reverse(upstream, [1]), neighbour_decay, most), [1])
 
         return _sums(values, decay, most), gradient
 
@@ -210,8 +210,8 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
 
 def _sums(values: Tensor, decay: Tensor, most: int | None) -> Tensor:
     for width in _widths(values, most):
-        values += decay * _shifted(values, width)
-        decay *= _shifted(decay, width)
+        values += decay * shifted(values, width)
+        decay *= shifted(decay, width)
     return values
 
 
@@ -220,8 +220,16 @@ def _widths(rows: Tensor, most: int | None) -> list[int]:
     return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 
 
-def _shifted(rows: Tensor, width: int, fill: float = 0) -> Tensor:
-    """The rows moved to the left."""
-    width = tf.minimum(width, tf.shape(rows)[1]) if rows.shape[1] is None else width
-    moved = tf.pad(rows[:, width:], [[0, 0], [0, width]], constant_values=fill)
-    return tf.ensure_shape(moved, rows.shape)
+def shifted(rows: Tensor, by: int | Tensor, fill: float = 0, right: bool = False) -> Tensor:
+    """The rows `[batch, n]` moved by some places, at most n, to the left, or to the right."""
+    n = rows.shape[1] or tf.shape(rows)[1]
+    if isinstance(by, int) or not in_xla():
+        if not isinstance(n, int):
+            by = tf.minimum(by, n)
+        kept, pad = (rows[:, : n - by], [by, 0]) if right else (rows[:, by:], [0, by])
+        return tf.ensure_shape(tf.pad(kept, [[0, 0], pad], constant_values=fill), rows.shape)
+    # XLA cannot take slices whose size a loop computes.
+    by = by if right else -by
+    places = tf.range(n) - by
+    is_inside = (places >= 0) & (places < n)
+    return tf.where(is_inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))

@@ -21,8 +21,9 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
 from rank4class_tf._types import PathLike, Tensor
+from rank4class_tf.layers.lstm import LSTMWeights, bidirectional_lstm
 from rank4class_tf.layers.sorters import Sorter
-from rank4class_tf.ops.soft_ranks import LSTMWeights, bidirectional_lstm, laplace_ranks, standardize
+from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
 # How sharply ranks bend beyond the ends. The sharper, the less they change and the smaller their
 # gradient there.

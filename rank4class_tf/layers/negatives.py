@@ -17,7 +17,7 @@ from rank4class_tf._counts import checked_counts
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import raising, search
 from rank4class_tf._tf.exact import as_floating
-from rank4class_tf._tf.gather import gather, indices, where
+from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -234,7 +234,7 @@ class HardNegativeMining(ScoreLayer):
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
-        positives = where(is_present, column_scores, minus_infinity) + zero
+        positives = tf.where(is_present, column_scores, minus_infinity) + zero
 
         # The search leaves out the columns of positives; without any, it leaves out nothing.
         negatives = tf.stop_gradient(scores)
@@ -244,9 +244,9 @@ class HardNegativeMining(ScoreLayer):
         highest, mined_columns = search.top_k(searched, size)
 
         # In a list with fewer negatives the search may return the positive.
-        mined = where(highest > minus_infinity, gather(scores, mined_columns), minus_infinity)
+        mined = tf.where(highest > minus_infinity, gather(scores, mined_columns), minus_infinity)
         # A search may miss a NaN.
-        mined = where(~has_nan(negatives), mined, float("nan"))
+        mined = tf.where(~has_nan(negatives)[:, tf.newaxis], mined, float("nan"))
         labels = tf.where(is_present, tf.range(tf.shape(is_present)[1]), -1)
         if is_present.shape[1] == 1:
             labels = labels[:, 0]

@@ -15,7 +15,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _files, _keras, _random, _registry, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf import search
-from rank4class_tf._tf.gather import gather, where
+from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, Function, PathLike, Tensor, TensorPair
 from rank4class_tf.layers.classes import Classes, ClassTable
@@ -231,8 +231,8 @@ class SampledScores(Head):
                 is_invalid |= has_nan(scores)
                 highest, columns = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
-                scores = where(highest > -float("inf"), gather(scores, columns), -float("inf"))
-            drawn_scores = where(has_positive, drawn_scores, -float("inf"))
+                scores = tf.where(highest > -float("inf"), gather(scores, columns), -float("inf"))
+            drawn_scores = tf.where(has_positive, drawn_scores, -float("inf"))
             scores = tf.concat([drawn_scores, scores], axis=1)
         else:
             # Algorithm 1 of Reddi et al.: a search without gradients, then the scores of the
@@ -244,8 +244,8 @@ class SampledScores(Head):
             mined = tf.gather(negatives, columns)
             scores = class_scores(encodings, tf.concat([drawn, mined], axis=1))
             is_present = tf.concat([has_positive, highest > -float("inf")], axis=1)
-            scores = where(is_present, scores, -float("inf"))
-        return where(~is_invalid, scores, float("nan"))
+            scores = tf.where(is_present, scores, -float("inf"))
+        return tf.where(~is_invalid[:, tf.newaxis], scores, float("nan"))
 
     def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None = None) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.

@@ -17,6 +17,7 @@ from rank4class_tf import _checks
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
+from rank4class_tf._tf.gather import within
 from rank4class_tf._types import Array, Tensor, TensorPair, Weighted
 from rank4class_tf.layers.classes import Classes
 from rank4class_tf.layers.shards import OneShard, ShardedClassTable, Shards
@@ -105,13 +106,12 @@ class ClassScores:
         def count_all(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
             # First the scores of the given classes, each from the shard that has it.
             def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
-                size, places = shard.last - shard.first, class_ids - shard.first
-                here = (places >= 0) & (places < size)
-                places = tf.where(here, places, 0)
+                size = shard.last - shard.first
+                places, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
                 scores = blocks.scores_as_in_blocks(score_block, size, places)
                 tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, places)
-                return [tf.where(here, x, 0.0) for x in (scores, tolerance)]
+                return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
             scores, tolerance = shards.total(scores_here)
 
@@ -179,11 +179,10 @@ class ClassScores:
             scores = shard_scores(encodings, ids, gradient=False)
             if exclude is None:
                 return scores
-            place = exclude - ids[0]
-            here = (place >= 0) & (place < tf.size(ids))
             # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
-            penalties = tf.where(here, tf.constant(-float("inf"), scores.dtype), 0.0)
-            return search.add_columns(scores, tf.where(here, place, 0), penalties)
+            columns, is_here = within(exclude - ids[0], tf.size(ids))
+            penalties = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
+            return search.add_columns(scores, columns, penalties)
 
         return score
 

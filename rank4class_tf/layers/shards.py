@@ -23,6 +23,7 @@ from rank4class_tf import _checks, _files, _keras, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
+from rank4class_tf._tf.gather import within
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
@@ -58,10 +59,9 @@ class OneShard:
 
     def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
         """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
-        here = (ids >= self.first) & (ids < self.last)
-        places = tf.where(here, ids - self.first, 0)
+        places, is_here = within(ids - self.first, self.last - self.first)
         rows = tf.gather(self.kept[name], places)
-        return tf.where(here[:, tf.newaxis], rows, 0.0), places, here
+        return tf.where(is_here[:, tf.newaxis], rows, 0.0), places, is_here
 
     def set(self, name: str, start: int, stop: int, values: Any) -> None:
         """Sets the rows of the ids from `start` to `stop`, as far as they are here."""

@@ -28,7 +28,6 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._tf.gather import where
 from rank4class_tf._types import Array, Function, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.ops import fold_in
@@ -181,7 +180,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         labels = parse_ids(y_true, encodings, num_classes, self.label_format)
         counted = labels.has_positive
         # What has no loss must not be NaN either.
-        products = products._replace(encodings=where(counted, encodings, 0.0))
+        products = products._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
         compute = _keras.with_autograph_of_caller(self._formula_of_chunks())
         losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
         return self._finished(losses, labels, counted, num_classes)
@@ -198,7 +197,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if self.class_weight is not None:
             weights = _weights_of_classes(self.class_weight, num_classes)
             losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
-        return where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
+        return tf.where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
 
     def _look_at(self, scores: Array) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""

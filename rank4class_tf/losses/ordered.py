@@ -9,15 +9,12 @@ from typing import Any, Self
 
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._types import Array, Choice, Function, Tensor
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, check_changing, present
-
-for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
-    _keras.register(_cls)
 
 
 class OrderedLoss(RankingLoss):

@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _registry, ops
-from rank4class_tf._tf import math
+from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
 
-_keras.register(ops.NDCGLambdaWeights)
 LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 
 
@@ -40,7 +39,7 @@ class PairwiseLoss(RankingLoss):
 
     def sum_over_pairs(
         self, lists: ops.Lists, loss_of: Callable, loss_of_tie: float, vanishes: bool = False
-    ) -> math.Tensor:
+    ) -> tf.Tensor:
         r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
 
         f is `loss_of`, whose value and slope tend to 0, or reach it if it `vanishes`, as the
@@ -50,7 +49,7 @@ class PairwiseLoss(RankingLoss):
         smooths = not is_zero(smoothing)
         falls = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
 
-        def pair_loss(difference: math.Tensor) -> math.Tensor:
+        def pair_loss(difference: tf.Tensor) -> tf.Tensor:
             if not smooths:
                 return loss_of(difference)
             return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
@@ -59,8 +58,8 @@ class PairwiseLoss(RankingLoss):
             lists = lists.dense()
             weights = self.lambda_weights(lists)
             losses = lists.sum_over_items(
-                lambda s, y, g, r, p, y_p, g_p, r_p: math.where(
-                    y < y_p, weights.of_pair(g, r, g_p, r_p) * pair_loss(s - p), 0
+                lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
+                    y < y_p, weights.pair_weight(g, r, g_p, r_p) * pair_loss(s - p), 0
                 ),
                 [lists.item_relevance(), weights.item_gains, weights.item_ranks],
                 [lists.relevance, weights.positive_gains, weights.positive_ranks],
@@ -73,7 +72,7 @@ class PairwiseLoss(RankingLoss):
             losses = lists.negatives().sum_over_differences(pair_loss, **falls)
         else:
             losses = lists.sum_over_items(
-                lambda s, y, p, y_p: math.where(y < y_p, pair_loss(s - p), 0),
+                lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
                 [lists.item_relevance()],
                 [lists.relevance],
                 **falls,
@@ -116,7 +115,7 @@ class PairwiseHingeLoss(PairwiseLoss):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.margin = check_changing("margin", margin, _checks.positive_float)
 
-    def compute(self, lists: ops.Lists) -> math.Tensor:
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         margin = present(self.margin, lists.dtype)
         return self.sum_over_pairs(lists, lambda d: violation(d, margin), margin, vanishes=True)
 
@@ -151,9 +150,9 @@ class PairwiseLogisticLoss(PairwiseLoss):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.temperature = check_changing("temperature", temperature, _checks.positive_float)
 
-    def compute(self, lists: ops.Lists) -> math.Tensor:
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
         t = present(self.temperature, lists.dtype)
-        return self.sum_over_pairs(lists, lambda d: math.quick_softplus(d / t), np.log(2.0))
+        return self.sum_over_pairs(lists, lambda d: tf.math.softplus(d / t), np.log(2.0))
 
 
 @_registry.register("loss")
@@ -194,16 +193,16 @@ class MeanSquaredLoss(RankingLoss):
         fits = self.positive_weight == 1
         return Probabilities(self.positive_target, "euclidean") if fits else None
 
-    def compute(self, lists: ops.Lists) -> math.Tensor:
-        def square(scores: math.Tensor, relevance: math.Tensor, n: math.Tensor) -> math.Tensor:
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        def square(scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
             error = scores - self.positive_target * relevance
             # Division first: the square of a large score then stays finite as long as it can.
             share = 1 / n
             if self.positive_weight != 1:
-                share *= math.where(relevance > 0, self.positive_weight * math.ones_like(n), 1)
+                share *= tf.where(relevance > 0, self.positive_weight * tf.ones_like(n), 1)
             return share * error * error
 
-        n = math.maximum(lists.num_items, 1)[:, math.newaxis]
+        n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
         items = [lists.item_relevance()]
         if lists.item_weights is None:
             return lists.sum(square, n, items=items)

@@ -14,10 +14,11 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._counts import checked_counts, count_labels
 from rank4class_tf._lists.dense import below
+from rank4class_tf._lists.lists import LOWEST
 from rank4class_tf._lists.positives import are_few
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import divided, is_zero
-from rank4class_tf._tf.gather import gather, where
+from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Tensor
@@ -88,7 +89,7 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     total, highest = lists.negatives().log_sum_exp(temperature)
     own = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.
-    relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
+    relative = tf.maximum((highest - own) / temperature, LOWEST[own.dtype])
     irrelevant = total + relative
 
     most = lists.max_items if isinstance(lists.max_items, int) else None
@@ -117,14 +118,13 @@ def _by_pairs(own: Tensor, relevance: Tensor, temperature: Array, with_ties: boo
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
     differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
-    floor = tf.constant(own.dtype.min / 8, own.dtype)
-    return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
+    return tf.reduce_logsumexp(tf.where(competes, differences, LOWEST[own.dtype]), axis=-1)
 
 
 def _by_sorting(
     own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
 ) -> Tensor:
-    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    floor = LOWEST[own.dtype]
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
     # highest score, so that what is far above it, before it, costs it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")

@@ -23,7 +23,6 @@ from rank4class_tf._lists.labels import (
     without,
 )
 from rank4class_tf._tf import exact
-from rank4class_tf._tf.gather import where
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
@@ -285,7 +284,7 @@ class RankingMetric(Metric):
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
         labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
-        item_weights = where(labels.mask, item_weights, 0.0)
+        item_weights = tf.where(labels.mask, item_weights, 0.0)
         shares = self._shares_of_weight(labels.relevance)
         list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:

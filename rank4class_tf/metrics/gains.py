@@ -9,7 +9,6 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _registry, ops
-from rank4class_tf._tf import math
 from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric
@@ -64,16 +63,16 @@ class DCG(CutoffMetric):
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
             shares = self._shares_of_weight(ranks.relevance)
-            total = math.sum(shares, axis=-1, keepdims=True)
-            weighted = math.sum(shares * ranks.weights, axis=-1, keepdims=True)
-            gains *= math.divide_no_nan(ranks.weights * total, weighted)
+            total = tf.reduce_sum(shares, axis=-1, keepdims=True)
+            weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
+            gains *= tf.math.divide_no_nan(ranks.weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
 
     def _shares_of_weight(self, relevance: Tensor) -> Tensor:
         return gains_up_to_a_factor(self.gain, relevance)
 
     def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Any) -> Tensor:
-        return math.sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+        return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
     def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
         """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
@@ -117,13 +116,13 @@ class NDCG(DCG):
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         table = self._discounts(ranks, k)
         if gain_cancels(self.gain, ranks.relevance):
-            gains = best = math.relu(math.sign(ranks.relevance))
+            gains = best = tf.nn.relu(tf.sign(ranks.relevance))
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
             if ranks.weights is not None:
                 # A factor common to the list changes nothing, and without it products overflow.
-                most = math.max(ranks.weights, axis=-1, keepdims=True)
-                gains *= ranks.weights / math.cast(power_of_two(most), most.dtype)
+                most = tf.reduce_max(ranks.weights, axis=-1, keepdims=True)
+                gains *= ranks.weights / tf.cast(power_of_two(most), most.dtype)
             best = highest(gains, num_ranks(table))
         ideal = discounted_sum(best, table)
-        return math.divide_no_nan(self._discounted(ranks, gains, table), ideal)
+        return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
-from rank4class_tf._tf import math
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.ops import Ranks
@@ -36,14 +35,14 @@ def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
     with $a$ items above and $m$ tied, the item itself counted.
     """
     if k is None:
-        return math.minimum(ranks.tied, 1)
-    share = math.divide_no_nan(math.maximum(k - ranks.above, 0), ranks.tied)
-    return math.minimum(share, 1)
+        return tf.minimum(ranks.tied, 1)
+    share = tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied)
+    return tf.minimum(share, 1)
 
 
 def hits(ranks: Ranks, k: int | None) -> Tensor:
     """Expected number of positives among the first k, `[batch]`."""
-    return math.sum(hit_shares(ranks, k), axis=-1)
+    return tf.reduce_sum(hit_shares(ranks, k), axis=-1)
 
 
 @_registry.register("metric")
@@ -83,12 +82,12 @@ class TopKAccuracy(CutoffMetric):
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
             return hit_shares(best, k)
-        places = math.clip(k - best.above, 0, best.tied)
-        before = math.cast(math.arange(best.most), places.dtype)[math.newaxis]
-        left = best.tied[:, math.newaxis] - before
-        share = math.minimum(places[:, math.newaxis] / math.maximum(left, 1), 1)
-        share = math.where(before < best.positives[:, math.newaxis], share, math.zeros_like(share))
-        return -math.expm1(math.sum(math.log1p(-share), axis=-1))
+        places = tf.clip_by_value(k - best.above, 0, best.tied)
+        before = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
+        left = best.tied[:, tf.newaxis] - before
+        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
+        share = tf.where(before < best.positives[:, tf.newaxis], share, tf.zeros_like(share))
+        return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 
 _registry.named("metric", "hit_rate", TopKAccuracy)  # Its name in retrieval,
@@ -116,7 +115,7 @@ class PrecisionAtK(CutoffMetric):
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
-        return hits(ranks, k) / (math.maximum(ranks.num_items, 1) if k is None else k)
+        return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
 
 
 @_registry.register("metric")
@@ -150,7 +149,7 @@ class RecallAtK(CutoffMetric):
         self.average = average
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
-        return math.divide_no_nan(hits(ranks, k), ranks.num_positives)
+        return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
@@ -215,30 +214,32 @@ class AveragePrecisionAtK(CutoffMetric):
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         above, tied = ranks.above, ranks.tied
         size = num_counted(ranks, k)
-        limit = math.cast(size, above.dtype)
+        limit = tf.cast(size, above.dtype)
         positives_above, positives_tied = _counts_of_positives(ranks)
-        slope = math.divide_no_nan(positives_tied - 1, tied - 1)
+        slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
         harmonic = mean_over_ties(reciprocals(size), above, tied)
-        places = math.clip(limit - above, 0, tied)
+        places = tf.clip_by_value(limit - above, 0, tied)
         added = (positives_above + 1 - slope * (above + 1)) * harmonic
-        added += slope * math.divide_no_nan(places, tied)
-        added = math.where(tied > 0, added, math.zeros_like(added))
+        added += slope * tf.math.divide_no_nan(places, tied)
+        added = tf.where(tied > 0, added, tf.zeros_like(added))
         if ranks.weights is not None:
             added *= ranks.weights
             all_count = k is None or self.over_all_positives
-            best = math.sum(ranks.weights if all_count else highest(ranks.weights, size), axis=-1)
+            best = tf.reduce_sum(
+                ranks.weights if all_count else highest(ranks.weights, size), axis=-1
+            )
         else:
             number = ranks.num_positives
-            best = number if self.over_all_positives else math.minimum(limit, number)
-        return math.divide_no_nan(math.sum(added, axis=-1), best)
+            best = number if self.over_all_positives else tf.minimum(limit, number)
+        return tf.math.divide_no_nan(tf.reduce_sum(added, axis=-1), best)
 
 
 def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
     # Scores in the order of the ranks; a positive that is never a hit is left out.
-    nan = math.cast(float("nan"), ranks.above.dtype)
-    scores = math.where(ranks.tied > 0, -ranks.above, nan)
-    return tuple(math.cast(count, scores.dtype) for count in count_of_all(scores))
+    nan = tf.cast(float("nan"), ranks.above.dtype)
+    scores = tf.where(ranks.tied > 0, -ranks.above, nan)
+    return tuple(tf.cast(count, scores.dtype) for count in count_of_all(scores))
 
 
 @_registry.register("metric")
@@ -268,11 +269,11 @@ class BPref(CutoffMetric):
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
-        right = ranks.num_positives[:, math.newaxis]
-        wrong = ranks.num_items[:, math.newaxis] - right
-        lost = math.divide_no_nan(math.minimum(wrong_above, right), math.minimum(right, wrong))
-        total = math.sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
-        return math.divide_no_nan(total, ranks.num_positives)
+        right = ranks.num_positives[:, tf.newaxis]
+        wrong = ranks.num_items[:, tf.newaxis] - right
+        lost = tf.math.divide_no_nan(tf.minimum(wrong_above, right), tf.minimum(right, wrong))
+        total = tf.reduce_sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
+        return tf.math.divide_no_nan(total, ranks.num_positives)
 
 
 def propensities(
@@ -334,8 +335,8 @@ class PropensityScored(RankingMetric):
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
         both, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
         gains, best = tf.unstack(both, axis=1)
-        values = math.divide_no_nan(gains, best)[:, math.newaxis]
-        return values, weights * math.where(math.isnan(best), math.ones_like(best), best)
+        values = tf.math.divide_no_nan(gains, best)[:, tf.newaxis]
+        return values, weights * tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
 
     def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
         """Labels weighted by 1 / propensity; a graded label counts as 1."""
@@ -387,9 +388,9 @@ class PropensityScoredNDCG(PropensityScored):
     def gains(self, ranks: Ranks) -> list[Tensor]:
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
-        gain = math.sum(ranks.relevance * discounts, axis=-1)
+        gain = tf.reduce_sum(ranks.relevance * discounts, axis=-1)
         best = discounted_sum(highest(ranks.relevance, self.k), table)
-        number = math.minimum(math.cast(ranks.num_positives, math.int32), self.k)
+        number = tf.minimum(tf.cast(ranks.num_positives, tf.int32), self.k)
         ideal = tf.cast(tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number), gain.dtype)
         return [gain / ideal, best / ideal]
 
@@ -415,4 +416,7 @@ class PropensityScoredPrecisionAtK(PropensityScored):
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
         hits = hit_shares(ranks, self.k) * ranks.relevance
-        return [math.sum(hits, axis=-1), math.sum(highest(ranks.relevance, self.k), axis=-1)]
+        return [
+            tf.reduce_sum(hits, axis=-1),
+            tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1),
+        ]

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry
-from rank4class_tf._tf import exact, math
+from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
@@ -25,7 +25,7 @@ _BLOCK = 128
 def rank_of_best(best: BestPositive) -> Tensor:
     """Expected rank of the best positive, `[batch]`, n if its score is NaN; see `MeanRank`."""
     rank = best.above + (best.tied + 1) / (best.positives + 1)
-    return math.where(best.positives > 0, rank, best.num_items)
+    return tf.where(best.positives > 0, rank, best.num_items)
 
 
 def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last: Tensor) -> Any:
@@ -80,16 +80,16 @@ class MRR(CutoffMetric):
         single = mean_over_ties(reciprocals(size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:
             return single
-        left = math.cast(size, best.above.dtype) - best.above
-        last = math.minimum(best.tied - best.positives + 1, left)
+        left = tf.cast(size, best.above.dtype) - best.above
+        last = tf.minimum(best.tied - best.positives + 1, left)
 
         def add(total: Tensor, place: Tensor, probability: Tensor) -> Tensor:
-            values = probability / (best.above[:, math.newaxis] + place)
-            values = math.where(place <= last[:, math.newaxis], values, 0)
-            return total + math.sum(values, axis=-1)
+            values = probability / (best.above[:, tf.newaxis] + place)
+            values = tf.where(place <= last[:, tf.newaxis], values, 0)
+            return total + tf.reduce_sum(values, axis=-1)
 
-        several = fold_places(add, math.zeros_like(single), best.tied, best.positives, last)
-        return math.where(best.positives > 1, several, single)
+        several = fold_places(add, tf.zeros_like(single), best.tied, best.positives, last)
+        return tf.where(best.positives > 1, several, single)
 
 
 @_registry.register("metric")
@@ -156,12 +156,12 @@ class MedianRank(RankingMetric):
     def _add_batch(self, labels: Any, sample_weight: Any) -> None:
         def group(best: BestPositive) -> list[Tensor]:
             hit = best.positives > 0
-            above = math.where(hit, best.above, best.num_items - 1)
-            return [above, math.maximum(best.tied, 1), math.maximum(best.positives, 1)]
+            above = tf.where(hit, best.above, best.num_items - 1)
+            return [above, tf.maximum(best.tied, 1), tf.maximum(best.positives, 1)]
 
         dtype = self.histogram.dtype
         groups, weights = self._values_and_weights(labels, sample_weight, dtype, group)
-        broken = has_nan(groups) | ~math.isfinite(weights)
+        broken = has_nan(groups) | ~tf.math.is_finite(weights)
         groups = tf.where(broken[:, tf.newaxis], tf.zeros_like(groups), groups)
         weights = tf.where(broken, tf.zeros_like(weights), weights)
         above, tied, positives = tf.unstack(groups, axis=-1)

@@ -9,8 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._tf.search import BLOCK, fold_scores
+from rank4class_tf._tf.search import SEARCH_BLOCK, fold_scores
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 from rank4class_tf.ops.ranks import count_one_by_one
 
@@ -19,36 +20,35 @@ def count_others_by_blocks(
     score: Callable,
     num_classes: int,
     class_ids: Tensor,
-    own: Tensor,
-    block_size: int = BLOCK,
+    scores_of_ids: Tensor,
+    block_size: int = SEARCH_BLOCK,
     tolerance: Array = 0.0,
 ) -> list[Tensor]:
     """Counts the classes above given ones, and those tied with them, themselves left out.
 
-    The function maps class ids `[m]` to scores `[batch, m]`; `own` are the scores of the given
+    The function maps class ids `[m]` to scores `[batch, m]`; `scores_of_ids` are those of the
     class ids, both `[batch, P]`. An id outside of [0, K) is a class that is not among these. Scores
     not farther apart than the tolerance, `[batch, P]`, count as the same.
     """
     # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
     # order of numbers. An infinite score ties only with its equals, and no finite score ties with
     # one: that of a class that is left out is -inf.
+    is_finite, dtype = tf.math.is_finite(scores_of_ids), scores_of_ids.dtype
     highest, lowest = (
-        tf.where(tf.math.is_finite(own), tf.clip_by_value(limit, own.dtype.min, own.dtype.max), own)
-        for limit in (own + tolerance, own - tolerance)
+        tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), scores_of_ids)
+        for limit in (scores_of_ids + tolerance, scores_of_ids - tolerance)
     )
 
     def count(ids: Tensor, scores: Tensor) -> TensorPair:
         # In its own block we don't compare a class with itself: its score may be rounded otherwise,
         # and by more than the tolerance where a GPU multiplies in TF32.
-        position = class_ids - ids[0]
-        here = (position >= 0) & (position < tf.size(ids))
-        position = tf.where(here, position, 0)
-        again = tf.gather(scores, position, batch_dims=1)
+        column, is_here = within(class_ids - ids[0], tf.size(ids))
+        again = tf.gather(scores, column, batch_dims=1)
 
         # One label at a time, so that no [batch, P, block] tensor appears.
         above, tied = count_one_by_one(scores, highest, lowest)
-        is_above = here & (again > highest)
-        is_tied = here & (again >= lowest) & ~is_above
+        is_above = is_here & (again > highest)
+        is_tied = is_here & (again >= lowest) & ~is_above
         return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
     def add(counts: Tensors, *block: Tensor) -> list[Tensor]:
@@ -58,7 +58,7 @@ def count_others_by_blocks(
 
 
 def scores_as_in_blocks(
-    score: Callable, num_classes: int, class_ids: Tensor, block_size: int = BLOCK
+    score: Callable, num_classes: int, class_ids: Tensor, block_size: int = SEARCH_BLOCK
 ) -> Tensor:
     """Scores of given classes, rounded as the blocks round them.
 
@@ -73,21 +73,21 @@ def scores_as_in_blocks(
     ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - count]])
     rows = tf.minimum(tf.range(tf.size(ids)), count - 1) // width
 
-    def own(block: Tensors) -> Tensor:
+    def score_block(block: Tensors) -> Tensor:
         scores, places = score(block[0]), tf.range(block_size)
         return tf.gather_nd(scores, tf.stack([block[1], places], axis=1))
 
     blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, rows)]
-    scores = tf.map_fn(own, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
+    scores = tf.map_fn(score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
     return tf.reshape(tf.reshape(scores, [-1])[:count], tf.shape(class_ids))
 
 
 # The pairs of a block of so many classes fit in memory beside a model. Larger blocks are no faster.
-_RECOMPUTED = 1024
+_CANDIDATES_PER_BLOCK = 1024
 
 
 def score_by_recomputed_blocks(
-    score: Callable, candidates: Tensor, shared: Any, block_size: int = _RECOMPUTED
+    score: Callable, candidates: Tensor, shared: Any, block_size: int = _CANDIDATES_PER_BLOCK
 ) -> Tensor:
     """Scores candidates in blocks, so that memory holds intermediate results of only one block.
 
@@ -107,12 +107,12 @@ def score_by_recomputed_blocks(
         return score(candidates, 0, shared)
     size = -(-n // -(-n // block_size))
 
-    def of_block(numbers: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
+    def scores_of_block(numbers: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
         return tf.transpose(score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors)))
 
     spec = tf.TensorSpec([size, None], candidates.dtype)
     numbers = tf.range(n) // size
-    scores = in_pieces(of_block, numbers, size, spec, [candidates], tf.nest.flatten(shared))
+    scores = in_pieces(scores_of_block, numbers, size, spec, [candidates], tf.nest.flatten(shared))
     return tf.ensure_shape(tf.transpose(scores), [None, n])
 
 
@@ -145,14 +145,14 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
     loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
 
-        def of_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
+        def cross_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
             # A batch without examples has no row here either.
             column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
             return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
 
         # One example after the other, since each uses all cores, and memory then holds only one.
         spec = tf.TensorSpec([1, n, units], encodings.dtype)
-        return in_pieces(of_example, (), 1, spec, [encodings], [1 + candidates, kernel])
+        return in_pieces(cross_example, (), 1, spec, [encodings], [1 + candidates, kernel])
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
 

@@ -8,7 +8,6 @@ losses that these projections belong to are in `losses.projections`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -47,7 +46,9 @@ def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
     return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
 
 
-def euclidean_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = None) -> Tensor:
+def euclidean_projection(
+    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
+) -> Tensor:
     r"""Euclidean projection on the (n, k)-simplex.
 
     $$x_i = \min(1, \max(0, \alpha (z_i - \mu))), \qquad \textstyle\sum_i x_i = k$$
@@ -65,7 +66,9 @@ def euclidean_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any 
     return simplex_projection(scores, "euclidean", k, alpha, mask)
 
 
-def entropy_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = None) -> Tensor:
+def entropy_projection(
+    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
+) -> Tensor:
     r"""Entropy projection on the (n, k)-simplex.
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
@@ -84,7 +87,11 @@ def entropy_projection(scores: Array, k: int = 1, alpha: Any = 1.0, mask: Any = 
 
 
 def simplex_projection(
-    scores: Array, regularizer: Any, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
+    scores: Array,
+    regularizer: str | Regularizer,
+    k: int = 1,
+    alpha: Array = 1.0,
+    mask: Array | None = None,
 ) -> Tensor:
     r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
 
@@ -260,12 +267,12 @@ class Regularizer(_registry.Configured):
         r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
 
         @tf.custom_gradient
-        def of_margin(u: Tensor) -> WithGradient:
+        def conjugate_of(u: Tensor) -> WithGradient:
             x = self.project(u, tf.zeros([], u.dtype))
             value = tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
             return value, lambda upstream: upstream * x
 
-        return of_margin(scores - threshold)
+        return conjugate_of(scores - threshold)
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         """The threshold `[batch, 1]` of what `from_kth` returns: the shares sum to `selected`."""
@@ -329,7 +336,7 @@ class _Euclidean(Regularizer):
             bound = tf.clip_by_value(_by_sorting(values), -1, 0)
         else:
             bound = _newton(lists.only(columns), total, lowest)
-        return _newton(lists, total, bound, found=values[:, -1:] <= bound)
+        return _newton(lists, total, bound, is_done=values[:, -1:] <= bound)
 
 
 class _Entropy(Regularizer):
@@ -373,11 +380,11 @@ def _by_sorting(scores: Tensor) -> Tensor:
     return tf.reduce_max(thresholds, axis=1, keepdims=True)
 
 
-def _newton(lists: Lists, total: Tensor, low: Tensor, found: Tensor | None = None) -> Tensor:
+def _newton(lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | None = None) -> Tensor:
     r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
     # Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
     resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
-    found = tf.zeros_like(low, tf.bool) if found is None else found
+    is_done = tf.zeros_like(low, tf.bool) if is_done is None else is_done
 
     def cut(s: Tensor, t: Tensor) -> Tensor:
         return tf.clip_by_value(s - t, 0, 1)
@@ -390,20 +397,20 @@ def _newton(lists: Lists, total: Tensor, low: Tensor, found: Tensor | None = Non
         slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
         return surplus, threshold + surplus / tf.maximum(slope, 1)
 
-    def step(low: Tensor, high: Tensor, threshold: Tensor, found: Tensor) -> tuple[Tensor, ...]:
+    def step(low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor) -> tuple[Tensor, ...]:
         surplus, following = newton(threshold)
         low = tf.where(surplus >= 0, threshold, low)
         high = tf.where(surplus <= 0, threshold, high)
         # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
         outside = (following <= low) | (following >= high)
         following = tf.where(outside, (low + high) / 2, following)
-        following = tf.where(found, threshold, following)
-        # A NaN counts as found, so that it does not keep the others waiting.
+        following = tf.where(is_done, threshold, following)
+        # A NaN counts as done, so that it does not keep the others waiting.
         change = tf.abs(following - threshold)
-        found |= (change <= resolution) | tf.math.is_nan(change)
-        return low, high, following, found
+        is_done |= (change <= resolution) | tf.math.is_nan(change)
+        return low, high, following, is_done
 
-    start = (low, tf.zeros_like(low), low, found)
+    start = (low, tf.zeros_like(low), low, is_done)
 
     def is_open(*state: Tensor) -> Tensor:
         return ~tf.reduce_all(state[3])

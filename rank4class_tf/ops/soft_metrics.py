@@ -12,7 +12,6 @@ return `[batch]`, in [0, 1], and 0 for a list without positives.
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._tf.gather import where
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Choice, Tensor, TensorPair, WithGradient
 from rank4class_tf.ops.weights import gain_cancels, gains_up_to_a_factor, get_discount, ideal_dcg
@@ -41,7 +40,7 @@ def soft_ndcg(
     ranks, relevance = _ranks_and_relevance(ranks, relevance)
     discount = get_discount(discount)
     # A column without a positive may have a rank whose discount is not finite.
-    ranks = where(relevance > 0, ranks, 1.0)
+    ranks = tf.where(relevance > 0, ranks, 1.0)
     if gain_cancels(gain, relevance):
         # Both discounts are rounded alike, so that the best value is exactly 1.
         share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
@@ -91,7 +90,7 @@ def soft_reciprocal_rank(ranks: Array, relevance: Array) -> Tensor:
         array([0.8125], dtype=float32)
     """
     ranks, relevance = _ranks_and_relevance(ranks, relevance)
-    return _weighted_mean(_reciprocal(where(relevance > 0, ranks, 1.0)), relevance)
+    return _weighted_mean(_reciprocal(tf.where(relevance > 0, ranks, 1.0)), relevance)
 
 
 def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance: Array) -> Tensor:
@@ -116,7 +115,7 @@ def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance
     ranks, relevance = _ranks_and_relevance(ranks, relevance)
     among = tf.convert_to_tensor(ranks_among_positives)
     rule = "`ranks_among_positives` must have the shape of `ranks`."
-    precision = same_sizes(among, ranks, rule, axes=2) / where(relevance > 0, ranks, 1.0)
+    precision = same_sizes(among, ranks, rule, axes=2) / tf.where(relevance > 0, ranks, 1.0)
     return _weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))
 
 
@@ -129,9 +128,9 @@ def _ranks_and_relevance(ranks: Array, relevance: Array) -> TensorPair:
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted mean of values `[batch, P]`, `[batch]`; 0 if all weights are 0."""
-    if values.shape[1] == 1:
-        return tf.squeeze(where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
     weights = tf.cast(weights, values.dtype)
+    if values.shape[1] == 1:
+        return tf.squeeze(tf.where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 

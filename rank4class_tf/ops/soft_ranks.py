@@ -1,24 +1,23 @@
-"""Differentiable ranks: sums of sigmoids or decays, a projection, and the LSTM of a sorter.
+"""Differentiable ranks: sums of sigmoids or decays, and a projection.
 
 Losses read `sigmoid_ranks` of `Lists`. The other functions rank all items of a list `[batch, d]`
 for `layers.sorters`; each has a gradient of its own, of the same time and memory as its value.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._lists.dense import as_lists, others
-from rank4class_tf._lists.lists import Lists
-from rank4class_tf._tf import raising
-from rank4class_tf._tf.gather import scatter_add, where
-from rank4class_tf._tf.loops import fold
+from rank4class_tf._lists.lists import LOWEST, Lists
+from rank4class_tf._lists.positives import sum_over_items
+from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._tf.search import maxima
-from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._tf.search import maxima, shifted
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
@@ -105,7 +104,7 @@ def sigmoid_ranks_among_positives(
         array([[2., 1.]], dtype=float32)
     """
     lists = as_lists(scores, class_ids, mask=mask)
-    positives = where(lists.is_positive, lists.positive_scores, lists.dtype.min / 8)
+    positives = tf.where(lists.is_positive, lists.positive_scores, LOWEST[lists.dtype])
     lists = others(positives, lists.relevance, lists.positive_scores)
     return sigmoid_ranks(lists, temperature=temperature)
 
@@ -129,7 +128,7 @@ def _best_first(scores: Tensor, mask: Tensor | None) -> _BestFirst:
     """Sorts lists of finite scores, far from the largest number of their dtype."""
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
-        scores = tf.where(mask, scores, tf.constant(scores.dtype.min / 4, scores.dtype))
+        scores = tf.where(mask, scores, LOWEST[scores.dtype])
     return _BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))
 
 
@@ -151,14 +150,6 @@ def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> 
     return state
 
 
-# A list of so many pairs takes them all at once.
-_SHORT = 2**14
-
-# Otherwise memory holds so many differences at once, at least those of an item of each list. They
-# stay in the processor's cache: half the time for 512 lists of 512 items.
-_ENTRIES = 2**16
-
-
 def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
     """The ranks of `layers.SigmoidSorter`, which has the formula; meaningless where masked.
 
@@ -166,55 +157,13 @@ def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = N
     since both go block by block.
     """
     scores = tf.convert_to_tensor(scores)
-
-    @tf.custom_gradient
-    def ranks(scores: Tensor) -> WithGradient:
-        # A score of -inf adds 0 to the ranks of the others and to their gradients.
-        lowest = tf.constant(-float("inf"), scores.dtype)
-        others = scores if mask is None else tf.where(mask, scores, lowest)
-
-        def sigmoids(others: Tensor, own: Tensor) -> Tensor:
-            return tf.sigmoid((others - own) / temperature)
-
-        def gradient(upstream: Tensor) -> Tensor:
-            def pulls(others: Tensors, own: Tensors) -> Tensor:
-                shares = sigmoids(others[0], own[0])
-                return shares * (1 - shares) * (others[1] - own[1])
-
-            sums = _sum_over_items(pulls, [others, upstream], [scores, upstream]) / temperature
-            return sums if mask is None else tf.where(mask, sums, tf.zeros_like(sums))
-
-        # The item itself adds sigmoid(0) = 1/2.
-        sums = _sum_over_items(lambda x, y: sigmoids(x[0], y[0]), [others], [scores])
-        return 0.5 + sums, gradient
-
-    return ranks(scores)
-
-
-def _sum_over_items(function: Function, others: Tensors, own: Tensors) -> Tensor:
-    """`sum_j function(others_j, own_i)` for each item i, `[batch, d]`, block by block of items j.
-
-    The function is 0 where the first of `others`, each `[batch, d]` as are `own`, is -inf.
-    """
-    batch, size = (a or b for a, b in zip(own[0].shape, tf.unstack(tf.shape(own[0])), strict=True))
-    if isinstance(size, int) and size**2 <= _SHORT:
-        pairs = [x[:, tf.newaxis] for x in others], [x[:, :, tf.newaxis] for x in own]
-        return tf.reduce_sum(function(*pairs), axis=2)
-    if raising.in_xla() and not isinstance(batch, int):
-        batch = 8  # It needs a static block.
-    block = _ENTRIES // (batch * size + 1) + 1
-    count = -(-size // block)
-    blocks = []
-    for x, constant in zip(others, [-float("inf"), 0], strict=False):
-        x = tf.pad(x, [[0, 0], [0, count * block - size]], constant_values=constant)
-        blocks.append(tf.reshape(tf.transpose(x), [count, block, -1, 1]))
-
-    def step(index: Tensor, total: Tensor) -> list[Tensor]:
-        added = tf.reduce_sum(function([x[index] for x in blocks], own), axis=0)
-        # A batch of one list loses its static size.
-        return [total + tf.ensure_shape(added, total.shape)]
-
-    return fold(step, count, [tf.zeros_like(own[0])])[0]
+    # A masked item adds 0 to the ranks of the others and to their gradients.
+    items = scores if mask is None else tf.where(mask, scores, LOWEST[scores.dtype])
+    every = tf.ones_like(scores)
+    sums = sum_over_items(
+        lambda other, score: tf.sigmoid((other - score) / temperature), [items], [scores], every
+    )
+    return 0.5 + sums  # The item itself adds sigmoid(0) = 1/2.
 
 
 def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
@@ -256,22 +205,12 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
 
     def step(power: int | Tensor, above: Tensor, below: Tensor) -> TensorPair:
         # The decay from the item so many places above; 0 where the list has no such item.
-        decay = tf.exp((scores - _moved(scores, power, scores.dtype.max)) / temperature)
-        return above + decay * _moved(above, power), below + _moved(decay * below, power, left=True)
+        higher = shifted(scores, power, scores.dtype.max, right=True)
+        decay = tf.exp((scores - higher) / temperature)
+        above += decay * shifted(above, power, right=True)
+        return above, below + shifted(decay * below, power)
 
     return _over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
-
-
-def _moved(rows: Tensor, by: int | Tensor, fill: float = 0, left: bool = False) -> Tensor:
-    """The rows moved to the right, or to the left."""
-    if isinstance(by, int) or not in_xla():
-        kept, pad = (rows[:, by:], [0, by]) if left else (rows[:, :-by], [by, 0])
-        return tf.pad(kept, [[0, 0], pad], constant_values=fill)
-    # XLA cannot take slices whose size a loop computes.
-    by = -by if left else by
-    places = tf.range(tf.shape(rows)[1]) - by
-    inside = (places >= 0) & (places < tf.shape(rows)[1])
-    return tf.where(inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))
 
 
 def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = None) -> Tensor:
@@ -400,71 +339,3 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     sums = tf.where(pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2))
     shape = tf.stack([tf.shape(fit)[0], -1])
     return tf.reshape(fit, shape), tf.reshape(sums, shape)
-
-
-class LSTMWeights(NamedTuple):
-    """Weights of one direction: `[features, 4 units]`, `[units, 4 units]` and `[4 units]`."""
-
-    kernel: Tensor
-    recurrent_kernel: Tensor
-    bias: Tensor
-
-
-def bidirectional_lstm(
-    inputs: Tensor, forward: LSTMWeights, backward: LSTMWeights, mask: Tensor | None = None
-) -> Tensor:
-    r"""States of two LSTMs, one that reads from the front and one that reads from the end.
-
-    $$c_t = \sigma(f_t + 1) c_{t-1} + \sigma(i_t) \tanh(g_t), \qquad
-    h_t = \sigma(o_t) \tanh(c_t), \qquad [i, f, o, g]_t = W x_t + U h_{t-1} + b$$
-
-    A masked item leaves the state unchanged, so that the others get the same as without it. Keras's
-    layer requires masked items at the end, and on a GPU other kernels.
-
-    Source: Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
-    starts at 1 (Jozefowicz et al. 2015).
-
-    Inputs `[batch, d, features]` are finite also at masked items; the result is
-    `[batch, d, 2 units]`.
-    """
-    length = inputs.shape[1] or tf.shape(inputs)[1]
-    units = forward.recurrent_kernel.shape[0]
-    # One product serves all items; only the product with the state must go step by step.
-    # The gradient of a slice would hold all steps at each step.
-    from_front, from_end = (
-        tf.TensorArray(inputs.dtype, length).unstack(tf.transpose(gates, [1, 0, 2]))
-        for gates in (
-            inputs @ forward.kernel + forward.bias,
-            (inputs @ backward.kernel + backward.bias)[:, ::-1],
-        )
-    )
-    present = None if mask is None else tf.transpose(mask)[:, :, None]
-
-    def step(
-        gates: Tensor, recurrent_kernel: Tensor, state: Tensor, cell: Tensor, present: Tensor | None
-    ) -> TensorPair:
-        i, f, o, g = tf.split(gates + state @ recurrent_kernel, 4, axis=1)
-        new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
-        new_state = tf.sigmoid(o) * tf.tanh(new_cell)
-        if present is None:
-            return new_state, new_cell
-        return tf.where(present, new_state, state), tf.where(present, new_cell, cell)
-
-    def body(t: Tensor, states: Tensors, cells: Tensors, states_so_far: Sequence) -> tuple:
-        here = (None, None) if present is None else (present[t], present[length - 1 - t])
-        first = step(from_front.read(t), forward.recurrent_kernel, states[0], cells[0], here[0])
-        second = step(from_end.read(t), backward.recurrent_kernel, states[1], cells[1], here[1])
-        of_front, of_end = states_so_far
-        written = of_front.write(t, first[0]), of_end.write(t, second[0])
-        return t + 1, (first[0], second[0]), (first[1], second[1]), written
-
-    zeros = tf.zeros_like(tf.reduce_sum(inputs, axis=1)[:, :1] * forward.bias[:units])
-    arrays = tuple(
-        tf.TensorArray(inputs.dtype, length, element_shape=zeros.shape) for _ in range(2)
-    )
-    start = (0, (zeros, zeros), (zeros, zeros), arrays)
-    *_, (of_front, of_end) = tf.while_loop(
-        lambda t, *_: t < length, body, start, maximum_iterations=length
-    )
-    both = [of_front.stack(), of_end.stack()[::-1]]
-    return tf.transpose(tf.concat(both, axis=2), [1, 0, 2])

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _registry
-from rank4class_tf._lists.lists import Lists
+from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import Array, Choice, Tensor
@@ -80,14 +80,14 @@ def relative_gain(relevance: Tensor) -> Tensor:
 
 
 def ideal_dcg(
-    gains: Any, top_k: int | None = None, discount: Callable = logarithmic_discount
+    gains: Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
 ) -> Tensor:
     """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
 
 
-def discounted_sum(best_gains: Tensor, table: Any) -> Tensor:
+def discounted_sum(best_gains: Tensor, table: np.ndarray | Tensor) -> Tensor:
     """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
     # Not a product of matrices, which some devices round to bfloat16.
     width = best_gains.shape[1]
@@ -124,12 +124,13 @@ def exponential(margins: Tensor) -> Tensor:
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
 
 
-def _set(instance: Any, **values: Any) -> None:
+def _set(instance: object, **values: Any) -> None:
     """Sets fields of a frozen dataclass."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class Ramp(_registry.Configured):
     r"""Ramp, $1(u \le 0) + (1 - u / \rho) 1(0 < u \le \rho)$; bounded, hence not convex.
@@ -147,6 +148,7 @@ class Ramp(_registry.Configured):
         return 1 - tf.clip_by_value(margins / self.width, 0, 1)
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class Scaled(_registry.Configured):
     r"""A margin function of scaled margins, $\varphi(s u)$.
@@ -197,7 +199,7 @@ def get_phi(phi: Choice) -> Callable:
         return function
 
     def without_masked(margins: Tensor) -> Tensor:
-        near = margins < margins.dtype.max / 32
+        near = margins < -LOWEST[margins.dtype] / 4
         return tf.where(near, phi(tf.where(near, margins, 0)), 0)
 
     return without_masked
@@ -232,6 +234,7 @@ class RankWeights(_registry.Configured):
         return tf.concat([self.leading(count, dtype), rest], axis=0)
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class TopKWeights(RankWeights):
     r"""Equal weights of the k highest, $\theta_j = 1/k$ for $j \le k$.
@@ -261,6 +264,7 @@ class TopKWeights(RankWeights):
         return [1 / self.k] * self.k
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class UniformWeights(RankWeights):
     r"""All weights 1, $\theta_j = 1$."""
@@ -269,6 +273,7 @@ class UniformWeights(RankWeights):
     tail = 1.0
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class PowerLawWeights(RankWeights):
     r"""Weights that fall as a power, $\theta_j = j^{-a}$. They need all scores sorted.
@@ -288,6 +293,7 @@ class PowerLawWeights(RankWeights):
         return tf.cast(tf.range(1, n + 1), dtype) ** -self.exponent
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class StaircaseWeights(RankWeights):
     r"""Weights that are constant over ranges of ranks.
@@ -325,6 +331,7 @@ class StaircaseWeights(RankWeights):
         return np.repeat(weights, np.diff(ends, prepend=0)).tolist()
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class ListedWeights(RankWeights):
     r"""Weights from a list, 0 after the last.
@@ -365,16 +372,17 @@ def _weight(name: str, value: Any) -> float:
 class PairWeights(NamedTuple):
     """What the weight of a pair depends on: of items `[batch, n]`, of positives `[batch, P]`.
 
-    `of_pair` maps an item's gain and rank and a positive's gain and rank to the pair's weight.
+    `pair_weight` maps an item's gain and rank and a positive's gain and rank to the pair's weight.
     """
 
     item_gains: Tensor
     item_ranks: Tensor
     positive_gains: Tensor
     positive_ranks: Tensor
-    of_pair: Callable
+    pair_weight: Callable
 
 
+@_keras.register
 @dataclasses.dataclass(frozen=True)
 class NDCGLambdaWeights(_registry.Configured):
     r"""Weights of LambdaLoss and LambdaMART, for the pairwise losses.
@@ -421,7 +429,7 @@ class NDCGLambdaWeights(_registry.Configured):
         def discount_up_to_k(rank: Tensor) -> Tensor:
             return discount(rank) if top_k is None else tf.where(rank <= top_k, discount(rank), 0)
 
-        def of_pair(gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor) -> Tensor:
+        def pair_weight(gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor) -> Tensor:
             distance = tf.abs(rank_i - rank_j)
             # d(r) - d(r + 1), without subtracting nearly equal numbers.
             r = tf.maximum(distance, 1)
@@ -436,4 +444,4 @@ class NDCGLambdaWeights(_registry.Configured):
 
         first = tf.cast(first, lists.dtype)
         last = tf.cast(lists.at_positives(last), lists.dtype)
-        return PairWeights(lists.by_item(positive_gains), first, positive_gains, last, of_pair)
+        return PairWeights(lists.by_item(positive_gains), first, positive_gains, last, pair_weight)

@@ -112,7 +112,8 @@ def measured(args):
                     ]
                     found = run[0] | run[1]
                     peer = found if form == KERAS else peer
-                    row = [doing, form, harness.number(found.get("time", run[0].get("error")), 1e3, 0)]
+                    time = found.get("time", run[0].get("error"))
+                    row = [doing, form, harness.number(time, 1e3, 0)]
                     row += [harness.quotient(found.get("time"), peer.get("time"))]
                     row += [harness.number(found.get("memory", run[1].get("error")), 1, 0)]
                     rows.append([*row, harness.quotient(found.get("memory"), peer.get("memory"))])

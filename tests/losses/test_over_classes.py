@@ -20,7 +20,7 @@ CLASSES, WIDTH = 13, 4  # No multiple of a block.
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Of classes, and of two examples where a formula takes these by themselves."""
-    monkeypatch.setattr(classes, "BLOCK", 5)
+    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 5)
     monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
 
 
@@ -194,14 +194,14 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
 
 @pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])
 def test_sparsemax_of_more_classes_than_it_tries_first(alpha, monkeypatch):
-    monkeypatch.setattr(classes, "BLOCK", 70)
+    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 70)
     head, ids = a_head(300), tf.constant([[0, 3], [255, -1], [12, 1]])
     assert_same(both(losses.FenchelYoungLoss(alpha=alpha), ids, head, encodings()))
 
 
 def test_sparsemax_of_huge_scores(monkeypatch):
     """The highest are computed twice; they round otherwise, so that a gradient may be missing."""
-    monkeypatch.setattr(classes, "BLOCK", 1024)
+    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 1024)
     keras.utils.set_random_seed(1)
     head, x = layers.DotProductHead(3000), tf.random.normal([6, 8], stddev=1e9)
     head(x)

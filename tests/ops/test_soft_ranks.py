@@ -11,10 +11,9 @@ from sklearn.isotonic import isotonic_regression
 from tensorflow import keras
 
 from rank4class_tf import ops
+from rank4class_tf.layers.lstm import LSTMWeights, bidirectional_lstm
 from rank4class_tf.ops.soft_ranks import (
-    LSTMWeights,
     all_sigmoid_ranks,
-    bidirectional_lstm,
     laplace_ranks,
     projected_ranks,
     standardize,

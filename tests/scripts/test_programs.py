@@ -22,7 +22,8 @@ from tests.encoders import presets
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["losses", "heads", "metrics", "sorters", "retrieval", "many_classes", "fit"]
+    "name",
+    ["losses", "heads", "metrics", "sorters", "retrieval", "many_classes", "fit", "thresholds"],
 )
 def test_short_form_of_a_benchmark(name, tmp_path):
     path = tmp_path / "figures.csv"

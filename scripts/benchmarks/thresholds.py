@@ -1,0 +1,156 @@
+"""Measures again the thresholds at which the package changes from one way to another.
+
+    python -m scripts.benchmarks.thresholds --cases _lists.positives.FEW ops.ranks._LONG
+
+Two values of a threshold force its two ways. A figure is the time of the first way ÷ the second,
+with the gradient where the package takes one; it should be below 1 at the first shape, above 1 at
+the second. A way that gains less than a tenth should go. Limits of memory are no cases:
+`positives._MOST_AT_ONCE`, `blocked._CHUNK`, `SEARCH_BLOCK`, `_CANDIDATES_PER_BLOCK`. A case runs in
+a process of its own. All take ten minutes; `--quick` measures one.
+"""
+
+import functools
+import importlib
+
+from scripts.benchmarks import harness
+
+NEVER, ALWAYS = 0, 10**9
+# Threshold -> the values that force the first and the second way, and a shape on each side: lists,
+# items, positives (or what `case` takes the third number for).
+CASES = {
+    "_lists.positives.FEW": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
+    "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 20), (64, 400, 64)),
+    "_lists.positives._AT_ONCE": ((ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)),
+    "_lists.positives._BLOCK_ENTRIES": ((1024, 16_384), (64, 1000, 32), (64, 300, 300)),
+    "_lists.classes.CLASSES_PER_BLOCK": ((1024, 256), (64, 50_000, 1), (256, 50_000, 1)),
+    "_lists.classes._PER_USED": ((NEVER, ALWAYS), (16, 50_000, 1), (64, 2000, 3)),
+    "_lists.labels._QUICKLY_SORTED": ((ALWAYS, NEVER), (64, 1000, 16), (64, 1000, 256)),
+    "_tf.gather._FEW": ((range(10**9), range(0)), (64, 1000, 8), (64, 1000, 64)),
+    "_tf.search._MOST_COMPARED": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
+    "_tf.search._MIN_ITEMS_PER_PLACE": ((NEVER, ALWAYS), (64, 1000, 10), (64, 1000, 100)),
+    "_tf.search._GROUP": ((64, 16_384), (64, 200_000, 100), (64, 20_000, 100)),
+    "ops.ranks._LONG": ((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
+    "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
+    "ops.blocks._MANY_NUMBERS": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
+    "metrics.ranks._BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
+    "layers.classes._WIDE": ((NEVER, ALWAYS), (64, 10_000, 512), (64, 10_000, 32)),
+    "layers.classes._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
+    "layers.sampled._NEGATIVES_PER_MINED": ((ALWAYS, NEVER), (64, 1000, 64), (64, 10_000, 10)),
+}
+# Ways that the package takes without a gradient.
+CONSTANT = "_QUICKLY_SORTED _MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _BLOCK _WIDE".split()
+
+
+def case(name, batch, n, m):
+    """The function that is measured, and its inputs."""
+    import numpy as np
+    import tensorflow as tf
+
+    from rank4class_tf import layers, losses, ops
+    from rank4class_tf._lists import labels
+    from rank4class_tf._tf import gather, search
+    from rank4class_tf.layers import classes
+    from rank4class_tf.metrics.ranks import fold_places
+
+    rng = np.random.default_rng(0)
+
+    def normal(*size):
+        return tf.constant(rng.normal(size=size), tf.float32)
+
+    scores, encodings = normal(batch, n), normal(batch, m if name.endswith("_WIDE") else 64)
+    ids = tf.constant(np.argsort(rng.random((batch, n)), axis=1)[:, :m], tf.int32)
+    relevance = tf.reduce_sum(tf.one_hot(ids[:, :64], n), axis=1)
+    head, sampled = layers.DotProductHead(n), layers.SampledScores(2 * n, num_sampled=n, seed=1)
+    head(encodings), sampled(encodings)
+
+    def over_classes(loss):
+        return lambda x: loss.per_example(ids, head.over_classes(x))
+
+    def unit_scores(x, rows):
+        return classes.ClassScores(head.classes, normalize=True)(x, rows, gradient=False)
+
+    def mined(x):
+        return sampled(x, ids[:, :1], num_mined=m, training=True)
+
+    def tied_of_leading(x):
+        parsed = labels.parse(relevance, x, "relevance")
+        return ops.ranks.over_ranks(lambda r: r.tied[:, 0], parsed, tf.float32, m, "leading")
+
+    def add(total, place, probability):
+        return total + tf.reduce_sum(probability / place, axis=-1)
+
+    def reciprocal_of_best(tied):
+        return fold_places(add, 0 * tied, tied, 0 * tied + 2, tied - 1)
+
+    def best_by_blocks(x, table):
+        return search.top_k_by_blocks(lambda i: x @ tf.transpose(tf.gather(table, i)), n, m)[0]
+
+    every = {
+        "FEW": lambda: (lambda x: ops.as_lists(x, ids).sum_of_violations(1.0), scores),
+        "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
+        "_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
+        "_BLOCK_ENTRIES": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
+        "CLASSES_PER_BLOCK": lambda: (over_classes(losses.SoftmaxLoss()), encodings),
+        "_PER_USED": lambda: (over_classes(losses.RankmaxLoss()), 9 * encodings),
+        "_QUICKLY_SORTED": lambda: (lambda x: labels._distinct_among(x, [batch, n]), ids),
+        "_MOST_COMPARED": lambda: (search.searchsorted, tf.sort(normal(batch, m)), scores),
+        "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),
+        "_GROUP": lambda: (best_by_blocks, encodings, normal(n, 64)),
+        "_LONG": lambda: (tied_of_leading, scores),
+        "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
+        "_MANY_NUMBERS": lambda: (ops.blocks.latent_cross, *map(normal, (batch, n, m), (m, m, 32))),
+        "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
+        "_WIDE": lambda: (unit_scores, encodings, tf.range(n)),
+        "_NEGATIVES_PER_MINED": lambda: (mined, encodings),
+        "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
+        "layers.classes._FEW": lambda: (classes._products, encodings, normal(batch, n, 64)),
+    }
+    return (every.get(name) or every[name.rpartition(".")[2]])()
+
+
+def measure(what, name, shape, seconds):
+    """The best times of both ways of a case, in this process."""
+    import tensorflow as tf
+
+    function, *inputs = case(name, *shape)
+    module, _, attribute = name.rpartition(".")
+
+    def step(*tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            result = function(*tensors)
+        return result if attribute in CONSTANT else (result, tape.gradient(result, tensors))
+
+    def compiled(value, jit_compile):
+        setattr(importlib.import_module(f"rank4class_tf.{module}"), attribute, value)
+        return harness.compiled(step, *inputs, jit_compile=jit_compile)
+
+    def ways(jit_compile):
+        return [functools.partial(compiled, value, jit_compile) for value in CASES[name][0]]
+
+    return harness.by_mode(ways, what, seconds, ("", "_second"))
+
+
+def parser():
+    """The command line."""
+    quick = {"cases": ["_tf.search._MIN_ITEMS_PER_PLACE"], "seconds": 0.05}
+    result = harness.parser(__spec__, __doc__, quick, seconds=1.0)
+    result.add_argument("--cases", nargs="+", choices=sorted(CASES), default=list(CASES))
+    return result
+
+
+def measured(args):
+    """Yields the table."""
+    head, rows = ["threshold", "shape", *(f"{mode}, first ÷ second" for mode in harness.MODES)], []
+    for name in args.cases:
+        for shape in CASES[name][1:]:
+            times = harness.run(__spec__.name, args, what="time", name=name, shape=shape)
+            why = times.get("error")
+            pairs = [(times.get(x, why), times.get(f"{x}_second")) for x in harness.MODES]
+            cells = [harness.quotient(*pair) or str(pair[0]) for pair in pairs]
+            rows.append([name, " × ".join(map(str, shape)), *cells])
+    yield harness.Table("Ways of the package", head, rows, right=2)
+
+
+if __name__ == "__main__":
+    harness.main(parser(), measure, measured)
