@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import Changing
 
 
 def require(is_right: object, rule: str, received: object) -> None:
@@ -107,6 +108,16 @@ def joined(name: str, x: Any, y: Any = None) -> Any:
     rule = f"`{name}` must have features like the others, {x.dtype.name}."
     require(fits, rule, y.dtype.name)
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
+
+
+def changing(name: str, value: Any, check: Callable[[str, Any], float]) -> Changing:
+    """A number that `check` takes, or a scalar floating variable."""
+    if not isinstance(value, tf.Variable):
+        return check(name, value)
+    rule = f"`{name}` must be a scalar where it is a variable."
+    is_right = value.shape.rank == 0 and value.dtype.is_floating
+    require(is_right, rule, f"{value.dtype.name} of shape {value.shape}")
+    return value
 
 
 def flag(name: str, value: Any) -> bool:

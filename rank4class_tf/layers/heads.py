@@ -48,6 +48,9 @@ class Head(keras.layers.Layer):
         (None, 28)
     """
 
+    # The arguments that `try_out` may tune; see `RankingLoss`.
+    tunable: tuple[str, ...] = ()
+
     # Arguments of the `ClassTable` that a number of classes becomes.
     _table_arguments: dict[str, Any] = {}
 
@@ -227,6 +230,8 @@ class CosineHead(Head):
         >>> head(tf.ones([2, 16]), class_ids=[3, 27], training=True).shape
         TensorShape([2, 28])
     """
+
+    tunable = ("scale",)
 
     def __init__(self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any):
         super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)

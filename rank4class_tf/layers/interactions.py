@@ -14,7 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Choice, Tensor, Tensors
+from rank4class_tf._types import Array, Changing, Choice, Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -140,9 +140,9 @@ class CosineInteraction(Interaction):
         array([[6.]], dtype=float32)
     """
 
-    def __init__(self, scale: float = 16.0, **kwargs: Any):
+    def __init__(self, scale: Changing = 16.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.scale = _checks.positive_float("scale", scale)
+        self.scale = _checks.changing("scale", scale, _checks.positive_float)
 
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import RankingLoss
+from rank4class_tf.losses.base import RankingLoss, present
 from rank4class_tf.losses.softmax import cross_entropies
 
 
@@ -25,7 +25,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     with Noisy Labels", equation 6.
 
     Args:
-        q: in (0, 1]; the paper takes 0.7.
+        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient; the paper takes
+            0.7.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -33,22 +34,24 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         1.0
     """
 
-    _searches_positives = False
+    searches_positives = False
+    tunable = ("q",)
 
-    def __init__(self, q: float = 0.7, **kwargs: Any):
+    def __init__(self, q: Changing = 0.7, **kwargs: Any):
         super().__init__(**kwargs)
-        self.q = _checks.positive_fraction("q", q)
+        self.q = _checks.changing("q", q, _checks.positive_fraction)
 
     @property
     def probabilities(self) -> Probabilities | None:
         """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits only the best."""
         # Where classes have the probabilities c, the loss is least at p ~ c^(1 / (1 - q)).
-        return None if self.q == 1 else Probabilities(1 / (1 - self.q))
+        q = float(present(self.q, tf.float64))
+        return None if q == 1 else Probabilities(1 / (1 - q))
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        cross_entropy = cross_entropies(lists)
+        q, cross_entropy = present(self.q, lists.dtype), cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
-        losses = -tf.math.expm1(-self.q * cross_entropy) / self.q
+        losses = -tf.math.expm1(-q * cross_entropy) / q
         return lists.sum_of_positives(lists.relevance * losses)
 
 

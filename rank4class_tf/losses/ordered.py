@@ -13,8 +13,8 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._types import Array, Choice, Function, Tensor
-from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss
+from rank4class_tf._types import Array, Changing, Choice, Function, Tensor
+from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, present
 
 for _cls in (ops.Ramp, ops.Scaled, *ops.RankWeights.__subclasses__()):
     _keras.register(_cls)
@@ -204,7 +204,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             )
             return lists.keep_nan(self.ordered_weighted_sum(negatives))
         mask = negatives.dense().mask
-        sample = negatives.only(ops.sample_items(self.next_seed(), mask, self.num_sampled))
+        sample = negatives.only(ops.sample_items(lists.seed, mask, self.num_sampled))
         scale = tf.maximum(negatives.num_items / self.num_sampled, 1) if self.rescale else 1.0
         return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
 
@@ -231,7 +231,7 @@ class WARPLoss(RandomRankingLoss):
 
     Args:
         rank_weights: $\theta$, see `OrderedWeightedLoss`; None means `PowerLawWeights(1.0)`.
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         num_trials: the most draws for a list, or None for the exact rank. A positive has
             no loss if no draw violates it, or none of the first N.
 
@@ -240,10 +240,12 @@ class WARPLoss(RandomRankingLoss):
         0.9375
     """
 
+    tunable = ("margin",)
+
     def __init__(
         self,
         rank_weights: Any = None,
-        margin: float = 1.0,
+        margin: Changing = 1.0,
         num_trials: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
@@ -252,7 +254,7 @@ class WARPLoss(RandomRankingLoss):
         self.rank_weights = ops.get_rank_weights(
             ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
         )
-        self.margin = _checks.positive_float("margin", margin)
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
         if num_trials is not None:
             num_trials = _checks.positive_int("num_trials", num_trials)
         self.num_trials = num_trials
@@ -262,20 +264,20 @@ class WARPLoss(RandomRankingLoss):
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        negatives = lists.negatives()
+        negatives, margin = lists.negatives(), present(self.margin, lists.dtype)
         of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
         of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
         if self.num_trials is not None:
-            losses = _sampled(negatives, of_ranks, self.margin, self.num_trials, self.next_seed())
+            losses = _sampled(negatives, of_ranks, margin, self.num_trials, lists.seed)
         else:
-            hinges, violators = negatives.violations(self.margin)
+            hinges, violators = negatives.violations(margin)
             weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
             losses = tf.math.divide_no_nan(weight, violators) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
 
 
 def _sampled(
-    negatives: ops.Lists, of_ranks: Tensor, margin: float, num_trials: int, seed: Tensor
+    negatives: ops.Lists, of_ranks: Tensor, margin: Tensor | float, num_trials: int, seed: Tensor
 ) -> Tensor:
     negatives = negatives.dense()
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)

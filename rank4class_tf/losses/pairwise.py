@@ -12,8 +12,9 @@ import numpy as np
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._tf import math
 from rank4class_tf._tf.exact import is_zero, violation
+from rank4class_tf._types import Changing
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
+from rank4class_tf.losses.base import RankingLoss, present
 
 _keras.register(ops.NDCGLambdaWeights)
 LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
@@ -22,17 +23,21 @@ LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 class PairwiseLoss(RankingLoss):
     """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
 
-    _item_weights = "formula"
+    item_weights = "formula"
 
     def __init__(
-        self, lambda_weights: LambdaWeights = None, label_smoothing: float = 0.0, **kwargs: Any
+        self, lambda_weights: LambdaWeights = None, label_smoothing: Changing = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 0.5)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing",
+            label_smoothing,
+            lambda name, value: _checks.fraction_below(name, value, 0.5),
+        )
 
     def sum_over_pairs(
         self, lists: ops.Lists, loss_of: Callable, loss_of_tie: float, vanishes: bool = False
@@ -91,29 +96,30 @@ class PairwiseHingeLoss(PairwiseLoss):
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
     Args:
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
-        label_smoothing: $\epsilon$, in [0, 0.5).
+        label_smoothing: $\epsilon$, in [0, 0.5); or a variable, like `margin`.
 
     Example:
         >>> float(PairwiseHingeLoss()([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
         1.5
     """
 
+    tunable = ("label_smoothing", "margin")
+
     def __init__(
         self,
-        margin: float = 1.0,
+        margin: Changing = 1.0,
         lambda_weights: LambdaWeights = None,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.margin = _checks.positive_float("margin", margin)
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
-        return self.sum_over_pairs(
-            lists, lambda d: violation(d, self.margin), self.margin, vanishes=True
-        )
+        margin = present(self.margin, lists.dtype)
+        return self.sum_over_pairs(lists, lambda d: violation(d, margin), margin, vanishes=True)
 
 
 @_registry.register("loss")
@@ -134,15 +140,17 @@ class PairwiseLogisticLoss(PairwiseLoss):
         1.3862943...
     """
 
+    tunable = ("label_smoothing", "temperature")
+
     def __init__(
         self,
         temperature: Changing = 1.0,
         lambda_weights: LambdaWeights = None,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> math.Tensor:
         t = present(self.temperature, lists.dtype)
@@ -172,9 +180,9 @@ class MeanSquaredLoss(RankingLoss):
     """
 
     # The squared error of probabilities is the Brier score.
-    _takes_probabilities = True
-    _searches_positives = False
-    _item_weights = "formula"
+    takes_probabilities = True
+    searches_positives = False
+    item_weights = "formula"
 
     def __init__(self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)

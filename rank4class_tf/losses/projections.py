@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import as_dtype, violation
-from rank4class_tf._types import Tensor, WithGradient
+from rank4class_tf._types import Changing, Tensor, WithGradient
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import RankingLoss
+from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
 from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
 
 
@@ -46,7 +46,7 @@ def fenchel_young(
 
 
 @_registry.register("loss")
-class RankmaxLoss(RankingLoss):
+class RankmaxLoss(PositivesLoss):
     r"""Cross-entropy of the Rankmax projection, which adapts to each positive.
 
     $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$
@@ -67,7 +67,7 @@ class RankmaxLoss(RankingLoss):
     Args:
         k: number of items to select, in [1, n]; a list in which fewer are not masked selects all
             of these, with loss 0.
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
 
@@ -76,27 +76,24 @@ class RankmaxLoss(RankingLoss):
         0.40546...
     """
 
+    tunable = ("margin",)
+
     def __init__(
-        self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
+        self, k: int = 1, margin: Changing = 1.0, positive_reduction: str = "sum", **kwargs: Any
     ):
-        super().__init__(**kwargs)
+        super().__init__(positive_reduction, **kwargs)
         self.k = _checks.positive_int("k", k)
-        self.margin = _checks.positive_float("margin", margin)
-        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
-        self.positive_reduction = positive_reduction
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        margin = self.margin
+        margin = present(self.margin, lists.dtype)
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
             inverse = lists.sum_of_violations(margin) / margin
         else:
             inverse = _inverse_of_projection(lists, self.k, margin)
-        losses = tf.math.log(tf.where(inverse <= 1, tf.ones_like(inverse), inverse))
-        total = lists.sum_of_positives(lists.relevance * losses)
-        if self.positive_reduction == "sum":
-            return total
-        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)
+        return self.reduced(lists, tf.math.log(inverse))
 
 
 def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> Tensor:
@@ -126,7 +123,7 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    _searches_positives = False
+    searches_positives = False
 
     @property
     def probabilities(self) -> Probabilities:
@@ -187,7 +184,7 @@ class FenchelYoungLoss(RankingLoss):
             received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
             raise ValueError(f"{rule} Received: {received}.")
         self.alpha: Any = alpha
-        self._searches_positives = self.alpha == "adaptive"
+        self.searches_positives = self.alpha == "adaptive"
 
     @property
     def probabilities(self) -> Probabilities | None:

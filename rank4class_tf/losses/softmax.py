@@ -19,9 +19,9 @@ from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather, where
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
+from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
 from rank4class_tf.ops import Lists
 
 
@@ -63,11 +63,12 @@ def class_prior(
 class SoftmaxOfRivalsLoss(RankingLoss):
     """Base of losses of a softmax with a temperature."""
 
-    _item_weights = "lists"
+    item_weights = "lists"
+    tunable = ("temperature",)
 
     def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
 
     @property
     def probabilities(self) -> Probabilities:
@@ -140,7 +141,7 @@ def _by_sorting(
 
 
 @_registry.register("loss")
-class SoftmaxLoss(RankingLoss):
+class SoftmaxLoss(PositivesLoss):
     r"""Softmax cross-entropy, the baseline, with every label form.
 
     $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
@@ -160,7 +161,7 @@ class SoftmaxLoss(RankingLoss):
 
     Args:
         temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain softmax.
-        label_smoothing: $\epsilon$, in [0, 1).
+        label_smoothing: $\epsilon$, in [0, 1): a number or a scalar `tf.Variable`.
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
             such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
         prior_strength: $\tau \ge 0$; less than 1 trades a gain over classes for one over examples.
@@ -172,23 +173,28 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    _item_weights = "formula"
+    item_weights = "formula"
     by_class_id = ("class_weight", "class_prior")
+    tunable = ("label_smoothing", "temperature")
 
     def __init__(
         self,
         temperature: Changing = 1.0,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         class_prior: Sequence[float] | None = None,
         prior_strength: float = 1.0,
         positive_reduction: str = "sum",
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
+        super().__init__(positive_reduction, **kwargs)
         # The formula takes labels of all items; in long lists it is faster with the few positives.
-        self._searches_positives = are_few(self.max_positives, None)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
-        self.label_smoothing = _checks.fraction_below("label_smoothing", label_smoothing, 1)
+        self.searches_positives = are_few(self.max_positives, None)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing",
+            label_smoothing,
+            lambda name, value: _checks.fraction_below(name, value, 1),
+        )
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
                 "class_prior",
@@ -200,8 +206,6 @@ class SoftmaxLoss(RankingLoss):
         self.prior_strength = _checks.non_negative_float("prior_strength", prior_strength)
         rule = "`prior_strength` must be 1 where `class_prior` is None."
         _checks.require(class_prior is not None or prior_strength == 1, rule, prior_strength)
-        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
-        self.positive_reduction = positive_reduction
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -214,18 +218,14 @@ class SoftmaxLoss(RankingLoss):
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
-            n, given = lists.max_items, len(self.class_prior)
+            n, size = lists.max_items, len(self.class_prior)
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
-            is_right = not isinstance(n, int) or n == given
-            _checks.require(is_right, rule, f"{given} for {n} classes")
+            is_right = not isinstance(n, int) or n == size
+            _checks.require(is_right, rule, f"{size} for {n} classes")
             log_prior = self.prior_strength * np.log([self.class_prior])
             lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
             temperature = 1.0
-        losses = cross_entropies(lists, temperature, smoothing)
-        total = lists.sum_of_positives(lists.relevance * losses)
-        if self.positive_reduction == "sum":
-            return total
-        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))
 
 
 @_registry.register("loss")

@@ -1,5 +1,6 @@
 """What is special to the formula of a loss: limits, draws, ties at a margin, files."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -18,7 +19,8 @@ graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["grap
 
 def value_of(loss, scores, class_ids, relevance=None, mask=None):
     """The formula without the work of the base around it, in the dtype of the scores."""
-    return loss.compute(ops.as_lists(scores, class_ids, relevance, mask))
+    lists = ops.as_lists(scores, class_ids, relevance, mask)
+    return loss.compute(dataclasses.replace(lists, seed=loss._draw_seed()))
 
 
 def value_and_gradient(loss, labels, scores):
