@@ -38,8 +38,9 @@ def class_prior(
     with $c_i$ the number of labels of class i.
 
     Args:
-        labels: class ids of any shape, ragged too, padded with -1; or a dataset of
-            `(features, ids)`, or of these and weights, which is read once.
+        labels: class ids of any shape, ragged too, padded with -1; relevance `[batch, n]`, whose
+            labels > 0 count as one; or a dataset of `(features, labels)`, or of these and weights,
+            which is read once.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
         counts: in place of the two, how many labels each class has, integers >= 0.

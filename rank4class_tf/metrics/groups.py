@@ -13,8 +13,9 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
+from rank4class_tf.metrics.base import RankingMetric, weighted
 from rank4class_tf.metrics.hits import hits
+from rank4class_tf.metrics.sums import ExactSum
 
 
 @_keras.register
@@ -93,8 +94,8 @@ class MacroAverage(RankingMetric):
         values = tf.where(known[:, tf.newaxis], values, zero[:, tf.newaxis])
         weights = tf.where(known, weights, 1)
         groups = tf.where(known[:, tf.newaxis], groups, 0)
-        weighted = tf.repeat(_weighted(values, weights), tf.shape(groups)[1], axis=0)
-        self.sums.add(weighted, tf.reshape(groups, [-1]))
+        terms = tf.repeat(weighted(values, weights), tf.shape(groups)[1], axis=0)
+        self.sums.add(terms, tf.reshape(groups, [-1]))
 
     def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""

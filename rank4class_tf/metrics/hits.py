@@ -15,7 +15,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._tf import math
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
     BestPositive,
@@ -47,7 +47,7 @@ def hits(ranks: Ranks, k: int | None) -> Tensor:
 
 
 @_registry.register("metric")
-class TopKAccuracy(CutoffMetric):
+class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
@@ -71,7 +71,6 @@ class TopKAccuracy(CutoffMetric):
         0.75
     """
 
-    _reads = "best"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
@@ -96,7 +95,7 @@ _registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")
-class PrecisionAtK(CutoffMetric):
+class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of positives among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
@@ -112,7 +111,6 @@ class PrecisionAtK(CutoffMetric):
         0.5
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
@@ -120,7 +118,7 @@ class PrecisionAtK(CutoffMetric):
 
 
 @_registry.register("metric")
-class RecallAtK(CutoffMetric):
+class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of the positives that are among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
@@ -140,7 +138,6 @@ class RecallAtK(CutoffMetric):
         {'recall_at_1': 0.5, 'recall_at_3': 1.0}
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
@@ -167,7 +164,7 @@ class RecallAtK(CutoffMetric):
 
 
 @_registry.register("metric")
-class AveragePrecisionAtK(CutoffMetric):
+class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Average precision over the first k ranks; its mean over lists is the MAP.
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
@@ -199,7 +196,6 @@ class AveragePrecisionAtK(CutoffMetric):
         0.833333
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(
@@ -242,7 +238,7 @@ def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
 
 
 @_registry.register("metric")
-class BPref(CutoffMetric):
+class BPref(ReadsLeadingRanks, CutoffMetric):
     r"""Binary preference: high if few items that were judged wrong rank above right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
@@ -262,7 +258,6 @@ class BPref(CutoffMetric):
         0.75
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
@@ -288,8 +283,8 @@ def propensities(
     Tagging, Ranking & Other Missing Label Applications", section 5.
 
     Args:
-        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; or a dataset of
-            `(features, ids)`, which is read once.
+        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; relevance
+            `[batch, n]`; or a dataset of `(features, labels)`, which is read once.
         num_classes: positive integer.
         a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
         b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
@@ -307,10 +302,9 @@ def propensities(
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
 
-class PropensityScored(RankingMetric):
+class PropensityScored(ReadsLeadingRanks):
     """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):

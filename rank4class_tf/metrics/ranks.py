@@ -15,7 +15,8 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact, math
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
+from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many.
@@ -53,7 +54,7 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
 
 
 @_registry.register("metric")
-class MRR(CutoffMetric):
+class MRR(ReadsBestPositive, CutoffMetric):
     r"""Mean reciprocal rank of the best positive, 0 beyond rank k.
 
     $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
@@ -72,7 +73,6 @@ class MRR(CutoffMetric):
         0.5
     """
 
-    _reads = "best"
     bounds = (0.0, 1.0)
 
     def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
@@ -93,7 +93,7 @@ class MRR(CutoffMetric):
 
 
 @_registry.register("metric")
-class MeanRank(RankingMetric):
+class MeanRank(ReadsBestPositive):
     r"""Mean rank of the best positive; lower is better.
 
     $$\min_{y \in Y} \pi(y)$$
@@ -111,7 +111,6 @@ class MeanRank(RankingMetric):
         1.5
     """
 
-    _reads = "best"
     bounds = (1.0, float("inf"))
     higher_is_better = False
 
@@ -120,7 +119,7 @@ class MeanRank(RankingMetric):
 
 
 @_registry.register("metric")
-class MedianRank(RankingMetric):
+class MedianRank(ReadsBestPositive):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
     The median is the middle of the ranks where the weighted distribution passes one half. If the
@@ -140,7 +139,6 @@ class MedianRank(RankingMetric):
         2.0
     """
 
-    _reads = "best"
     higher_is_better = False
 
     def __init__(self, max_rank: int = 2**16, **kwargs: Any):

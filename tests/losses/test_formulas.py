@@ -74,6 +74,31 @@ def test_class_prior_counts_labels():
     assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[0, 1], [1, 0], [1, 0], [1, 0]], [3, 1]),  # one-hot
+        ([[0, 2, 1], [2, 0, 0]], [1, 1, 1]),  # graded relevance
+        ([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], [2, 1]),
+        ([[True, False], [False, True], [False, True]], [1, 2]),
+        ([[0, -1], [0, 1], [0, -1]], [3, 1]),  # class ids, some of which pad a row
+        ([[0, 1], [1, 2]], [1, 2, 1]),  # class ids, fewer than classes
+        ([[0, -1, -1], [1, 2, -1], [2, -1, -1]], [1, 1, 2]),
+    ],
+)
+def test_class_prior_reads_labels_as_losses_do(labels, expected):
+    counted = losses.class_prior(labels, len(expected), pseudo_count=0.0)
+    assert counted == pytest.approx(np.divide(expected, np.sum(expected)))
+    dataset = tf.data.Dataset.from_tensors((np.zeros(len(labels)), labels))
+    assert losses.class_prior(dataset, len(expected), pseudo_count=0.0) == counted
+
+
+@pytest.mark.parametrize("labels", [[[0, 0, 1]], [[0.0, 1.0, 0.0]], [["a"]]])
+def test_class_prior_of_what_is_no_label(labels):
+    with pytest.raises(ValueError, match="`labels` must hold class ids, not a label for each"):
+        losses.class_prior(labels, 4)
+
+
 @pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])
 def test_labels_of_all_items_under_xla(loss, rng):
     """So many that no tensor of all pairs fits into memory."""
