@@ -206,7 +206,7 @@ class MLPInteraction(Interaction):
         _checks.require(has_units, "`units` must hold at least one width.", f"units={units!r}")
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
-        self.dropout = _checks.fraction_below("dropout", dropout, 1)
+        self.dropout = _checks.fraction_below(1)("dropout", dropout)
         self.add_dot_product = _checks.flag("add_dot_product", add_dot_product)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = _random.start_seed(seed)

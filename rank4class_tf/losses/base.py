@@ -162,6 +162,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
 
+        # One form of labels and scores. A list without positives gets harmless scores.
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
@@ -176,6 +177,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 is_present = is_present if labels.mask is None else is_present & labels.mask
                 labels = labels._replace(item_weights=tf.where(is_present, item_weights, 0))
 
+        # The formula gets the fewest columns that hold all positives, or all items as columns.
         compute = _keras.with_autograph_of_caller(self.compute)
         if self.searches_positives:
             losses = losses_of(compute, labels, filled, seed)
@@ -323,7 +325,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     def __init__(self, *, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.seed(seed)
-        self._set_state(_random.start(_random.start_seed(self.seed)))
+        self._set_state([_random.start_seed(self.seed), 0])
 
     def per_example(
         self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
@@ -415,7 +417,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
             "`weights` must hold a number for each of `losses`, at least one.",
             f"{len(losses)} losses and {len(weights)} weights",
         )
-        same = {"auto": "sum_over_batch_size"}  # Both names mean the same reduction.
+        # Keras reduces each loss before they are added; "auto" is another name of the mean.
+        same = {"auto": "sum_over_batch_size"}
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
         rule = "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'."
         is_right = len(reductions) == 1 and "none" not in reductions

@@ -64,6 +64,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
+        # A sorter ranks whole lists, so that all scores must be there.
         lists = lists.dense()
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
@@ -165,6 +166,7 @@ class GumbelNoise(RandomRankingLoss):
         compute = _keras.with_autograph_of_caller(super().compute)
         scale = 1 / self.gumbel_temperature
 
+        # Memory stays that of one sample: each gives its gradient at once, and they are summed.
         def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
             shape = [tf.shape(lists.relevance)[0], lists.max_items]
             noise = ops.gumbel_noise(shape, ops.fold_in(lists.seed, sample), lists.dtype)

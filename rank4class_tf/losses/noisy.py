@@ -97,6 +97,7 @@ class ForwardCorrectionLoss(RankingLoss):
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
+        # Theorem 2 in logarithms: log sum_j e^s_j, less log sum_j T_ji e^s_j.
         lists = lists.dense().from_top()
         columns = np.transpose(self.transition)
         finite = np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)
@@ -144,6 +145,7 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
         f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`.",
         labels,
     )
+    # The threshold of a class is its mean probability over the examples with its label.
     is_labelled = np.eye(n)[labels]
     sizes = is_labelled.sum(axis=0)
     # A class that is no label has no threshold, and no example is counted for it.
@@ -161,18 +163,19 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     return np.divide(counts, totals, np.eye(n), where=totals > 0)
 
 
-def _checked_transition(given: Array) -> list[list[float]]:
+def _checked_transition(transition: Array) -> list[list[float]]:
     """A matrix of transitions as nested lists, which Keras can save."""
     try:
-        matrix = np.asarray(given, np.float64)
+        matrix = np.asarray(transition, np.float64)
     except (TypeError, ValueError) as error:
         rule = "`transition` must be a matrix of numbers."
-        raise ValueError(f"{rule} Received: {given!r}.") from error
+        raise ValueError(f"{rule} Received: {transition!r}.") from error
     is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
     rule = "`transition` must be a square matrix."
     _checks.require(is_square, rule, f"the shape {matrix.shape}")
     is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
     _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
+    # Rows are distributions; a label that no class gives would have an infinite loss.
     rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
     worst = rows[np.abs(rows - 1).argmax()]
     is_right = np.allclose(rows, 1, rtol=0, atol=1e-5)

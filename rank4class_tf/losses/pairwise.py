@@ -34,9 +34,7 @@ class PairwiseLoss(RankingLoss):
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
         self.label_smoothing = _checks.changing(
-            "label_smoothing",
-            label_smoothing,
-            lambda name, value: _checks.fraction_below(name, value, 0.5),
+            "label_smoothing", label_smoothing, _checks.fraction_below(0.5)
         )
 
     def sum_over_pairs(
@@ -49,7 +47,8 @@ class PairwiseLoss(RankingLoss):
         """
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
-        falls = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
+        # A reversed pair has a loss that rises as the difference falls.
+        tends_to_zero, vanishes = not smooths, vanishes and not smooths
 
         def pair_loss(difference: math.Tensor) -> math.Tensor:
             if not smooths:
@@ -57,6 +56,7 @@ class PairwiseLoss(RankingLoss):
             return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
 
         if self.lambda_weights is not None:
+            # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
             weights = self.lambda_weights(lists)
             losses = lists.sum_over_items(
@@ -65,19 +65,24 @@ class PairwiseLoss(RankingLoss):
                 ),
                 [lists.item_relevance(), weights.item_gains, weights.item_ranks],
                 [lists.relevance, weights.positive_gains, weights.positive_ranks],
-                **falls,
+                tends_to_zero=tends_to_zero,
+                vanishes=vanishes,
             )
         elif lists.max_positives == 1 and not smooths:
+            # The cheapest sums first: they read no relevance by item.
             # With a single positive every item but itself is less relevant.
-            losses = lists.sum_over_differences(pair_loss, **falls) - loss_of_tie
+            losses = lists.sum_over_differences(pair_loss, tends_to_zero, vanishes) - loss_of_tie
+        # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
-            losses = lists.negatives().sum_over_differences(pair_loss, **falls)
+            negatives = lists.negatives()
+            losses = negatives.sum_over_differences(pair_loss, tends_to_zero, vanishes)
         else:
             losses = lists.sum_over_items(
                 lambda s, y, p, y_p: math.where(y < y_p, pair_loss(s - p), 0),
                 [lists.item_relevance()],
                 [lists.relevance],
-                **falls,
+                tends_to_zero=tends_to_zero,
+                vanishes=vanishes,
             )
         return lists.sum_of_positives(losses)
 
@@ -204,6 +209,7 @@ class MeanSquaredLoss(RankingLoss):
                 share *= math.where(relevance > 0, self.positive_weight * math.ones_like(n), 1)
             return share * error * error
 
+        # A list whose items are all masked has no loss, but must be finite.
         n = math.maximum(lists.num_items, 1)[:, math.newaxis]
         items = [lists.item_relevance()]
         if lists.item_weights is None:

@@ -29,6 +29,7 @@ def fenchel_young(
     threshold = tf.stop_gradient(threshold)
     total = tf.cast(selected, lists.dtype)
 
+    # The gradient of the conjugate is the projection (Danskin's theorem).
     @tf.custom_gradient
     def conjugate(scores: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
@@ -39,9 +40,10 @@ def fenchel_young(
     conjugates = total * threshold[:, 0] + lists.sum(
         conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
     )
+    # The target of all positives is the same, `selected / count`.
     share = total / tf.maximum(count, 1)
-    own = share * lists.sum_of_positives(lists.positive_scores)
-    losses = conjugates + count * regularizer.value(share) - own
+    positives = share * lists.sum_of_positives(lists.positive_scores)
+    losses = conjugates + count * regularizer.value(share) - positives
     return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
 
 
@@ -86,6 +88,7 @@ class RankmaxLoss(PositivesLoss):
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> Tensor:
+        # The projection of k = 1 is a clipped ratio, which needs no search for a threshold.
         margin = present(self.margin, lists.dtype)
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
@@ -99,6 +102,7 @@ class RankmaxLoss(PositivesLoss):
 def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> Tensor:
     """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
     level, top, columns, selected = lowest_in_support(lists, k)
+    # The items below the k-th score, and the k highest, of which some are cut at 1.
     tail = lists.without(columns).sum_of_violations(margin, level)
     top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
@@ -195,11 +199,12 @@ class FenchelYoungLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha == "adaptive":
-            return _of_adaptive_alpha(lists)
+            return _adaptive_losses(lists)
         return fenchel_young(lists, self.regularizer, self.k, self.alpha)
 
 
-def _of_adaptive_alpha(lists: ops.Lists) -> Tensor:
+def _adaptive_losses(lists: ops.Lists) -> Tensor:
+    # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
     constant = lists.constant()
     # The label itself adds 1 to both sums.
     total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1

@@ -86,16 +86,17 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
-    own = tf.where(lists.is_positive, lists.positive_scores, highest)
+    positives = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.
-    relative = tf.maximum((highest - own) / temperature, own.dtype.min / 8)
+    relative = tf.maximum((highest - positives) / temperature, positives.dtype.min / 8)
     irrelevant = total + relative
 
     most = lists.max_items if isinstance(lists.max_items, int) else None
+    # Positives also compete with each other: in pairs if few, else in the order of their labels.
     if are_few(lists.max_positives, most):
-        relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
+        relevant = _by_pairs(positives, lists.relevance, temperature, with_ties)
     else:
-        relevant = _by_sorting(own, lists.relevance, temperature, with_ties, most)
+        relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
@@ -112,24 +113,25 @@ def cross_entropies(
     return log_total - divided(scores, temperature)
 
 
-def _by_pairs(own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
+def _by_pairs(positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
+    # Columns without a positive get the largest label, and compete with nobody.
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
-    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
-    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
+    floor = tf.constant(positives.dtype.min / 8, positives.dtype)
     return tf.reduce_logsumexp(where(competes, differences, floor), axis=-1)
 
 
 def _by_sorting(
-    own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
+    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
 ) -> Tensor:
-    floor = tf.constant(own.dtype.min / 8, own.dtype)
+    floor = tf.constant(positives.dtype.min / 8, positives.dtype)
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
     # highest score, so that what is far above it, before it, costs it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(relevance, order, batch_dims=1)
-    suffix = gather(tf.where(relevance > 0, own, floor), order)
+    suffix = gather(tf.where(relevance > 0, positives, floor), order)
     highest = search.maxima(suffix, most)
     drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     sums = tf.exp((suffix - highest) / temperature)
@@ -137,7 +139,7 @@ def _by_sorting(
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
     start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
-    relative = (tf.gather(highest, start, batch_dims=1) - own) / temperature
+    relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
 
@@ -192,9 +194,7 @@ class SoftmaxLoss(PositivesLoss):
         self.searches_positives = are_few(self.max_positives, None)
         self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
         self.label_smoothing = _checks.changing(
-            "label_smoothing",
-            label_smoothing,
-            lambda name, value: _checks.fraction_below(name, value, 1),
+            "label_smoothing", label_smoothing, _checks.fraction_below(1)
         )
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
@@ -223,6 +223,7 @@ class SoftmaxLoss(PositivesLoss):
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
             is_right = not isinstance(n, int) or n == size
             _checks.require(is_right, rule, f"{size} for {n} classes")
+            # Equation 10 of Menon et al. The temperature applies to the scores only.
             log_prior = self.prior_strength * np.log([self.class_prior])
             lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
             temperature = 1.0

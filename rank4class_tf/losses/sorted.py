@@ -157,6 +157,7 @@ class SpearmanLoss(SorterLoss):
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
+        # Ranks over d, as all losses here, so that the loss does not grow with the list.
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
         exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
@@ -268,16 +269,17 @@ class RankTripletLoss(SorterLoss):
             if self.margin is None
             else as_dtype(present(self.margin, size.dtype), size.dtype)
         )
+        # Pairs with equal labels are no negatives of each other.
         same = labels == tf.transpose(labels)
 
-        def of_rows(similarities: Tensor) -> Tensor:
+        def row_losses(similarities: Tensor) -> Tensor:
             ranks = self.ranks(similarities)
-            own = tf.linalg.diag_part(ranks)
+            positives = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
             others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
-            return tf.nn.relu(margin + own - tf.reduce_min(others, axis=1))
+            return tf.nn.relu(margin + positives - tf.reduce_min(others, axis=1))
 
-        return of_rows(outputs) + of_rows(tf.transpose(outputs))
+        return row_losses(outputs) + row_losses(tf.transpose(outputs))
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""

@@ -142,14 +142,14 @@ class RankingMetric(Metric):
         """Adds a batch; the arguments are those of `per_list`."""
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array) -> Any:
+    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
         """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
             return y_true
         y_true = _keras.given_labels(y_true)
         return parse(y_true, y_pred, self.label_format, exclude=exclude)
 
-    def _add_batch(self, labels: Any, sample_weight: Array) -> None:
+    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
 
     def _values_and_weights(
@@ -170,6 +170,7 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
+        # Ranks that a model has counted block by block come with NaN for labels that break a rule.
         if is_ranked:
             unknown = tf.math.is_nan(labels.above)
             broken = tf.reduce_any(unknown, axis=-1)
@@ -182,6 +183,7 @@ class RankingMetric(Metric):
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
             values = self._over_ranks(values_of, labels, dtype)
         values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
+        # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
@@ -199,6 +201,7 @@ class RankingMetric(Metric):
         item_weights = weights_of_items(item_weights, labels.scores)
         labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
         item_weights = where(labels.mask, item_weights, 0.0)
+        # As TF-Ranking: a list weighs as the mean of its positives' weights, by their gains in DCG.
         shares = self._shares_of_weight(labels.relevance)
         list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:
@@ -219,7 +222,7 @@ class RankingMetric(Metric):
         """Returns the weighted mean; 0 if there was no list with a positive yet."""
         return self._by_name(self.sums.means())
 
-    def _by_name(self, means: Tensor) -> Any:
+    def _by_name(self, means: Tensor) -> Tensor | dict[str, Tensor]:
         """The one result, or several by their names."""
         results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
         return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
@@ -265,8 +268,9 @@ class CutoffMetric(RankingMetric):
         **kwargs: Any,
     ):
         several = isinstance(k, (list, tuple))
+        values: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.
-        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in (k if several else [k]))
+        self.cutoffs = cutoffs = tuple(self._check_cutoff(cutoff) for cutoff in values)
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
         self.k = cutoffs if several else cutoffs[0]

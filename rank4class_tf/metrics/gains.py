@@ -62,6 +62,7 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
+            # The list has the weight w = sum w_i g_i / sum g_i, which leaves w_i / w for its items.
             shares = self._shares_of_weight(ranks.relevance)
             total = math.sum(shares, axis=-1, keepdims=True)
             weighted = math.sum(shares * ranks.weights, axis=-1, keepdims=True)
@@ -115,6 +116,7 @@ class NDCG(DCG):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         table = self._discounts(ranks, k)
+        # With a single positive its gain cancels, and 2**y - 1 need not be computed.
         if gain_cancels(self.gain, ranks.relevance):
             gains = best = math.relu(math.sign(ranks.relevance))
         else:

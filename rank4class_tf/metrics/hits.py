@@ -82,6 +82,7 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
             return hit_shares(best, k)
+        # The product over the q positives, as logarithms: P(no positive in the r places left).
         places = math.clip(k - best.above, 0, best.tied)
         before = math.cast(math.arange(best.most), places.dtype)[math.newaxis]
         left = best.tied[:, math.newaxis] - before
@@ -213,6 +214,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         size = num_counted(ranks, k)
         limit = math.cast(size, above.dtype)
         positives_above, positives_tied = _counts_of_positives(ranks)
+        # The sum over r, split into the terms that fall as 1 / r and the constant one.
         slope = math.divide_no_nan(positives_tied - 1, tied - 1)
         harmonic = mean_over_ties(reciprocals(size), above, tied)
         places = math.clip(limit - above, 0, tied)
@@ -262,6 +264,7 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
+        # An item that ties with the positive counts half.
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, math.newaxis]
         wrong = ranks.num_items[:, math.newaxis] - right
@@ -298,6 +301,7 @@ def propensities(
     a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
     _checks.require(examples >= 3, "`labels` must hold at least 3 examples.", examples)
+    # C of the paper's equation for the propensity model.
     scale = (np.log(examples) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
@@ -340,17 +344,17 @@ class PropensityScored(ReadsLeadingRanks):
                 raise ValueError(f"{rule} Received: None.")
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            given = len(self.propensities)
+            number = len(self.propensities)
             _checks.require(
-                num_classes in (None, given),
+                num_classes in (None, number),
                 "`propensities` must have one for each class.",
-                f"{given} of them and scores of {num_classes} classes",
+                f"{number} of them and scores of {num_classes} classes",
             )
             labels = labels._replace(highest=None)
         weights = tf.constant(1 / np.array(self.propensities), dtype)
         weights = tf.gather(weights, tf.maximum(class_ids, 0))
-        there = (class_ids >= 0) & (labels.relevance > 0)
-        return labels._replace(relevance=tf.where(there, weights, 0))
+        is_positive = (class_ids >= 0) & (labels.relevance > 0)
+        return labels._replace(relevance=tf.where(is_positive, weights, 0))
 
 
 @_registry.register("metric")
@@ -379,6 +383,7 @@ class PropensityScoredNDCG(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
+        # Gain and best gain over the same ideal DCG of unweighted positives, as in xclib.
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
         gain = math.sum(ranks.relevance * discounts, axis=-1)

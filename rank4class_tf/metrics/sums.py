@@ -20,6 +20,7 @@ class ExactSum:
     """
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):
+        # Float32 by default: not all devices have float64.
         shared = tf.distribute.experimental.ParameterServerStrategy
         wide = tf.as_dtype(metric.dtype) == tf.float64
         wide |= isinstance(tf.distribute.get_strategy(), shared)
@@ -64,6 +65,7 @@ class ExactSum:
 
 
 def _parts(state: Tensor) -> TensorPair:
+    # Replicas add up each part separately, so the first two may overlap after a sum.
     first, second, rest = tf.unstack(state, num=3)
     total, lost = exact.two_sum(first, second)
     return exact.two_sum(total, lost + rest)
@@ -71,6 +73,7 @@ def _parts(state: Tensor) -> TensorPair:
 
 def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     first, second, rest = tf.unstack(state, num=3)
+    # Every addition keeps what rounding left out (Knuth's two-sum); `rest` collects it.
     total, lost = exact.two_sum(first, high)
     total, lost_too = exact.two_sum(total, second)
     total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
