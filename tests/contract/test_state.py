@@ -29,7 +29,7 @@ def assert_same(found, expected):
 
 
 def check(thing, call, *arguments):
-    """Calls in eager mode and in a graph, each twice, in training and without."""
+    """Calls in eager mode and in a graph, each twice."""
     for function in (call, tf.function(call)):
         for _ in range(2):
             before = attributes(thing)
