@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._types import Changing
 
 
 def require(is_right: object, rule: str, received: object) -> None:
@@ -36,8 +37,8 @@ def _keeps(is_right: bool, rule: str, name: str, value: Any) -> None:
 
 def _number(name: str, value: Any, kind: type, rule: str, keeps_rule: Callable) -> Any:
     """Returns a finite number of a kind, not a bool, that keeps a rule."""
-    of_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
-    number = of_kind and not isinstance(value, bool) and math.isfinite(value)
+    is_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+    number = is_kind and not isinstance(value, bool) and math.isfinite(value)
     _keeps(number and keeps_rule(value), rule, name, value)
     return kind(value)
 
@@ -55,10 +56,9 @@ positive_fraction = _check(float, "a number in (0, 1]", lambda v: 0 < v <= 1)
 inner_fraction = _check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
 
 
-def fraction_below(name: str, value: Any, bound: float) -> float:
-    """A number in [0, bound)."""
-    rule = f"a number in [0, {bound:g})"
-    return _number(name, value, float, rule, lambda v: 0 <= v < bound)
+def fraction_below(bound: float) -> Callable[[str, Any], float]:
+    """A check for a number in [0, bound)."""
+    return _check(float, f"a number in [0, {bound:g})", lambda v: 0 <= v < bound)
 
 
 def non_negative_int_or_all(name: str, value: Any) -> Any:
@@ -107,6 +107,16 @@ def joined(name: str, x: Any, y: Any = None) -> Any:
     rule = f"`{name}` must have features like the others, {x.dtype.name}."
     require(fits, rule, y.dtype.name)
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
+
+
+def changing(name: str, value: Any, check: Callable[[str, Any], float]) -> Changing:
+    """A number that `check` takes, or a scalar floating variable."""
+    if not isinstance(value, tf.Variable):
+        return check(name, value)
+    rule = f"`{name}` must be a scalar where it is a variable."
+    is_right = value.shape.rank == 0 and value.dtype.is_floating
+    require(is_right, rule, f"{value.dtype.name} of shape {value.shape}")
+    return value
 
 
 def flag(name: str, value: Any) -> bool:
@@ -170,12 +180,12 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
 def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> list[float]:
     """A number for each class."""
     try:
-        given = np.asarray(value, np.float64)
+        array = np.asarray(value, np.float64)
     except (TypeError, ValueError):
-        given = np.empty([])
-    if given.ndim != 1 or not is_right(given):
+        array = np.empty([])
+    if array.ndim != 1 or not is_right(array):
         raise ValueError(f"`{name}` must hold {rule}. Received: {value!r}.")
-    return given.tolist()
+    return array.tolist()
 
 
 def function_behind(scores: Any) -> str | None:

@@ -9,18 +9,37 @@ from rank4class_tf import _checks
 from rank4class_tf._types import Array
 
 
+def look_one_hot(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Which rows of labels `[batch, P]` hold a label for each class instead of class ids."""
+    width = labels.shape[1]
+    if 1 < width == num_classes:
+        # Losses read labels of this width as relevance. Ids are as wide only if some example has
+        # few of them: then there is padding, and no row has an id twice.
+        rising = np.sort(labels, axis=1)
+        repeats = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        is_relevance = labels.dtype.kind not in "iu" or repeats.any() or not (labels < 0).any()
+        return np.full(len(labels), is_relevance)
+    # Three zeros and ones have an id twice, so that they are one-hot labels of a wrong width.
+    return np.isin(labels, (0, 1)).all(axis=1) & (width > 2)
+
+
 def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
-    # `labels` are class ids of any shape, ragged too, padded with -1; or a dataset of
-    # `(features, ids)`, or of these and weights, which is read once.
+    # `labels` are class ids of any shape, ragged too, padded with -1; or relevance, in which a
+    # label > 0 counts as one; or a dataset of `(features, labels)`, or of these and weights, which
+    # is read once.
     counts, examples = np.zeros(num_classes, np.int64), 0
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for part in parts:
         ids = part.flat_values if isinstance(part, tf.RaggedTensor) else part
         examples += int(part.shape[0]) if isinstance(part, tf.RaggedTensor) else len(ids)
         ids = np.asarray(ids)
-        one_hot = ids.ndim == 2 and ids.shape[1] > 2 and np.isin(ids, (0, 1)).all()
-        are_ids = ids.dtype.kind in "iu" and not one_hot or ids.dtype.kind == "f" and ids.ndim <= 1
+        is_one_hot = ids.ndim == 2 and look_one_hot(ids, num_classes).any()
+        if is_one_hot and ids.shape[1] == num_classes and ids.dtype.kind in "iufb":
+            counts += np.count_nonzero(ids > 0, axis=0)
+            continue
+        are_ids = ids.dtype.kind == "f" and ids.ndim <= 1
+        are_ids |= ids.dtype.kind in "iu" and not is_one_hot
         rule = "`labels` must hold class ids, not a label for each class."
         _checks.require(are_ids, rule, f"{ids.dtype} of shape {ids.shape}")
         ids = ids.reshape(-1)

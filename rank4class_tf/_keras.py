@@ -59,7 +59,7 @@ class _PerExampleLosses(keras.losses.Loss):
         return y_pred
 
 
-def reduced(loss: Any, losses: Tensor, sample_weight: Array) -> Tensor:
+def reduced(loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None) -> Tensor:
     """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`."""
     # All losses of this package come through here, with losses that are computed before. Keras 3's
     # own way casts labels to float32 first, which changes class ids above 2**24.
@@ -71,7 +71,7 @@ def reduced(loss: Any, losses: Tensor, sample_weight: Array) -> Tensor:
     return reducer(losses, losses, sample_weight)
 
 
-def init_loss(loss: Any, name: str, reduction: str | None, dtype: Any) -> None:
+def init_loss(loss: keras.losses.Loss, name: str, reduction: str | None, dtype: Any) -> None:
     """Calls the constructor of Keras's loss; Keras 2 takes no dtype."""
     if KERAS_3:
         keras.losses.Loss.__init__(loss, name, standardize_reduction(reduction), dtype)
@@ -127,7 +127,7 @@ def builds_symbolically() -> bool:
     return KERAS_3 and graph.startswith("scratch_graph")
 
 
-def pass_on_permission(outer: Any, inner: Any) -> None:
+def pass_on_permission(outer: keras.losses.Loss, inner: keras.losses.Loss) -> None:
     """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
     # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to
     # `compile`, whose means it scales itself; a loss within such a loss is the same case.
@@ -205,12 +205,12 @@ def _count_on(config: Any, num_calls: dict[Any, int]) -> None:
 def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
     """The bare name and the class of each object in a configuration, as far as Keras knows it."""
     if isinstance(config, dict) and "registered_name" in config:
-        found = keras.utils.get_registered_object(config["registered_name"])
-        if found is None and str(config["module"]).split(".")[0] == "keras":
+        cls = keras.utils.get_registered_object(config["registered_name"])
+        if cls is None and str(config["module"]).split(".")[0] == "keras":
             path = [*config["module"].split(".")[1:], config["class_name"]]
-            found = functools.reduce(lambda of, name: getattr(of, name, None), path, keras)
-        if found is not None:
-            yield config["class_name"], found
+            cls = functools.reduce(lambda x, name: getattr(x, name, None), path, keras)
+        if cls is not None:
+            yield config["class_name"], cls
     if isinstance(config, dict | list | tuple):
         for part in config.values() if isinstance(config, dict) else config:
             yield from _classes_within(part)
@@ -227,12 +227,21 @@ def standardize_reduction(reduction: str | None) -> str | None:
 
 
 def add_table(
-    layer: Any, name: str, shape: tuple[int, ...], initializer: Any, regularizer: Any = None
+    layer: keras.layers.Layer,
+    name: str,
+    shape: tuple[int, ...],
+    initializer: Any,
+    regularizer: Any = None,
 ) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
-    cast = {"autocast": False} if KERAS_3 else {"experimental_autocast": False}
-    how = {"initializer": initializer, "regularizer": regularizer, **cast}
-    weight = layer.add_weight(name=name, shape=shape, dtype=layer.variable_dtype, **how)
+    weight = layer.add_weight(
+        name=name,
+        shape=shape,
+        initializer=initializer,
+        regularizer=regularizer,
+        dtype=layer.variable_dtype,
+        **({"autocast": False} if KERAS_3 else {"experimental_autocast": False}),
+    )
     variable(weight)._rank4class_tf_table = True
     return weight
 
@@ -288,13 +297,13 @@ def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Var
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
     layers = list(layer._flatten_layers())
     if KERAS_3:
-        draws = [seeds.state.value for of in layers for seeds in of._seed_generators]
-        others = [weight.value for of in layers for weight in of._non_trainable_variables]
+        draws = [seeds.state.value for part in layers for seeds in part._seed_generators]
+        others = [weight.value for part in layers for weight in part._non_trainable_variables]
         return draws, others
-    generators = [getattr(of, "_random_generator", None) for of in layers]
-    generators = [getattr(of, "_generator", None) for of in generators]
-    draws = [of.state for of in generators if of is not None]
-    return draws, [weight for of in layers for weight in of._non_trainable_weights]
+    generators = [getattr(part, "_random_generator", None) for part in layers]
+    generators = [getattr(generator, "_generator", None) for generator in generators]
+    draws = [generator.state for generator in generators if generator is not None]
+    return draws, [weight for part in layers for weight in part._non_trainable_weights]
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -337,7 +346,7 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     if KERAS_3:
         return [metric for metric in model.metrics if metric is not model._compile_metrics]
     compiled = model.compiled_metrics.metrics
-    return [metric for metric in model.metrics if not any(metric is of for of in compiled)]
+    return [metric for metric in model.metrics if not any(metric is x for x in compiled)]
 
 
 def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: Tensor) -> dict:

@@ -22,11 +22,6 @@ def start_seed(seed: int | None) -> int:
     return int(np.random.randint(2**31)) if seed is None else _checks.seed(seed)
 
 
-def start(seed: int) -> list[int]:
-    """The state before the first step."""
-    return [seed, 0]
-
-
 def seed_of(state: Array) -> Tensor:
     """The seed of a state for stateless random operations, two int64."""
     seed, count = tf.unstack(tf.convert_to_tensor(state))
@@ -35,7 +30,7 @@ def seed_of(state: Array) -> Tensor:
 
 def add_state(layer: keras.layers.Layer, seed: int) -> Any:
     """Adds a state to a layer's weights."""
-    return _keras.add_counter(layer, "random_state", start(seed))
+    return _keras.add_counter(layer, "random_state", [seed, 0])
 
 
 def step_seed(state: Any, training: bool | None) -> Tensor:

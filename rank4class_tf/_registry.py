@@ -36,6 +36,7 @@ class Configured:
 
 def constructor_arguments(instance: object, base: type = Configured) -> dict[str, Any]:
     """The constructor's named arguments, of subclasses of `base`, from the attributes so named."""
+    # From the base to the class, so that a subclass's arguments come last.
     config = {}
     for cls in reversed(type(instance).__mro__):
         if issubclass(cls, base) and "__init__" in vars(cls):

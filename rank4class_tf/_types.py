@@ -18,6 +18,8 @@ WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
 # Cutoffs of a metric.
 Cutoffs: TypeAlias = int | Sequence[int] | None
 PathLike: TypeAlias = str | os.PathLike[str]
+# A number, or a scalar `tf.Variable` that training changes, such as by a callback.
+Changing: TypeAlias = float | tf.Variable
 # A function, or the name of one.
 Choice: TypeAlias = str | Callable
 # Values, and their weights if any.

@@ -221,7 +221,7 @@ class Evaluator:
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
-                ranks = model._ranks_of_batch(features, labels, encodings, tf.float64)
+                ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
@@ -243,7 +243,7 @@ class Evaluator:
     def __call__(self, dataset: Dataset, batch_size: int = 256) -> Evaluation:
         """Measures a dataset; see `evaluate`."""
         if isinstance(self._model, TwoTower):
-            self._model._encode_what_changed()  # As its own `evaluate` does.
+            self._model.encode_what_changed()  # As its own `evaluate` does.
         results = [
             tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
             for batch in batches(dataset, batch_size)

@@ -19,8 +19,8 @@ from rank4class_tf._types import Tensor
 __all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
 
 
-# So many rows of a table are updated at once where all are.
-_ROWS = 16_384
+# So many rows are updated at once where all rows of a table are.
+_ROWS_PER_BLOCK = 16_384
 
 
 class Rowwise:
@@ -57,7 +57,9 @@ class Rowwise:
         config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
         return {**config, "row_multiplier": self.row_multiplier}
 
-    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_rows(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
         An id that occurs twice has the same gradient both times, so a rule must set rows, never add
@@ -65,7 +67,12 @@ class Rowwise:
         """
         raise NotImplementedError
 
-    def update_step(self: Any, gradient: Any, variable: Any, *learning_rate: Tensor) -> None:
+    def update_step(
+        self: Any,
+        gradient: Tensor | tf.IndexedSlices,
+        variable: tf.Variable,
+        *learning_rate: Tensor,
+    ) -> None:
         """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if not is_sparse and not _keras.is_table(variable):
@@ -89,18 +96,21 @@ class Rowwise:
             lambda: self.update_slices(ids, values, variable, learning_rate),
         )
 
-    def _update_all_rows(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+    def _update_all_rows(
+        self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
         gradient = tf.cast(gradient, variable.dtype)
 
         def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
-
             return []
 
-        fold_blocks(update, variable.shape[0], _ROWS)
+        fold_blocks(update, variable.shape[0], _ROWS_PER_BLOCK)
 
-    def update_slices(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_slices(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
 
@@ -108,6 +118,7 @@ class Rowwise:
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
         # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
+        # A row counts once in the norm, with the sum of its gradients.
         values = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [
@@ -119,7 +130,7 @@ class Rowwise:
         # Keras 2 would look for the distinct rows itself, whose number is not static.
         return grads
 
-    def slot(self: Any, slots: Any, variable: Any) -> tf.Variable:
+    def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:
             return slots[self._get_variable_index(variable)].value
@@ -179,7 +190,9 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
         super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
-    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_rows(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         accumulators = self.slot(self._accumulators, variable)
         sums = tf.gather(accumulators, ids) + tf.square(gradients)
         _set_rows(accumulators, ids, sums)
@@ -212,11 +225,14 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         super().__init__(*args, **kwargs)
         _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
-    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_rows(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
+        # Bias corrections of Kingma & Ba, algorithm 1, of the step and not of the row.
         step = tf.cast(self.iterations + 1, variable.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
-        def moment(slots: Any, decay: Tensor, value: Tensor) -> Tensor:
+        def moment(slots: Sequence, decay: Tensor, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
             return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
 
@@ -248,8 +264,8 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
     Example:
         >>> table, weights = tf.Variable(tf.zeros([3, 1])), tf.Variable([0.0])
         >>> optimizer = RowwiseSGD(learning_rate=0.5, row_multiplier=10.0)
-        >>> of_row = tf.IndexedSlices([[1.0]], [2], [3, 1])
-        >>> _ = optimizer.apply_gradients([(of_row, table), (tf.constant([1.0]), weights)])
+        >>> gradient = tf.IndexedSlices([[1.0]], [2], [3, 1])
+        >>> _ = optimizer.apply_gradients([(gradient, table), (tf.constant([1.0]), weights)])
         >>> table[2].numpy(), weights.numpy()
         (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
@@ -264,13 +280,17 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             return None
         return super().add_variable_from_reference(*args, **kwargs)
 
-    def update_slices(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_slices(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:
             self.update_rows(ids, gradients, variable, learning_rate)
 
-    def update_rows(self, ids: Any, gradients: Any, variable: Any, learning_rate: Any) -> None:
+    def update_rows(
+        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+    ) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.
             variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))

@@ -29,6 +29,7 @@ from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
 from rank4class_tf._tf.search import add_columns, top_k_by_blocks
+from rank4class_tf._tf.seeds import fold_in
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
 # What needs every item takes chunks of examples with about so many scores, 16 MB.
@@ -36,23 +37,30 @@ _CHUNK = 1 << 22
 
 
 def losses_of_classes(
-    compute: Callable, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+    compute: Function,
+    products: ClassProducts,
+    class_ids: Tensor,
+    relevance: Tensor,
+    seed: Tensor | None = None,
 ) -> Tensor:
     """Applies a formula to lists of all classes, without their scores `[batch, K]`."""
-    # The formula takes `Lists`, and the number of a chunk of examples or None. Class ids
-    # `[batch, P]` are int32, padded with -1, where the relevance is 0.
+    # Class ids `[batch, P]` are int32, padded with -1, where the relevance is 0.
     try:
-        return _by_classes(compute, products, class_ids, relevance)
+        return _by_classes(compute, products, class_ids, relevance, seed)
     except EveryItemNeeded as error:
         if products.shard is None:
-            return _by_examples(compute, products, class_ids, relevance)
+            return _by_examples(compute, products, class_ids, relevance, seed)
         raise ValueError(
             f"`loss` must be one that takes classes by blocks where these are in shards. {error}"
         ) from error
 
 
 def _by_classes(
-    compute: Function, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+    compute: Function,
+    products: ClassProducts,
+    class_ids: Tensor,
+    relevance: Tensor,
+    seed: Tensor | None,
 ) -> Tensor:
     """All examples, those of all replicas too, and the classes here block by block."""
     # With shards, every replica runs the formula on the examples of all, and returns its own.
@@ -81,7 +89,7 @@ def _by_classes(
         joined = exchange.joined(tf.stop_gradient(encodings))
         record = Record(products._replace(encodings=joined, handles=handles))
         with record.tape:
-            values = compute(BlockedLists(record, class_ids, relevance), None)
+            values = compute(BlockedLists(record, class_ids, relevance, seed))
 
         def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
@@ -101,15 +109,21 @@ def _by_classes(
 
 
 def _by_examples(
-    compute: Function, products: ClassProducts, class_ids: Tensor, relevance: Tensor
+    compute: Function,
+    products: ClassProducts,
+    class_ids: Tensor,
+    relevance: Tensor,
+    seed: Tensor | None,
 ) -> Tensor:
     """All classes for a few examples at a time, whose scores are made again for the gradient."""
     size = max(1, _CHUNK // products.num_classes)
 
     def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
-        chunk, *columns = labels
+        chunk, class_ids, relevance = labels
         scores = fill_masked(products.score(encodings, *tables))
-        return compute(dense_lists(scores, *columns), tf.reduce_max(chunk))
+        # Each chunk has draws of its own, which the gradient draws again.
+        drawn = seed if seed is None else fold_in(seed, tf.reduce_max(chunk))
+        return compute(dense_lists(scores, class_ids, relevance, seed=drawn))
 
     return in_pieces(
         chunk_losses,
@@ -124,11 +138,14 @@ def _by_examples(
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
-    def __init__(self, record: Record, class_ids: Tensor, relevance: Tensor):
+    def __init__(
+        self, record: Record, class_ids: Tensor, relevance: Tensor, seed: Tensor | None = None
+    ):
         """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
+        self.seed = seed
         # `Flat` has a length known only at run time; XLA gets the padded columns.
         single = relevance.shape[1] == 1 or raising.in_xla()
         self._flat = None if single else _positives.Flat.of(relevance)
@@ -426,7 +443,7 @@ class BlockedLists(Lists):
 
     def only(self, places: Tensor) -> Lists:
         filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
-        return others(filled, self.relevance, self.positive_scores)
+        return others(filled, self.relevance, self.positive_scores, seed=self.seed)
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum is NaN by itself. A search may miss the NaN of a row.

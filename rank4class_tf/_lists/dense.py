@@ -48,6 +48,7 @@ class DenseLists(Lists):
     item_weights: Tensor | None = None
     is_graded: bool = True
     unshifted: Tensor | None = None
+    seed: Tensor | None = None
 
     # Shapes, counts, and values by item.
 
@@ -211,7 +212,9 @@ class DenseLists(Lists):
         return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
 
     def _against(self, filled: Tensor) -> DenseLists:
-        return others(filled, self.relevance, self.positive_scores, self.positive_weights)
+        return others(
+            filled, self.relevance, self.positive_scores, self.positive_weights, self.seed
+        )
 
     @property
     def tensors(self) -> TensorPair:
@@ -262,9 +265,10 @@ def others(
     relevance: Tensor,
     positive_scores: Tensor,
     positive_weights: Array | None = None,
+    seed: Tensor | None = None,
 ) -> DenseLists:
     """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
-    return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights)
+    return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights, seed=seed)
 
 
 def as_lists(
@@ -325,7 +329,11 @@ def as_lists(
 
 
 def dense_lists(
-    filled: Tensor, class_ids: Tensor | None, relevance: Tensor, item_weights: Tensor | None = None
+    filled: Tensor,
+    class_ids: Tensor | None,
+    relevance: Tensor,
+    item_weights: Tensor | None = None,
+    seed: Tensor | None = None,
 ) -> DenseLists:
     """Lists from tensors that are known to be right; `filled` is from `fill_masked`."""
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
@@ -338,7 +346,7 @@ def dense_lists(
         weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
     if weights is not None:  # An item that counts for nothing may weigh anything.
         weights = tf.where(relevance > 0, weights, 0.0)
-    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights)
+    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights, seed=seed)
 
 
 def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
@@ -370,14 +378,16 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
     return filled(scores)
 
 
-def losses_of(compute: Callable, labels: Labels, filled: Tensor) -> Tensor:
+def losses_of(
+    compute: Callable, labels: Labels, filled: Tensor, seed: Tensor | None = None
+) -> Tensor:
     """Applies a formula, `Lists` -> `[batch]`, to few columns that hold all positives of a batch.
 
     Labels of all n items, most of them 0, then take only a few more passes than class ids.
     """
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
-        lists = dense_lists(filled, ids, relevance, labels.item_weights)
+        lists = dense_lists(filled, ids, relevance, labels.item_weights, seed)
         return compute(dataclasses.replace(lists, is_graded=labels.class_ids is None))
 
     columns = _few_columns(labels)

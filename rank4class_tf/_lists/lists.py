@@ -50,6 +50,7 @@ class Lists(abc.ABC):
         item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
         positive_weights: `[batch, P]`, those of the positives, or None; `sum_of_positives` weighs
             by them.
+        seed: two int64, for the stateless draws of a random loss on these lists; None in others.
         is_graded: False if the labels are class ids, which make all positives equally relevant.
     """
 
@@ -57,6 +58,7 @@ class Lists(abc.ABC):
     positive_scores: Tensor
     item_weights: Tensor | None = None
     positive_weights: Tensor | None = None
+    seed: Tensor | None = None
     is_graded: bool = False
 
     # Shapes, counts, and values by item.

@@ -10,4 +10,5 @@ cores, 64 x 1,000 unless said otherwise). A trick that gains less than a tenth g
 - `exact`: differences that graph rewriting would spoil; sums of many numbers beyond float32.
 - `exchange`: what replicas of a strategy give each other, in code that all of them run alike.
 - `raising`: errors of values from graphs, where XLA does not compile them; of sizes, from XLA too.
+- `seeds`: a new seed from a seed and a number.
 """

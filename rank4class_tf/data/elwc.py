@@ -13,6 +13,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks
+from rank4class_tf._counts import look_one_hot
 from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import shards
 
@@ -65,7 +66,7 @@ def lists(
             received = f"a {type(value).__name__} of {name!r}"
             _checks.require(is_dense, "`batches` must be dense.", received)
         features = {name: _array(value) for name, value in features.items()}
-        class_ids = _checked_ids(np.asarray(class_ids), features)
+        class_ids = _checked_ids(np.asarray(class_ids), features, num_classes)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
             if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
@@ -201,15 +202,16 @@ def read_classes(
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
 
-def _checked_ids(class_ids: np.ndarray, features: dict[str, Any]) -> np.ndarray:
+def _checked_ids(class_ids: np.ndarray, features: dict[str, Any], num_classes: int) -> np.ndarray:
     """Raises unless the ids are integers `[batch]` or `[batch, P]`, one row per example."""
     rule = "Class ids must be integers [batch] or [batch, P]"
     if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
         raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
-    if class_ids.ndim == 2 and class_ids.shape[1] > 2:
-        for row in class_ids[np.isin(class_ids, (0, 1)).all(axis=1)][:1]:
+    if class_ids.ndim == 2:
+        for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
             raise ValueError(
-                f"{rule}; a row of zeros and ones looks like one-hot labels. Received: {row}."
+                f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
+                f"one-hot labels. Received: {row}."
             )
     for name, value in features.items():
         received = f"{len(class_ids)} for {len(value)} of {name!r}"

@@ -53,7 +53,7 @@ class Head(keras.layers.Layer):
     # Whether the `ClassTable` that a number of classes becomes has biases.
     _use_bias = False
 
-    # Arguments, numbers > 0 or scalar variables, of which `try_out` tunes the first that is set.
+    # The arguments that `try_out` may tune; see `RankingLoss`.
     tunable: tuple[str, ...] = ()
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):

@@ -14,7 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Choice, Tensor, Tensors
+from rank4class_tf._types import Array, Changing, Choice, Tensor, Tensors
 from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
 
 
@@ -146,10 +146,9 @@ class CosineInteraction(Interaction):
         array([[6.]], dtype=float32)
     """
 
-    def __init__(self, scale: float = 16.0, **kwargs: Any):
+    def __init__(self, scale: Changing = 16.0, **kwargs: Any):
         super().__init__(**kwargs)
-        is_variable = isinstance(scale, tf.Variable)  # Of `try_out`.
-        self.scale = scale if is_variable else _checks.positive_float("scale", scale)
+        self.scale = _checks.changing("scale", scale, _checks.positive_float)
 
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
@@ -210,7 +209,7 @@ class MLPInteraction(Interaction):
         _checks.require(has_units, "`units` must hold at least one width.", f"units={units!r}")
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
-        self.dropout = _checks.fraction_below("dropout", dropout, 1)
+        self.dropout = _checks.fraction_below(1)("dropout", dropout)
         self.add_dot_product = _checks.flag("add_dot_product", add_dot_product)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.seed = _random.start_seed(seed)

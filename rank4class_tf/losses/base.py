@@ -7,8 +7,9 @@ scores of a step. No formula stands here, and nothing that only one loss has.
 
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeAlias
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -28,9 +29,11 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._types import Array, Function, Tensor, Weighted, WithGradient
+from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.ops import fold_in
+
+# The losses whose scores were looked at already. They stand here, since a call changes no loss.
+_LOOKED_AT: weakref.WeakSet = weakref.WeakSet()
 
 
 class RankingLoss(_registry.Configured, keras.losses.Loss):
@@ -60,31 +63,32 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
             has `"mean"` and `"mean_with_sample_weight"`.
         dtype: of the reduced loss, in Keras 3.
+
+    Attributes:
+        item_weights: what a subclass does with weights of items. With `"formula"` its `compute`
+            reads `lists.item_weights`, or sums by `lists.sum_of_positives`, which weighs by them.
+            With `"lists"` they become the weight of a list, `sum_i w_i y_i / sum_i y_i`. With None,
+            the default, they raise.
+        searches_positives: whether `compute` takes a pass over the items for each positive, or
+            sorts the positives. If not, it gets relevance of all items as it is.
+        takes_probabilities: whether `y_pred` may be probabilities, of which the loss then does not
+            warn.
+        num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
+            for all.
+        by_class_id: the arguments that hold a number for each class. A model that scores only some
+            classes in a step refuses them.
+        tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is not 0. The
+            constructor takes a scalar `tf.Variable` in their place.
+        is_random: whether the loss draws random numbers; see `RandomRankingLoss`.
     """
 
-    # Whether probabilities are valid as `y_pred`, so that they are not warned of.
-    _takes_probabilities = False
-
-    # The arguments that hold a number for each class; a model that scores only some classes in a
-    # step refuses them.
-    by_class_id: tuple[str, ...] = ("class_weight",)
-
-    # How many of the highest negatives the loss reads, which a model may mine; None for all.
+    item_weights: str | None = None
+    searches_positives: bool = True
+    takes_probabilities: bool = False
     num_mined: int | None = None
-
-    # Whether the loss draws random numbers.
-    is_random = False
-
-    # Arguments, numbers > 0 or scalar variables, of which `try_out` tunes the first that is set.
+    by_class_id: tuple[str, ...] = ("class_weight",)
     tunable: tuple[str, ...] = ()
-
-    # Whether the formula takes a pass over the items for each positive, or sorts the positives. If
-    # not, it gets labels of all items as they are, without a search for positives.
-    _searches_positives = True
-
-    # What weights of items do: in the "formula", which reads those of `lists`, or as a weight of
-    # "lists", sum_i w_i y_i / sum_i y_i. None for a loss that takes none.
-    _item_weights: str | None = None
+    is_random: bool = False
 
     def __init__(
         self,
@@ -97,6 +101,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         dtype: Any = None,
     ):
         check_label_format(label_format)
+        _checks.one_of("item_weights", self.item_weights, (None, "formula", "lists"))
         if max_positives is not None:
             max_positives = _checks.positive_int("max_positives", max_positives)
         name = name or _registry.snake_case(type(self).__name__)
@@ -104,7 +109,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         self.label_format = label_format
         self.max_positives = max_positives
         self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
-        self._looks_at_scores = not self._takes_probabilities
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -141,53 +145,60 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         In place of scores, a model may give the `ClassProducts` that make those of all classes.
         """
         y_true = _keras.given_labels(y_true)
+        seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
             if sample_weight is not None:
                 sample_weight = example_weights(sample_weight, y_pred.encodings)
-            return self._of_classes(y_true, y_pred), sample_weight
+            return self._over_classes(y_true, y_pred, seed), sample_weight
+
+        # Weights of items work on labels, those of lists are left for Keras.
         item_weights = None
         if sample_weight is not None:
-            per_item = self._item_weights is not None
-            if not per_item:
+            takes_items = self.item_weights is not None
+            if not takes_items:
                 sample_weight = _keras.weights_of_lists(sample_weight, y_pred)
-            sample_weight = example_weights(sample_weight, y_pred, per_item)
+            sample_weight = example_weights(sample_weight, y_pred, takes_items)
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
+
+        # One form of labels and scores. A list without positives gets harmless scores.
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
-        if self._looks_at_scores and not isinstance(y_pred, tf.RaggedTensor):
+        if not isinstance(y_pred, tf.RaggedTensor):
             self._look_at(y_pred)
         counted = labels.has_positive
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
             item_weights = weights_of_items(item_weights, labels.scores)
-            if self._item_weights == "lists":
+            if self.item_weights == "lists":
                 sample_weight = mean_weights(labels, item_weights)
             else:
-                there = counted[:, tf.newaxis]
-                there = there if labels.mask is None else there & labels.mask
-                labels = labels._replace(item_weights=tf.where(there, item_weights, 0))
+                is_present = counted[:, tf.newaxis]
+                is_present = is_present if labels.mask is None else is_present & labels.mask
+                labels = labels._replace(item_weights=tf.where(is_present, item_weights, 0))
+
+        # The formula gets the fewest columns that hold all positives, or all items as columns.
         compute = _keras.with_autograph_of_caller(self.compute)
-        if self._searches_positives:
-            losses = losses_of(compute, labels, filled)
+        if self.searches_positives:
+            losses = losses_of(compute, labels, filled, seed)
         else:
             columns = labels.class_ids, labels.relevance, labels.item_weights
-            losses = compute(dense_lists(filled, *columns))
+            losses = compute(dense_lists(filled, *columns, seed))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
-    def _of_classes(self, y_true: Array, products: ClassProducts) -> Tensor:
+    def _over_classes(self, y_true: Array, products: ClassProducts, seed: Tensor | None) -> Tensor:
         """The loss of each example over all classes, of which it has those given by their ids."""
         encodings, num_classes = products.encodings, products.num_classes
         labels = parse_ids(y_true, encodings, num_classes, self.label_format)
         counted = labels.has_positive
         # What has no loss must not be NaN either.
         products = products._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
-        compute = _keras.with_autograph_of_caller(self._formula_of_chunks())
-        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance)
+        compute = _keras.with_autograph_of_caller(self.compute)
+        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
         return self._finished(losses, labels, counted, num_classes)
 
-    def _formula_of_chunks(self) -> Function:
-        """The formula, of lists and the number of their chunk of examples, None for all of them."""
-        return lambda lists, chunk: self.compute(lists)
+    def _draw_seed(self) -> Tensor | None:
+        """The seed of a batch, for its lists; None where nothing is random."""
+        return None
 
     def _finished(
         self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: int | None
@@ -201,9 +212,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     def _look_at(self, scores: Array) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
+        if self.takes_probabilities or self in _LOOKED_AT:
+            return
         function = _checks.function_behind(scores)
-        # Looking at a graph costs nothing, and the next graph may show more.
-        self._looks_at_scores = function is None and not tf.executing_eagerly()
+        if function is None and not tf.executing_eagerly():
+            return  # Looking at a graph costs nothing, and the next graph may show more.
+        _LOOKED_AT.add(self)
         if function is not None:
             warnings.warn(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
@@ -213,54 +227,72 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             )
 
 
-def _checked_class_weight(given: Any) -> list[float] | dict[int, float]:
+def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
     """Weights of all classes, a list, or of some, a dict, as plain numbers."""
-    is_mapping = isinstance(given, Mapping)
-    is_right = is_mapping or (not isinstance(given, str) and np.ndim(given) == 1)
+    is_mapping = isinstance(value, Mapping)
+    is_right = is_mapping or (not isinstance(value, str) and np.ndim(value) == 1)
     rule = "`class_weight` must be a list of weights, or a dict from class ids to weights."
-    _checks.require(is_right, rule, repr(given))
-    weights = [*given.values()] if is_mapping else [*given]
+    _checks.require(is_right, rule, repr(value))
+    weights = [*value.values()] if is_mapping else [*value]
     weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
     if not is_mapping:
         return weights
     # In a file the ids are strings.
-    ids = [int(i) if isinstance(i, str) and i.isdecimal() else i for i in given]
+    ids = [int(i) if isinstance(i, str) and i.isdecimal() else i for i in value]
     ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
     return dict(zip(ids, weights, strict=True))
 
 
-def _weights_of_classes(given: list[float] | dict[int, float], n: Any) -> np.ndarray:
-    """The weights of n classes, an array, of what `_checked_class_weight` returns."""
-    is_list = isinstance(given, list)
-    what = f"{len(given)} weights" if is_list else f"weights of {[*given]}"
+def _weights_of_classes(
+    class_weight: list[float] | dict[int, float], num_classes: Any
+) -> np.ndarray:
+    """The weights of all classes, an array, of what `_checked_class_weight` returns."""
+    is_list, size = isinstance(class_weight, list), len(class_weight)
+    received = f"{size} weights" if is_list else f"weights of {[*class_weight]}"
     _checks.require(
-        n is not None and (len(given) == n if is_list else max(given, default=0) < n),
+        num_classes is not None
+        and (size == num_classes if is_list else max(class_weight, default=0) < num_classes),
         "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids of "
         "these.",
-        f"{what} for {n} classes",
+        f"{received} for {num_classes} classes",
     )
-    if isinstance(given, list):
-        return np.array(given)
-    weights = np.ones(n)
-    weights[list(given)] = list(given.values())
+    if isinstance(class_weight, list):
+        return np.array(class_weight)
+    weights = np.ones(num_classes)
+    weights[list(class_weight)] = list(class_weight.values())
     return weights
 
 
-# A number, or a scalar `tf.Variable` that training changes, such as by a callback.
-Changing: TypeAlias = float | Any
+class PositivesLoss(RankingLoss):
+    """Base of losses that are a sum over the positives of a list, or its mean."""
+
+    def __init__(self, positive_reduction: str = "sum", **kwargs: Any):
+        super().__init__(**kwargs)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, ("sum", "mean")
+        )
+
+    def reduced(self, lists: Lists, losses: Tensor) -> Tensor:
+        """The losses of positives, `[batch, P]`, weighted by relevance -> `[batch]`."""
+        total = lists.sum_of_positives(lists.relevance * losses)
+        if self.positive_reduction == "sum":
+            return total
+        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
 
 
-def check_changing(name: str, value: Any, check: Callable[[str, Any], float]) -> Changing:
-    """Raises unless `value` is a number that `check` takes, or a scalar floating variable."""
-    if not isinstance(value, tf.Variable):
-        return check(name, value)
-    rule = f"`{name}` must be a scalar where it is a variable."
-    is_right = value.shape.rank == 0 and value.dtype.is_floating
-    _checks.require(is_right, rule, f"{value.dtype.name} of shape {value.shape}")
-    return value
+class UnsavedLayer:
+    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
+
+    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it misses
+    the weights of a layer that the model has as well, and stops. A loss's layer needs no place
+    there: its weights are those of its configuration, or of the model's `Companion`.
+    """
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
 
 
-def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> Any:
+def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> float | Tensor:
     """The value in this step: a number, or a tensor of a dtype."""
     if not isinstance(value, tf.Variable):
         return value
@@ -270,6 +302,9 @@ def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> An
 
 class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     """Base of the losses that draw random numbers.
+
+    `compute` draws by `lists.seed`, two int64 for stateless random operations, which are the same
+    for a batch at each call; `ops.fold_in` makes other seeds from it.
 
     The draws are a function of the seed, the replica, and the count of the gradients that were
     taken of the loss. So each step of training has draws of its own, and evaluation, which takes no
@@ -289,41 +324,13 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     def __init__(self, *, seed: int | None = None, **kwargs: Any):
         super().__init__(**kwargs)
         self.seed = seed if seed is None else _checks.seed(seed)
-        self._seed: Tensor | None = None
-        self._set_state(_random.start(_random.start_seed(self.seed)))
-
-    def next_seed(self) -> Tensor:
-        """The seed of this batch for stateless random operations, two int64.
-
-        It is the same in each call of `compute` for a batch. `ops.fold_in` makes others of it.
-        """
-        return self._draw_seed() if self._seed is None else self._seed
+        self._set_state([_random.start_seed(self.seed), 0])
 
     def per_example(
         self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
     ) -> Weighted:
-        if not self.is_random:
-            return super().per_example(y_true, y_pred, sample_weight)
-        self._seed = self._draw_seed()
-        try:
-            losses, sample_weight = super().per_example(y_true, y_pred, sample_weight)
-            return self._counted(losses), sample_weight
-        finally:
-            self._seed = None
-
-    def _formula_of_chunks(self) -> Function:
-        seed = self._seed  # The gradient computes a chunk again, after the call, with its numbers.
-
-        def compute(lists: Lists, chunk: Tensor | None) -> Tensor:
-            before, self._seed = self._seed, seed
-            if seed is not None and chunk is not None:
-                self._seed = fold_in(seed, chunk)
-            try:
-                return self.compute(lists)
-            finally:
-                self._seed = before
-
-        return compute
+        losses, sample_weight = super().per_example(y_true, y_pred, sample_weight)
+        return self._counted(losses) if self.is_random else losses, sample_weight
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count, for Keras."""
@@ -334,7 +341,9 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
-    def _draw_seed(self) -> Tensor:
+    def _draw_seed(self) -> Tensor | None:
+        if not self.is_random:
+            return None
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)
 
     def _counted(self, losses: Tensor) -> Tensor:
@@ -353,10 +362,11 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def _state_here(self) -> tf.Variable:
         """The state, which each replica of a strategy has for itself, and counts in step."""
+        # A variable belongs to the strategy in whose scope it was made, and `compile` takes a loss
+        # that was made before. So this is the one thing that a call may change on a loss, once.
         strategy = tf.distribute.get_strategy()
         created_here = strategy.extended.variable_created_in_scope(self._state)
         if strategy.num_replicas_in_sync > 1 and not created_here:
-            # A loss that was made outside of the scope moves into it.
             with tf.init_scope():
                 self._set_state(tf.convert_to_tensor(self._state))
         return self._state
@@ -406,7 +416,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
             "`weights` must hold a number for each of `losses`, at least one.",
             f"{len(losses)} losses and {len(weights)} weights",
         )
-        same = {"auto": "sum_over_batch_size"}  # Both names mean the same reduction.
+        # Keras reduces each loss before they are added; "auto" is another name of the mean.
+        same = {"auto": "sum_over_batch_size"}
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
         rule = "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'."
         is_right = len(reductions) == 1 and "none" not in reductions
@@ -416,7 +427,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
 
     def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
         """Computes the weighted sum of the losses, each with its own reduction and weights."""
-        if y_true is y_pred:  # As in `RankingLoss`.
+        if _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             return _keras.reduced(self, y_pred, sample_weight)
         for loss in self.losses:
             _keras.pass_on_permission(self, loss)

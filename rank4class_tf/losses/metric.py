@@ -12,15 +12,8 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._tf.loops import fold
-from rank4class_tf._types import Choice
-from rank4class_tf.losses.base import (
-    Changing,
-    RandomRankingLoss,
-    RankingLoss,
-    check_changing,
-    present,
-)
-from rank4class_tf.losses.sorted import UnsavedLayer
+from rank4class_tf._types import Changing, Choice
+from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, UnsavedLayer, present
 
 
 class MetricLoss(UnsavedLayer, RankingLoss):
@@ -48,15 +41,15 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         True
     """
 
+    item_weights = "lists"
     tunable = ("temperature",)
-    _item_weights = "lists"
 
     def __init__(self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any):
         super().__init__(**kwargs)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
         self.ranker = _checks.layer_or_none("ranker", ranker)
         # A ranker ranks all items, whatever the number of positives.
-        self._searches_positives = ranker is None
+        self.searches_positives = ranker is None
 
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The metric of each list, `[batch]`, higher for better.
@@ -71,6 +64,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
+        # A sorter ranks whole lists, so that all scores must be there.
         lists = lists.dense()
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
@@ -169,12 +163,13 @@ class GumbelNoise(RandomRankingLoss):
         self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        compute, seed = _keras.with_autograph_of_caller(super().compute), self.next_seed()
+        compute = _keras.with_autograph_of_caller(super().compute)
         scale = 1 / self.gumbel_temperature
 
+        # Memory stays that of one sample: each gives its gradient at once, and they are summed.
         def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
             shape = [tf.shape(lists.relevance)[0], lists.max_items]
-            noise = ops.gumbel_noise(shape, ops.fold_in(seed, sample), lists.dtype)
+            noise = ops.gumbel_noise(shape, ops.fold_in(lists.seed, sample), lists.dtype)
             noisy = lists.shifted(noise)
             return compute(noisy if scale == 1 else noisy.scaled(scale))
 

@@ -6,9 +6,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import RankingLoss, check_changing, present
+from rank4class_tf.losses.base import RankingLoss, present
 from rank4class_tf.losses.softmax import cross_entropies
 
 
@@ -25,7 +25,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     with Noisy Labels", equation 6.
 
     Args:
-        q: in (0, 1]; the paper takes 0.7.
+        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient; the paper takes
+            0.7.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -33,24 +34,23 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         1.0
     """
 
+    searches_positives = False
     tunable = ("q",)
-    _searches_positives = False
 
-    def __init__(self, q: float = 0.7, **kwargs: Any):
+    def __init__(self, q: Changing = 0.7, **kwargs: Any):
         super().__init__(**kwargs)
-        self.q = check_changing("q", q, _checks.positive_fraction)
+        self.q = _checks.changing("q", q, _checks.positive_fraction)
 
     @property
     def probabilities(self) -> Probabilities | None:
         """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits only the best."""
         # Where classes have the probabilities c, the loss is least at p ~ c^(1 / (1 - q)).
-        q = float(present(self.q, tf.float32))
+        q = float(present(self.q, tf.float64))
         return None if q == 1 else Probabilities(1 / (1 - q))
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        cross_entropy = cross_entropies(lists)
+        q, cross_entropy = present(self.q, lists.dtype), cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
-        q = present(self.q, lists.dtype)
         losses = -tf.math.expm1(-q * cross_entropy) / q
         return lists.sum_of_positives(lists.relevance * losses)
 
@@ -97,6 +97,7 @@ class ForwardCorrectionLoss(RankingLoss):
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
+        # Theorem 2 in logarithms: log sum_j e^s_j, less log sum_j T_ji e^s_j.
         lists = lists.dense().from_top()
         columns = np.transpose(self.transition)
         finite = np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)
@@ -144,6 +145,7 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
         f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`.",
         labels,
     )
+    # The threshold of a class is its mean probability over the examples with its label.
     is_labelled = np.eye(n)[labels]
     sizes = is_labelled.sum(axis=0)
     # A class that is no label has no threshold, and no example is counted for it.
@@ -161,18 +163,19 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     return np.divide(counts, totals, np.eye(n), where=totals > 0)
 
 
-def _checked_transition(given: Array) -> list[list[float]]:
+def _checked_transition(transition: Array) -> list[list[float]]:
     """A matrix of transitions as nested lists, which Keras can save."""
     try:
-        matrix = np.asarray(given, np.float64)
+        matrix = np.asarray(transition, np.float64)
     except (TypeError, ValueError) as error:
         rule = "`transition` must be a matrix of numbers."
-        raise ValueError(f"{rule} Received: {given!r}.") from error
+        raise ValueError(f"{rule} Received: {transition!r}.") from error
     is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
     rule = "`transition` must be a square matrix."
     _checks.require(is_square, rule, f"the shape {matrix.shape}")
     is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
     _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
+    # Rows are distributions; a label that no class gives would have an infinite loss.
     rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
     worst = rows[np.abs(rows - 1).argmax()]
     is_right = np.allclose(rows, 1, rtol=0, atol=1e-5)

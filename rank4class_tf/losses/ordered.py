@@ -13,8 +13,8 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
-from rank4class_tf._types import Array, Choice, Function, Tensor
-from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, check_changing, present
+from rank4class_tf._types import Array, Changing, Choice, Function, Tensor
+from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, present
 
 
 class OrderedLoss(RankingLoss):
@@ -39,30 +39,34 @@ class OrderedLoss(RankingLoss):
         """
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
-            of: Any = self.phi
-            slope, name = (of.scale, of.phi) if isinstance(of, ops.Scaled) else (1.0, of)
+            # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum faster.
+            name: Any = self.phi
+            is_scaled = isinstance(name, ops.Scaled)
+            name, slope = (name.phi, name.scale) if is_scaled else (name, 1.0)
 
             def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
                 if f is phi and name == "hinge":
                     return slope * lists.sum_of_violations(1 / slope)
                 return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
-            of_pairs = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
-            return scale * negatives.sum_of_positives(negatives.relevance * of_pairs)
+            pair_losses = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
+            return scale * negatives.sum_of_positives(negatives.relevance * pair_losses)
 
         def sum_over_negatives(lists: ops.Lists, f: Function) -> Tensor:
             return lists.sum(lambda s: f(-s), tends_to_zero=True)
 
-        of_negatives = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
-        of_positives = negatives.relevance * phi(negatives.positive_scores)
+        # The positives share the sum over the negatives, which does not depend on them.
+        total = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
+        positive_losses = negatives.relevance * phi(negatives.positive_scores)
         total_relevance = tf.reduce_sum(negatives.relevance, axis=-1)
-        return negatives.sum_of_positives(of_positives) + total_relevance * of_negatives
+        return negatives.sum_of_positives(positive_losses) + total_relevance * total
 
 
 def _weighted_sum(
     sum_over: Function, phi: Function, rank_weights: ops.RankWeights, lists: ops.Lists
 ) -> Tensor:
     r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
+    # All ranks get the tail, and the leading ranks what exceeds it: only these are searched for.
     tail, listed = rank_weights.tail, rank_weights.listed
     if rank_weights.num_leading == 0:
         return tail * sum_over(lists, phi)
@@ -71,6 +75,7 @@ def _weighted_sum(
         n = min(n, most) if isinstance(n, int) else tf.minimum(n, most)
     highest = lists.only(lists.top_k(n)[1])
     theta = rank_weights.leading(n, lists.dtype) - tail
+    # Equal weights need no order among the highest.
     if listed is not None and len(set(listed)) == 1:
         total = theta[0] * sum_over(highest, phi)
     else:
@@ -201,7 +206,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             )
             return lists.keep_nan(self.ordered_weighted_sum(negatives))
         mask = negatives.dense().mask
-        sample = negatives.only(ops.sample_items(self.next_seed(), mask, self.num_sampled))
+        sample = negatives.only(ops.sample_items(lists.seed, mask, self.num_sampled))
+        # The sample stands for all N negatives, with the factor N / B.
         scale = tf.maximum(negatives.num_items / self.num_sampled, 1) if self.rescale else 1.0
         return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
 
@@ -228,7 +234,7 @@ class WARPLoss(RandomRankingLoss):
 
     Args:
         rank_weights: $\theta$, see `OrderedWeightedLoss`; None means `PowerLawWeights(1.0)`.
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         num_trials: the most draws for a list, or None for the exact rank. A positive has
             no loss if no draw violates it, or none of the first N.
 
@@ -242,7 +248,7 @@ class WARPLoss(RandomRankingLoss):
     def __init__(
         self,
         rank_weights: Any = None,
-        margin: float = 1.0,
+        margin: Changing = 1.0,
         num_trials: int | None = None,
         seed: int | None = None,
         **kwargs: Any,
@@ -251,7 +257,7 @@ class WARPLoss(RandomRankingLoss):
         self.rank_weights = ops.get_rank_weights(
             ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
         )
-        self.margin = check_changing("margin", margin, _checks.positive_float)
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
         if num_trials is not None:
             num_trials = _checks.positive_int("num_trials", num_trials)
         self.num_trials = num_trials
@@ -261,23 +267,24 @@ class WARPLoss(RandomRankingLoss):
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        margin = present(self.margin, lists.dtype)
-        negatives = lists.negatives()
-        of_ranks = self.rank_weights.first(lists.max_items, lists.dtype)
-        of_ranks = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(of_ranks)], axis=0)
+        negatives, margin = lists.negatives(), present(self.margin, lists.dtype)
+        # L of the ranks 0, 1, ..., n.
+        totals = self.rank_weights.first(lists.max_items, lists.dtype)
+        totals = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(totals)], axis=0)
         if self.num_trials is not None:
-            losses = _sampled(negatives, of_ranks, margin, self.num_trials, self.next_seed())
+            losses = _sampled(negatives, totals, margin, self.num_trials, lists.seed)
         else:
             hinges, violators = negatives.violations(margin)
-            weight = tf.gather(of_ranks, tf.cast(violators, tf.int32))
+            weight = tf.gather(totals, tf.cast(violators, tf.int32))
             losses = tf.math.divide_no_nan(weight, violators) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
 
 
 def _sampled(
-    negatives: ops.Lists, of_ranks: Tensor, margin: float, num_trials: int, seed: Tensor
+    negatives: ops.Lists, totals: Tensor, margin: float | Tensor, num_trials: int, seed: Tensor
 ) -> Tensor:
     negatives = negatives.dense()
+    # Draws with replacement: the place of the j-th negative that is not masked, j uniform.
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(up_to))
     count = tf.cast(up_to[:, -1:], negatives.dtype)
@@ -285,11 +292,13 @@ def _sampled(
     columns = search.searchsorted(up_to, tf.cast(nth, tf.int32))
     drawn = gather(negatives.scores, tf.minimum(columns, n - 1))
 
+    # The first draw that violates is where the running maximum passes the bound of a positive.
     highest_so_far = tf.reverse(search.maxima(tf.reverse(drawn, [1])), [1])
     bounds = tf.stop_gradient(negatives.positive_scores) - margin
     first = search.searchsorted(highest_so_far, bounds, side="right")
-    found = (first < num_trials) & (count > 0)
-    first = tf.where(found, first, 0)
+    is_violated = (first < num_trials) & (count > 0)
+    first = tf.where(is_violated, first, 0)
+    # The estimate of the rank, N over the number of draws, as in Wsabie.
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
     hinges = violation(gather(drawn, first) - negatives.positive_scores, margin)
-    return tf.where(found, tf.gather(of_ranks, tf.cast(rank, tf.int32)) * hinges, 0)
+    return tf.where(is_violated, tf.gather(totals, tf.cast(rank, tf.int32)) * hinges, 0)

@@ -4,7 +4,6 @@ All pairs of a positive and a less relevant item are summed by `Lists.sum_over_i
 holds them all at once.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -13,8 +12,9 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import is_zero, violation
+from rank4class_tf._types import Changing
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
+from rank4class_tf.losses.base import RankingLoss, present
 
 LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 
@@ -22,19 +22,18 @@ LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
 class PairwiseLoss(RankingLoss):
     """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
 
-    tunable: tuple[str, ...] = ("label_smoothing",)
-    _item_weights = "formula"
+    item_weights = "formula"
 
     def __init__(
-        self, lambda_weights: LambdaWeights = None, label_smoothing: float = 0.0, **kwargs: Any
+        self, lambda_weights: LambdaWeights = None, label_smoothing: Changing = 0.0, **kwargs: Any
     ):
         super().__init__(**kwargs)
         is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
-        self.label_smoothing = check_changing(
-            "label_smoothing", label_smoothing, functools.partial(_checks.fraction_below, bound=0.5)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing", label_smoothing, _checks.fraction_below(0.5)
         )
 
     def sum_over_pairs(
@@ -47,7 +46,8 @@ class PairwiseLoss(RankingLoss):
         """
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
-        falls = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
+        # A reversed pair has a loss that rises as the difference falls.
+        tends_to_zero, vanishes = not smooths, vanishes and not smooths
 
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
             if not smooths:
@@ -55,6 +55,7 @@ class PairwiseLoss(RankingLoss):
             return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
 
         if self.lambda_weights is not None:
+            # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
             weights = self.lambda_weights(lists)
             losses = lists.sum_over_items(
@@ -63,19 +64,24 @@ class PairwiseLoss(RankingLoss):
                 ),
                 [lists.item_relevance(), weights.item_gains, weights.item_ranks],
                 [lists.relevance, weights.positive_gains, weights.positive_ranks],
-                **falls,
+                tends_to_zero=tends_to_zero,
+                vanishes=vanishes,
             )
         elif lists.max_positives == 1 and not smooths:
+            # The cheapest sums first: they read no relevance by item.
             # With a single positive every item but itself is less relevant.
-            losses = lists.sum_over_differences(pair_loss, **falls) - loss_of_tie
+            losses = lists.sum_over_differences(pair_loss, tends_to_zero, vanishes) - loss_of_tie
+        # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
-            losses = lists.negatives().sum_over_differences(pair_loss, **falls)
+            negatives = lists.negatives()
+            losses = negatives.sum_over_differences(pair_loss, tends_to_zero, vanishes)
         else:
             losses = lists.sum_over_items(
                 lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
                 [lists.item_relevance()],
                 [lists.relevance],
-                **falls,
+                tends_to_zero=tends_to_zero,
+                vanishes=vanishes,
             )
         return lists.sum_of_positives(losses)
 
@@ -94,9 +100,9 @@ class PairwiseHingeLoss(PairwiseLoss):
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
     Args:
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         lambda_weights: `NDCGLambdaWeights`, for w; None means 1.
-        label_smoothing: $\epsilon$, in [0, 0.5).
+        label_smoothing: $\epsilon$, in [0, 0.5); or a variable, like `margin`.
 
     Example:
         >>> float(PairwiseHingeLoss()([0], [[0.0, 0.5, -1.0]]))  # (1 + 0.5) + (1 - 1)
@@ -107,13 +113,13 @@ class PairwiseHingeLoss(PairwiseLoss):
 
     def __init__(
         self,
-        margin: float = 1.0,
+        margin: Changing = 1.0,
         lambda_weights: LambdaWeights = None,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.margin = check_changing("margin", margin, _checks.positive_float)
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         margin = present(self.margin, lists.dtype)
@@ -144,11 +150,11 @@ class PairwiseLogisticLoss(PairwiseLoss):
         self,
         temperature: Changing = 1.0,
         lambda_weights: LambdaWeights = None,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         t = present(self.temperature, lists.dtype)
@@ -178,9 +184,9 @@ class MeanSquaredLoss(RankingLoss):
     """
 
     # The squared error of probabilities is the Brier score.
-    _takes_probabilities = True
-    _searches_positives = False
-    _item_weights = "formula"
+    takes_probabilities = True
+    searches_positives = False
+    item_weights = "formula"
 
     def __init__(self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -202,6 +208,7 @@ class MeanSquaredLoss(RankingLoss):
                 share *= tf.where(relevance > 0, self.positive_weight * tf.ones_like(n), 1)
             return share * error * error
 
+        # A list whose items are all masked has no loss, but must be finite.
         n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
         items = [lists.item_relevance()]
         if lists.item_weights is None:

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import as_dtype, violation
-from rank4class_tf._types import Tensor, WithGradient
+from rank4class_tf._types import Changing, Tensor, WithGradient
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import RankingLoss, check_changing, present
+from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
 from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scaled_by
 
 
@@ -29,6 +29,7 @@ def fenchel_young(
     threshold = tf.stop_gradient(threshold)
     total = tf.cast(selected, lists.dtype)
 
+    # The gradient of the conjugate is the projection (Danskin's theorem).
     @tf.custom_gradient
     def conjugate(scores: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
@@ -39,14 +40,15 @@ def fenchel_young(
     conjugates = total * threshold[:, 0] + lists.sum(
         conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
     )
+    # The target of all positives is the same, `selected / count`.
     share = total / tf.maximum(count, 1)
-    own = share * lists.sum_of_positives(lists.positive_scores)
-    losses = conjugates + count * regularizer.value(share) - own
+    positives = share * lists.sum_of_positives(lists.positive_scores)
+    losses = conjugates + count * regularizer.value(share) - positives
     return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
 
 
 @_registry.register("loss")
-class RankmaxLoss(RankingLoss):
+class RankmaxLoss(PositivesLoss):
     r"""Cross-entropy of the Rankmax projection, which adapts to each positive.
 
     $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$
@@ -67,7 +69,7 @@ class RankmaxLoss(RankingLoss):
     Args:
         k: number of items to select, in [1, n]; a list in which fewer are not masked selects all
             of these, with loss 0.
-        margin: $\eta$ > 0.
+        margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
 
@@ -79,31 +81,28 @@ class RankmaxLoss(RankingLoss):
     tunable = ("margin",)
 
     def __init__(
-        self, k: int = 1, margin: float = 1.0, positive_reduction: str = "sum", **kwargs: Any
+        self, k: int = 1, margin: Changing = 1.0, positive_reduction: str = "sum", **kwargs: Any
     ):
-        super().__init__(**kwargs)
+        super().__init__(positive_reduction, **kwargs)
         self.k = _checks.positive_int("k", k)
-        self.margin = check_changing("margin", margin, _checks.positive_float)
-        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
-        self.positive_reduction = positive_reduction
+        self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> Tensor:
+        # The projection of k = 1 is a clipped ratio, which needs no search for a threshold.
         margin = present(self.margin, lists.dtype)
         # 1 over the projection, before that is cut at 1; a NaN stays one.
         if self.k == 1:
             inverse = lists.sum_of_violations(margin) / margin
         else:
             inverse = _inverse_of_projection(lists, self.k, margin)
-        losses = tf.math.log(tf.where(inverse <= 1, tf.ones_like(inverse), inverse))
-        total = lists.sum_of_positives(lists.relevance * losses)
-        if self.positive_reduction == "sum":
-            return total
-        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)
+        return self.reduced(lists, tf.math.log(inverse))
 
 
 def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> Tensor:
     """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
     level, top, columns, selected = lowest_in_support(lists, k)
+    # The items below the k-th score, and the k highest, of which some are cut at 1.
     tail = lists.without(columns).sum_of_violations(margin, level)
     top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
@@ -128,7 +127,7 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    _searches_positives = False
+    searches_positives = False
 
     @property
     def probabilities(self) -> Probabilities:
@@ -189,7 +188,7 @@ class FenchelYoungLoss(RankingLoss):
             received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
             raise ValueError(f"{rule} Received: {received}.")
         self.alpha: Any = alpha
-        self._searches_positives = self.alpha == "adaptive"
+        self.searches_positives = self.alpha == "adaptive"
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -200,11 +199,12 @@ class FenchelYoungLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha == "adaptive":
-            return _of_adaptive_alpha(lists)
+            return _adaptive_losses(lists)
         return fenchel_young(lists, self.regularizer, self.k, self.alpha)
 
 
-def _of_adaptive_alpha(lists: ops.Lists) -> Tensor:
+def _adaptive_losses(lists: ops.Lists) -> Tensor:
+    # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
     constant = lists.constant()
     # The label itself adds 1 to both sums.
     total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1

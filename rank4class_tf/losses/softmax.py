@@ -4,7 +4,6 @@
 for each positive, `log_total`; only they sort.
 """
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,9 +20,9 @@ from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
-from rank4class_tf.losses.base import Changing, RankingLoss, check_changing, present
+from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
 from rank4class_tf.ops import Lists
 
 
@@ -40,8 +39,9 @@ def class_prior(
     with $c_i$ the number of labels of class i.
 
     Args:
-        labels: class ids of any shape, ragged too, padded with -1; or a dataset of
-            `(features, ids)`, or of these and weights, which is read once.
+        labels: class ids of any shape, ragged too, padded with -1; relevance `[batch, n]`, whose
+            labels > 0 count as one; or a dataset of `(features, labels)`, or of these and weights,
+            which is read once.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
         counts: in place of the two, how many labels each class has, integers >= 0.
@@ -65,12 +65,12 @@ def class_prior(
 class SoftmaxOfRivalsLoss(RankingLoss):
     """Base of losses of a softmax with a temperature."""
 
+    item_weights = "lists"
     tunable = ("temperature",)
-    _item_weights = "lists"
 
     def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
 
     @property
     def probabilities(self) -> Probabilities:
@@ -87,16 +87,17 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
-    own = tf.where(lists.is_positive, lists.positive_scores, highest)
+    positives = tf.where(lists.is_positive, lists.positive_scores, highest)
     # The maximum keeps the sum finite, and the graph from being rewritten.
-    relative = tf.maximum((highest - own) / temperature, LOWEST[own.dtype])
+    relative = tf.maximum((highest - positives) / temperature, LOWEST[positives.dtype])
     irrelevant = total + relative
 
     most = lists.max_items if isinstance(lists.max_items, int) else None
+    # Positives also compete with each other: in pairs if few, else in the order of their labels.
     if are_few(lists.max_positives, most):
-        relevant = _by_pairs(own, lists.relevance, temperature, with_ties)
+        relevant = _by_pairs(positives, lists.relevance, temperature, with_ties)
     else:
-        relevant = _by_sorting(own, lists.relevance, temperature, with_ties, most)
+        relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
@@ -113,23 +114,25 @@ def cross_entropies(
     return log_total - divided(scores, temperature)
 
 
-def _by_pairs(own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
+def _by_pairs(positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
+    # Columns without a positive get the largest label, and compete with nobody.
     compare = tf.less_equal if with_ties else tf.less
     other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
     competes = compare(other, relevance[:, :, tf.newaxis])
-    differences = (own[:, tf.newaxis, :] - own[:, :, tf.newaxis]) / temperature
-    return tf.reduce_logsumexp(tf.where(competes, differences, LOWEST[own.dtype]), axis=-1)
+    differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
+    floor = LOWEST[positives.dtype]
+    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
 
 
 def _by_sorting(
-    own: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
+    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
 ) -> Tensor:
-    floor = LOWEST[own.dtype]
+    floor = LOWEST[positives.dtype]
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
     # highest score, so that what is far above it, before it, costs it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     ranked = -tf.gather(relevance, order, batch_dims=1)
-    suffix = gather(tf.where(relevance > 0, own, floor), order)
+    suffix = gather(tf.where(relevance > 0, positives, floor), order)
     highest = search.maxima(suffix, most)
     drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     sums = tf.exp((suffix - highest) / temperature)
@@ -137,12 +140,12 @@ def _by_sorting(
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
     start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
-    relative = (tf.gather(highest, start, batch_dims=1) - own) / temperature
+    relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
 
 @_registry.register("loss")
-class SoftmaxLoss(RankingLoss):
+class SoftmaxLoss(PositivesLoss):
     r"""Softmax cross-entropy, the baseline, with every label form.
 
     $$\ell(s, y) = -\sum_i y_i \log \mathrm{softmax}(s / T)_i$$
@@ -162,7 +165,7 @@ class SoftmaxLoss(RankingLoss):
 
     Args:
         temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain softmax.
-        label_smoothing: $\epsilon$, in [0, 1).
+        label_smoothing: $\epsilon$, in [0, 1): a number or a scalar `tf.Variable`.
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
             such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
         prior_strength: $\tau \ge 0$; less than 1 trades a gain over classes for one over examples.
@@ -174,25 +177,25 @@ class SoftmaxLoss(RankingLoss):
         0.6931471...
     """
 
-    tunable = ("label_smoothing", "temperature")
-    _item_weights = "formula"
+    item_weights = "formula"
     by_class_id = ("class_weight", "class_prior")
+    tunable = ("label_smoothing", "temperature")
 
     def __init__(
         self,
         temperature: Changing = 1.0,
-        label_smoothing: float = 0.0,
+        label_smoothing: Changing = 0.0,
         class_prior: Sequence[float] | None = None,
         prior_strength: float = 1.0,
         positive_reduction: str = "sum",
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
+        super().__init__(positive_reduction, **kwargs)
         # The formula takes labels of all items; in long lists it is faster with the few positives.
-        self._searches_positives = are_few(self.max_positives, None)
-        self.temperature = check_changing("temperature", temperature, _checks.positive_float)
-        self.label_smoothing = check_changing(
-            "label_smoothing", label_smoothing, functools.partial(_checks.fraction_below, bound=1)
+        self.searches_positives = are_few(self.max_positives, None)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing", label_smoothing, _checks.fraction_below(1)
         )
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
@@ -205,8 +208,6 @@ class SoftmaxLoss(RankingLoss):
         self.prior_strength = _checks.non_negative_float("prior_strength", prior_strength)
         rule = "`prior_strength` must be 1 where `class_prior` is None."
         _checks.require(class_prior is not None or prior_strength == 1, rule, prior_strength)
-        _checks.one_of("positive_reduction", positive_reduction, ("sum", "mean"))
-        self.positive_reduction = positive_reduction
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -219,18 +220,15 @@ class SoftmaxLoss(RankingLoss):
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
-            n, given = lists.max_items, len(self.class_prior)
+            n, size = lists.max_items, len(self.class_prior)
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
-            is_right = not isinstance(n, int) or n == given
-            _checks.require(is_right, rule, f"{given} for {n} classes")
+            is_right = not isinstance(n, int) or n == size
+            _checks.require(is_right, rule, f"{size} for {n} classes")
+            # Equation 10 of Menon et al. The temperature applies to the scores only.
             log_prior = self.prior_strength * np.log([self.class_prior])
             lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
             temperature = 1.0
-        losses = cross_entropies(lists, temperature, smoothing)
-        total = lists.sum_of_positives(lists.relevance * losses)
-        if self.positive_reduction == "sum":
-            return total
-        return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))
+        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))
 
 
 @_registry.register("loss")

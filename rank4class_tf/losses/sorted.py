@@ -13,23 +13,10 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import LaplaceSorter, Sorter
-from rank4class_tf.losses.base import Changing, check_changing, present
+from rank4class_tf.losses.base import UnsavedLayer, present
 from rank4class_tf.ops.ranks import expected_ranks_of_all
-
-
-class UnsavedLayer:
-    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
-
-    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it misses
-    the weights of a layer that the model has as well, and stops. A loss's layer needs no place
-    there: its weights are those of its configuration, or of the model's `Companion`.
-    """
-
-    def __dir__(self) -> list[str]:
-        return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
-
 
 AXES = ("batch", "items")
 
@@ -56,6 +43,8 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
     """
 
+    tunable: tuple[str, ...] = ()
+
     def __init__(
         self,
         sorter: Sorter | None = None,
@@ -72,7 +61,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
             name=name or _registry.snake_case(type(self).__name__),
         )
         self.sorter = LaplaceSorter() if sorter is None else sorter
-        self.alignment = check_changing("alignment", alignment, _checks.non_negative_float)
+        self.alignment = _checks.changing("alignment", alignment, _checks.non_negative_float)
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one value per example."""
@@ -168,6 +157,7 @@ class SpearmanLoss(SorterLoss):
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
+        # Ranks over d, as all losses here, so that the loss does not grow with the list.
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
         exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
@@ -240,7 +230,8 @@ class RankTripletLoss(SorterLoss):
 
     Args:
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
-        margin: $\alpha$ > 0, in ranks over d. None means 1/d, one rank.
+        margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None means 1/d,
+            one rank.
         **kwargs: `alignment`, to 1 for a pair and 0 for others, and those of `SorterLoss`.
 
     Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
@@ -253,9 +244,13 @@ class RankTripletLoss(SorterLoss):
         0.0
     """
 
-    def __init__(self, sorter: Sorter | None = None, margin: float | None = None, **kwargs: Any):
+    tunable = ("margin",)
+
+    def __init__(self, sorter: Sorter | None = None, margin: Changing | None = None, **kwargs: Any):
         super().__init__(sorter, **kwargs)
-        self.margin = None if margin is None else _checks.positive_float("margin", margin)
+        if margin is not None:
+            margin = _checks.changing("margin", margin, _checks.positive_float)
+        self.margin = margin
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The labels as they are; raises unless there is one for each row and column."""
@@ -269,17 +264,22 @@ class RankTripletLoss(SorterLoss):
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
-        margin = 1 / size if self.margin is None else tf.constant(self.margin, size.dtype)
+        margin = (
+            1 / size
+            if self.margin is None
+            else as_dtype(present(self.margin, size.dtype), size.dtype)
+        )
+        # Pairs with equal labels are no negatives of each other.
         same = labels == tf.transpose(labels)
 
-        def of_rows(similarities: Tensor) -> Tensor:
+        def row_losses(similarities: Tensor) -> Tensor:
             ranks = self.ranks(similarities)
-            own = tf.linalg.diag_part(ranks)
+            positives = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
             others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
-            return tf.nn.relu(margin + own - tf.reduce_min(others, axis=1))
+            return tf.nn.relu(margin + positives - tf.reduce_min(others, axis=1))
 
-        return of_rows(outputs) + of_rows(tf.transpose(outputs))
+        return row_losses(outputs) + row_losses(tf.transpose(outputs))
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""

@@ -5,8 +5,7 @@ applies the metric's formula and adds up. A formula stands in its metric's file.
 counts of ties are the matter of `_lists.labels` and `ops.ranks`.
 """
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -22,100 +21,9 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
     without,
 )
-from rank4class_tf._tf import exact
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
+from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import best_positive, over_ranks
-
-
-class ExactSum:
-    """Sums that a metric keeps, to more digits than float32 has.
-
-    They are three float32 of 12, 12 and 24 binary digits. The first two of some thousand replicas
-    add up without error, so that a strategy may sum each separately. A metric of dtype float64 has
-    one float64, and so has one under a parameter server, where only `assign_add` loses no update.
-    """
-
-    def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):
-        shared = tf.distribute.experimental.ParameterServerStrategy
-        wide = tf.as_dtype(metric.dtype) == tf.float64
-        wide |= isinstance(tf.distribute.get_strategy(), shared)
-        self.dtype = tf.float64 if wide else tf.float32
-        self._shape = shape
-        shape = shape if wide else (3, *shape)
-        self._state: Any = metric.add_weight(
-            name=name, shape=shape, initializer="zeros", dtype=self.dtype.name
-        )
-
-    def add(self, values: Tensor, groups: Tensor | None = None) -> None:
-        """Adds up values `[batch, ...]` of this dtype; see `exact.exact_sum`."""
-        if self.dtype == tf.float32 and groups is None:
-            self._state.assign(_with_values(tf.convert_to_tensor(self._state), values))
-        elif self.dtype == tf.float32:
-            self.add_parts(*exact.exact_sum(values, groups, self._shape[0]))
-        elif groups is None:
-            self._state.assign_add(tf.reduce_sum(values, axis=0))
-        else:
-            self._state.assign_add(tf.math.unsorted_segment_sum(values, groups, self._shape[0]))
-
-    def add_parts(self, high: Tensor, low: Tensor) -> None:
-        """Adds a sum in two parts of this dtype."""
-        if self.dtype == tf.float64:
-            self._state.assign_add(high + low)
-        else:
-            self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
-
-    def parts(self) -> TensorPair:
-        """The sums, rounded to this dtype, and what rounding left out."""
-        state = tf.convert_to_tensor(self._state)
-        if self.dtype == tf.float64:
-            return state, tf.zeros_like(state)
-        return _parts(state)
-
-    def means(self) -> Tensor:
-        """The sums `[..., r]` over the last of them, rounded once; 0 where that is."""
-        state = tf.convert_to_tensor(self._state)
-        if self.dtype == tf.float64:
-            return tf.math.divide_no_nan(state[..., :-1], state[..., -1:])
-        return tf.ensure_shape(_means(state), [*self._shape[:-1], self._shape[-1] - 1])
-
-
-def _parts(state: Tensor) -> TensorPair:
-    first, second, rest = tf.unstack(state, num=3)
-    total, lost = exact.two_sum(first, second)
-    return exact.two_sum(total, lost + rest)
-
-
-def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
-    first, second, rest = tf.unstack(state, num=3)
-    total, lost = exact.two_sum(first, high)
-    total, lost_too = exact.two_sum(total, second)
-    total, rest = exact.two_sum(total, (lost + lost_too) + (rest + low))
-    return tf.stack([*exact.halves(total), rest])
-
-
-def _once(*ranks: int | None) -> Callable:
-    """A function whose graph is made once in a process, for tensors of these ranks."""
-    # `fit` makes the graph of a step twice; its metrics took two thirds of their operations here.
-    specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
-    return functools.partial(tf.function, input_signature=specs, autograph=False)
-
-
-@_once(2, 2)
-def _with_values(state: Tensor, values: Tensor) -> Tensor:
-    """The state of sums `[r]` and values `[batch, r]` -> the new state."""
-    return _with_parts(state, *exact.exact_sum(values))
-
-
-@_once(None)
-def _means(state: Tensor) -> Tensor:
-    total, rest = _parts(state)
-    weight = total[..., -1:]
-    means = tf.math.divide_no_nan(total[..., :-1], weight)
-    # What is left of the dividend, by products of halves, which are exact.
-    (m1, m2), (w1, w2) = exact.halves(means), exact.halves(weight)
-    left = ((total[..., :-1] - m1 * w1) - (m1 * w2 + m2 * w1)) - m2 * w2
-    left += rest[..., :-1] - means * rest[..., -1:]
-    return means + tf.math.divide_no_nan(left, weight)
 
 
 class Metric(_registry.Configured, keras.metrics.Metric):
@@ -168,9 +76,6 @@ class RankingMetric(Metric):
 
     # The number of ranks that matter; None for all.
     depth: int | None = None
-
-    # What `compute` gets, "best" for `BestPositive`; see `over_ranks`.
-    _reads = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
@@ -236,15 +141,15 @@ class RankingMetric(Metric):
         """Adds a batch; the arguments are those of `per_list`."""
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array) -> Any:
+    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
         """`Labels`; or the `Ranks` that are given in their place."""
         if isinstance(y_true, ops.Ranks):
             return y_true
         y_true = _keras.given_labels(y_true)
         return parse(y_true, y_pred, self.label_format, exclude=exclude)
 
-    def _add_batch(self, labels: Any, sample_weight: Array) -> None:
-        self.sums.add(_weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
+    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
+        self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
@@ -264,27 +169,38 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
+        # Ranks that a model has counted block by block come with NaN for labels that break a rule.
         if is_ranked:
             unknown = tf.math.is_nan(labels.above)
             broken = tf.reduce_any(unknown, axis=-1)
             has_positive = (labels.num_positives > 0) & ~broken
             value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
             ranks = labels._replace(above=tf.where(~unknown, labels.above, 0))
-            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
+            values = self._over_known(values_of, ranks)
         else:
             has_positive = labels.has_positive
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
-            values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
+            values = self._over_ranks(values_of, labels, dtype)
         values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
+        # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
+
+    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
+        """Applies a function to what `compute` reads: the `Ranks` of all positives."""
+        return over_ranks(function, labels, dtype, self.depth)
+
+    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
+        """The same, of `Ranks` that a model has counted."""
+        return function(ranks)
 
     def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
         labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
         item_weights = tf.where(labels.mask, item_weights, 0.0)
+        # As TF-Ranking: a list weighs as the mean of its positives' weights, by their gains in DCG.
         shares = self._shares_of_weight(labels.relevance)
         list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:
@@ -305,7 +221,7 @@ class RankingMetric(Metric):
         """Returns the weighted mean; 0 if there was no list with a positive yet."""
         return self._by_name(self.sums.means())
 
-    def _by_name(self, means: Tensor) -> Any:
+    def _by_name(self, means: Tensor) -> Tensor | dict[str, Tensor]:
         """The one result, or several by their names."""
         results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
         return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
@@ -315,6 +231,28 @@ class RankingMetric(Metric):
         for metric in metrics:
             for mine, other in zip(self.variables, metric.variables, strict=True):
                 mine.assign_add(tf.convert_to_tensor(other))
+
+
+class ReadsLeadingRanks(RankingMetric):
+    """Base of the metrics that read only the positives among the first `depth` ranks.
+
+    `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
+    order, and the number of positives. Other positives may have no column. In long lists this
+    takes half of the time.
+    """
+
+    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
+        return over_ranks(function, labels, dtype, self.depth, "leading")
+
+
+class ReadsBestPositive(RankingMetric):
+    """Base of the metrics whose `compute` gets `BestPositive` in place of `Ranks`."""
+
+    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
+        return over_ranks(function, labels, dtype, self.depth, "best")
+
+    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
+        return function(best_positive(ranks))
 
 
 class CutoffMetric(RankingMetric):
@@ -329,9 +267,9 @@ class CutoffMetric(RankingMetric):
         **kwargs: Any,
     ):
         several = isinstance(k, (list, tuple))
-        given: Any = k if several else [k]
+        values: Any = k if several else [k]
         # The cutoffs, one or more, None for all ranks.
-        self.cutoffs = cutoffs = tuple(self._check_cutoff(c) for c in given)
+        self.cutoffs = cutoffs = tuple(self._check_cutoff(cutoff) for cutoff in values)
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
         self.k = cutoffs if several else cutoffs[0]
@@ -360,7 +298,7 @@ class CutoffMetric(RankingMetric):
         return name if k is None else f"{name}_at_{k}"
 
 
-def _weighted(values: Tensor, weights: Tensor) -> Tensor:
+def weighted(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted values `[batch, r]` and, in a last column, the weights."""
     weights = tf.expand_dims(weights, 1)
     return tf.concat([values * weights, weights], axis=1)

@@ -4,7 +4,8 @@ They rank examples within a column, not classes within a list, so no batch has a
 `result` sorts all that was kept.
 """
 
-from typing import Any, TypeAlias
+from collections.abc import Iterable
+from typing import Any, Self, TypeAlias
 
 import tensorflow as tf
 
@@ -13,7 +14,7 @@ from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
@@ -66,7 +67,7 @@ class DatasetMetric(Metric):
         """
         raise NotImplementedError
 
-    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+    def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
         """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
@@ -78,7 +79,7 @@ class DatasetMetric(Metric):
             weights *= tf.cast(example_weights(sample_weight, scores, signed=False), self._kept)
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
-    def _columns(self, name: str, values: Any) -> Tensor:
+    def _columns(self, name: str, values: Array) -> Tensor:
         values = as_numbers(name, values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
@@ -113,7 +114,7 @@ class DatasetMetric(Metric):
         mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)
 
-    def merge_state(self, metrics: Any) -> None:
+    def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds the states of other metrics with the same configuration."""
         for metric in metrics:
             count = int(tf.convert_to_tensor(metric.count))
@@ -169,6 +170,7 @@ class MeanAveragePrecision(DatasetMetric):
         ranked = (weights > 0) & ~tf.math.is_nan(scores)
         scores = tf.where(ranked, scores, float("nan"))
         above, tied = count_of_all(scores)
+        # One sort of each column; sums up to the last tied example give a precision for every step.
         order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
 
         def up_to_last(values: Tensor) -> Tensor:
@@ -232,6 +234,7 @@ class SpearmanCorrelation(DatasetMetric):
             return tf.where(known, ranks - (count + 1) / 2, 0)
 
         x, y = centred_ranks(labels), centred_ranks(scores)
+        # The squares of centred ranks add up to about the cube of the number of examples.
         xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)

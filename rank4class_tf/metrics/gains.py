@@ -11,13 +11,13 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Choice, Cutoffs, Tensor
-from rank4class_tf.metrics.base import CutoffMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
 
 
 @_registry.register("metric")
-class DCG(CutoffMetric):
+class DCG(ReadsLeadingRanks, CutoffMetric):
     r"""Discounted cumulative gain, over the first k ranks.
 
     $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
@@ -44,7 +44,6 @@ class DCG(CutoffMetric):
         3.0
     """
 
-    _reads = "leading"
     bounds = (0.0, float("inf"))
 
     def __init__(
@@ -62,6 +61,7 @@ class DCG(CutoffMetric):
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
+            # The list has the weight w = sum w_i g_i / sum g_i, which leaves w_i / w for its items.
             shares = self._shares_of_weight(ranks.relevance)
             total = tf.reduce_sum(shares, axis=-1, keepdims=True)
             weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
@@ -115,6 +115,7 @@ class NDCG(DCG):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         table = self._discounts(ranks, k)
+        # With a single positive its gain cancels, and 2**y - 1 need not be computed.
         if gain_cancels(self.gain, ranks.relevance):
             gains = best = tf.nn.relu(tf.sign(ranks.relevance))
         else:

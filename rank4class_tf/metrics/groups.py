@@ -12,9 +12,10 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
-from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.metrics.base import ExactSum, RankingMetric, _weighted
+from rank4class_tf._types import Array, Function, Tensor, TensorPair
+from rank4class_tf.metrics.base import RankingMetric, weighted
 from rank4class_tf.metrics.hits import hits
+from rank4class_tf.metrics.sums import ExactSum
 
 
 @_keras.register
@@ -63,8 +64,10 @@ class MacroAverage(RankingMetric):
             for name in self.metric.result_names
         ]
 
-    def _values_and_weights(self, *args: Any, **kwargs: Any) -> TensorPair:
-        return self.metric._values_and_weights(*args, **kwargs)
+    def _values_and_weights(
+        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+    ) -> TensorPair:
+        return self.metric._values_and_weights(labels, sample_weight, dtype, compute)
 
     def update_state(
         self,
@@ -83,6 +86,7 @@ class MacroAverage(RankingMetric):
         labels = self._parsed(y_true, y_pred, exclude)
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
         if groups is None:
+            # A list counts in the class of each of its positives.
             zero = tf.cast(labels.value_if_empty, dtype)
             groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
         else:
@@ -93,8 +97,8 @@ class MacroAverage(RankingMetric):
         values = tf.where(known[:, tf.newaxis], values, zero[:, tf.newaxis])
         weights = tf.where(known, weights, 1)
         groups = tf.where(known[:, tf.newaxis], groups, 0)
-        weighted = tf.repeat(_weighted(values, weights), tf.shape(groups)[1], axis=0)
-        self.sums.add(weighted, tf.reshape(groups, [-1]))
+        terms = tf.repeat(weighted(values, weights), tf.shape(groups)[1], axis=0)
+        self.sums.add(terms, tf.reshape(groups, [-1]))
 
     def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
@@ -155,7 +159,7 @@ class ExpectedCalibrationError(RankingMetric):
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array) -> Any:
+    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
         labels = super()._parsed(y_true, y_pred, exclude)
         if self.probabilities is None:
             return labels
@@ -164,7 +168,7 @@ class ExpectedCalibrationError(RankingMetric):
             scores = tf.where(labels.mask, scores, -float("inf"))
         return labels._replace(scores=self.probabilities(scores))
 
-    def _add_batch(self, labels: Any, sample_weight: Array) -> None:
+    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         dtype = self.sums.dtype
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores
@@ -189,6 +193,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     def result(self) -> Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""
+        # Equation 3: sum_b |B_b| / N |acc - conf|, in which |B_b| cancels.
         weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
         gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
         return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)

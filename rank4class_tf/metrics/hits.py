@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
     BestPositive,
@@ -46,7 +46,7 @@ def hits(ranks: Ranks, k: int | None) -> Tensor:
 
 
 @_registry.register("metric")
-class TopKAccuracy(CutoffMetric):
+class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
@@ -70,7 +70,6 @@ class TopKAccuracy(CutoffMetric):
         0.75
     """
 
-    _reads = "best"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
@@ -82,6 +81,7 @@ class TopKAccuracy(CutoffMetric):
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
             return hit_shares(best, k)
+        # The product over the q positives, as logarithms: P(no positive in the r places left).
         places = tf.clip_by_value(k - best.above, 0, best.tied)
         before = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
         left = best.tied[:, tf.newaxis] - before
@@ -95,7 +95,7 @@ _registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")
-class PrecisionAtK(CutoffMetric):
+class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of positives among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
@@ -111,7 +111,6 @@ class PrecisionAtK(CutoffMetric):
         0.5
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
@@ -119,7 +118,7 @@ class PrecisionAtK(CutoffMetric):
 
 
 @_registry.register("metric")
-class RecallAtK(CutoffMetric):
+class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of the positives that are among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
@@ -139,7 +138,6 @@ class RecallAtK(CutoffMetric):
         {'recall_at_1': 0.5, 'recall_at_3': 1.0}
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
@@ -166,7 +164,7 @@ class RecallAtK(CutoffMetric):
 
 
 @_registry.register("metric")
-class AveragePrecisionAtK(CutoffMetric):
+class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Average precision over the first k ranks; its mean over lists is the MAP.
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
@@ -198,7 +196,6 @@ class AveragePrecisionAtK(CutoffMetric):
         0.833333
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(
@@ -216,6 +213,7 @@ class AveragePrecisionAtK(CutoffMetric):
         size = num_counted(ranks, k)
         limit = tf.cast(size, above.dtype)
         positives_above, positives_tied = _counts_of_positives(ranks)
+        # The sum over r, split into the terms that fall as 1 / r and the constant one.
         slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
         harmonic = mean_over_ties(reciprocals(size), above, tied)
         places = tf.clip_by_value(limit - above, 0, tied)
@@ -243,7 +241,7 @@ def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
 
 
 @_registry.register("metric")
-class BPref(CutoffMetric):
+class BPref(ReadsLeadingRanks, CutoffMetric):
     r"""Binary preference: high if few items that were judged wrong rank above right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
@@ -263,11 +261,11 @@ class BPref(CutoffMetric):
         0.75
     """
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
+        # An item that ties with the positive counts half.
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, tf.newaxis]
         wrong = ranks.num_items[:, tf.newaxis] - right
@@ -289,8 +287,8 @@ def propensities(
     Tagging, Ranking & Other Missing Label Applications", section 5.
 
     Args:
-        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; or a dataset of
-            `(features, ids)`, which is read once.
+        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; relevance
+            `[batch, n]`; or a dataset of `(features, labels)`, which is read once.
         num_classes: positive integer.
         a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
         b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
@@ -304,14 +302,14 @@ def propensities(
     a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
     _checks.require(examples >= 3, "`labels` must hold at least 3 examples.", examples)
+    # C of the paper's equation for the propensity model.
     scale = (np.log(examples) - 1) * (b + 1) ** a
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
 
-class PropensityScored(RankingMetric):
+class PropensityScored(ReadsLeadingRanks):
     """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
 
-    _reads = "leading"
     bounds = (0.0, 1.0)
 
     def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):
@@ -347,17 +345,17 @@ class PropensityScored(RankingMetric):
                 raise ValueError(f"{rule} Received: None.")
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            given = len(self.propensities)
+            number = len(self.propensities)
             _checks.require(
-                num_classes in (None, given),
+                num_classes in (None, number),
                 "`propensities` must have one for each class.",
-                f"{given} of them and scores of {num_classes} classes",
+                f"{number} of them and scores of {num_classes} classes",
             )
             labels = labels._replace(highest=None)
         weights = tf.constant(1 / np.array(self.propensities), dtype)
         weights = tf.gather(weights, tf.maximum(class_ids, 0))
-        there = (class_ids >= 0) & (labels.relevance > 0)
-        return labels._replace(relevance=tf.where(there, weights, 0))
+        is_positive = (class_ids >= 0) & (labels.relevance > 0)
+        return labels._replace(relevance=tf.where(is_positive, weights, 0))
 
 
 @_registry.register("metric")
@@ -386,6 +384,7 @@ class PropensityScoredNDCG(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
+        # Gain and best gain over the same ideal DCG of unweighted positives, as in xclib.
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
         gain = tf.reduce_sum(ranks.relevance * discounts, axis=-1)

@@ -14,12 +14,13 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, ExactSum, RankingMetric
+from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
+from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many.
-_BLOCK = 128
+_PLACES = 128
 
 
 def rank_of_best(best: BestPositive) -> Tensor:
@@ -39,21 +40,25 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
     tied, positives = tied[:, tf.newaxis], positives[:, tf.newaxis]
 
     def step(done: Tensor, probability: Tensor, total: Any) -> tuple:
-        place = done + tf.range(1, _BLOCK + 1, dtype=tied.dtype)
+        places = done + tf.range(1, _PLACES + 1, dtype=tied.dtype)
         # Place 1 has the probability q / m, each further place that of the one before it times
         # (left - q + 1) / left.
-        left = tf.maximum(tied - place + 1, 1)
-        ratio = tf.where(place > 1, left - positives + 1, positives) / left
+        left = tf.maximum(tied - places + 1, 1)
+        ratio = tf.where(places > 1, left - positives + 1, positives) / left
         ratio = tf.where(several[:, tf.newaxis], tf.maximum(ratio, 0), tf.zeros_like(ratio))
         probability = probability[:, -1:] * tf.math.cumprod(ratio, axis=1)
-        return done + _BLOCK, probability, add(total, place, probability)
+        return done + _PLACES, probability, add(total, places, probability)
 
-    start = (tf.zeros([], tied.dtype), tf.ones_like(tied + tf.zeros([_BLOCK], tied.dtype)), start)
+    start = (
+        tf.zeros([], tied.dtype),
+        tf.ones_like(tied + tf.zeros([_PLACES], tied.dtype)),
+        start,
+    )
     return tf.while_loop(lambda done, *_: done < end, step, start)[2]
 
 
 @_registry.register("metric")
-class MRR(CutoffMetric):
+class MRR(ReadsBestPositive, CutoffMetric):
     r"""Mean reciprocal rank of the best positive, 0 beyond rank k.
 
     $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
@@ -72,20 +77,20 @@ class MRR(CutoffMetric):
         0.5
     """
 
-    _reads = "best"
     bounds = (0.0, 1.0)
 
     def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         size = num_counted(best, k)
+        # With one positive its place among the ties is uniform, and a table does.
         single = mean_over_ties(reciprocals(size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:
             return single
         left = tf.cast(size, best.above.dtype) - best.above
         last = tf.minimum(best.tied - best.positives + 1, left)
 
-        def add(total: Tensor, place: Tensor, probability: Tensor) -> Tensor:
-            values = probability / (best.above[:, tf.newaxis] + place)
-            values = tf.where(place <= last[:, tf.newaxis], values, 0)
+        def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
+            values = probability / (best.above[:, tf.newaxis] + places)
+            values = tf.where(places <= last[:, tf.newaxis], values, 0)
             return total + tf.reduce_sum(values, axis=-1)
 
         several = fold_places(add, tf.zeros_like(single), best.tied, best.positives, last)
@@ -93,7 +98,7 @@ class MRR(CutoffMetric):
 
 
 @_registry.register("metric")
-class MeanRank(RankingMetric):
+class MeanRank(ReadsBestPositive):
     r"""Mean rank of the best positive; lower is better.
 
     $$\min_{y \in Y} \pi(y)$$
@@ -111,7 +116,6 @@ class MeanRank(RankingMetric):
         1.5
     """
 
-    _reads = "best"
     bounds = (1.0, float("inf"))
     higher_is_better = False
 
@@ -120,7 +124,7 @@ class MeanRank(RankingMetric):
 
 
 @_registry.register("metric")
-class MedianRank(RankingMetric):
+class MedianRank(ReadsBestPositive):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
     The median is the middle of the ranks where the weighted distribution passes one half. If the
@@ -140,7 +144,6 @@ class MedianRank(RankingMetric):
         2.0
     """
 
-    _reads = "best"
     higher_is_better = False
 
     def __init__(self, max_rank: int = 2**16, **kwargs: Any):
@@ -153,7 +156,7 @@ class MedianRank(RankingMetric):
     def compute(self, best: BestPositive) -> list[Tensor]:
         return [rank_of_best(best)]
 
-    def _add_batch(self, labels: Any, sample_weight: Any) -> None:
+    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         def group(best: BestPositive) -> list[Tensor]:
             hit = best.positives > 0
             above = tf.where(hit, best.above, best.num_items - 1)
@@ -185,6 +188,7 @@ class MedianRank(RankingMetric):
         slack = total // 10**7
         lower = tf.reduce_sum(tf.cast(twice < total - slack, tf.int32))
         upper = tf.reduce_sum(tf.cast(twice <= total + slack, tf.int32))
+        # The middle of the first rank that reaches half the mass and the first that exceeds it.
         median = tf.cast(lower + upper, high.dtype) / 2 + 1
         median = tf.where(upper < self.max_rank, median, np.inf)
         median = tf.where(total > 0, median, 0)
@@ -215,8 +219,8 @@ def _integer_histogram(
     beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
     flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
 
-    def add(total: Tensor, place: Tensor, probability: Tensor) -> Tensor:
+    def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
         mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
-        return total + scatter(above[:, tf.newaxis] + place, exact.to_integers(mass, unit))
+        return total + scatter(above[:, tf.newaxis] + places, exact.to_integers(mass, unit))
 
     return fold_places(add, flat, tied, positives, tied - positives + 1), unit

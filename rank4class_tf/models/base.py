@@ -26,7 +26,7 @@ _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 class RetrievalModel(MultiWorker, keras.Model):
     """Base: a training step scores some of very many items; evaluation ranks all of them.
 
-    A subclass has `call`, `_losses_of_step` and `_ranks_of_batch`; `_parts` names its layers.
+    A subclass has `call`, `_losses_of_step` and `ranks_of_batch`; `_parts` names its layers.
     """
 
     # Names of the constructor's arguments that are layers.
@@ -100,7 +100,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             return results
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
-        ranks = self._ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
+        ranks = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
         return _keras.update_metrics(self, ranks, _example_weights(sample_weight), placeholder)
 
     def get_config(self) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
+    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
 

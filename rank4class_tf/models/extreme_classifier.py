@@ -237,7 +237,7 @@ class ExtremeClassifier(RetrievalModel):
                 stacklevel=2,
             )
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
+    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes = self.classes.num_classes
         # Where nothing can raise, the ranks of a list with an id that does not exist become NaN.
         zero = tf.zeros_like(y_pred[:, :1])

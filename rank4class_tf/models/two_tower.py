@@ -26,7 +26,7 @@ class _EncodeBeforeTests(keras.callbacks.Callback):
     """Encodes what has changed once other callbacks have, such as those that swap weights."""
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self.model._encode_what_changed()
+        self.model.encode_what_changed()
 
 
 @_keras.register
@@ -215,7 +215,7 @@ class TwoTower(RetrievalModel):
 
         A candidate whose id is already in the index replaces the old one.
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         with self.distribute_strategy.scope():
             self._index.add(candidates)
         self._read_new_index()
@@ -239,7 +239,7 @@ class TwoTower(RetrievalModel):
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
             their rows in what `index` was given. Scores alike but for rounding come in any order.
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
         return self._index.top_k(self._encode_queries(queries), k, exclude)
 
@@ -253,7 +253,7 @@ class TwoTower(RetrievalModel):
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         self._index.write_top_k(path, queries, k, lambda batch: self.top_k(batch, k))
 
     def ranks(self, queries: Any, candidates: Any, exclude: Array | None = None) -> ops.Ranks:
@@ -270,7 +270,7 @@ class TwoTower(RetrievalModel):
             that differ only by rounding tie. Those of a query with an id that is not in the index
             are NaN.
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
         return self._index.ranks(self._encode_queries(queries), candidates, exclude)
 
@@ -287,7 +287,7 @@ class TwoTower(RetrievalModel):
             queries_spec: `tf.TensorSpec`s of the query features, in the same structure.
             k: in [1, N]; None means 10, or N if that is less.
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         catalogue = self._index.catalogue
 
         def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
@@ -311,7 +311,7 @@ class TwoTower(RetrievalModel):
             path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
                 it is complete; after an error an older file stays.
         """
-        self._encode_what_changed()
+        self.encode_what_changed()
         self._index.catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
@@ -321,14 +321,14 @@ class TwoTower(RetrievalModel):
         _checks.require(class_weight is None, rule, class_weight)
         history = super().fit(*args, **kwargs)
         if not self._index.is_empty:
-            self._encode_what_changed()
+            self.encode_what_changed()
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
         """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
         result = super().load_weights(*args, **kwargs)
         if not self._index.is_empty:
-            self._encode_what_changed()
+            self.encode_what_changed()
         return result
 
     def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
@@ -340,7 +340,7 @@ class TwoTower(RetrievalModel):
         if isinstance(callbacks, keras.callbacks.CallbackList):  # That of `fit`.
             all_callbacks = callbacks.callbacks
         else:
-            self._encode_what_changed()
+            self.encode_what_changed()
             callbacks = all_callbacks = tf.nest.flatten([] if callbacks is None else callbacks)
         if not any(isinstance(callback, _EncodeBeforeTests) for callback in all_callbacks):
             last = _EncodeBeforeTests()
@@ -350,7 +350,7 @@ class TwoTower(RetrievalModel):
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         if not self._index.is_empty:
-            self._encode_what_changed()
+            self.encode_what_changed()
         return super().test_on_batch(*args, **kwargs)
 
     def extra_loss(
@@ -441,7 +441,7 @@ class TwoTower(RetrievalModel):
             self.supports_jit = self.jit_compile = False
         self.train_function = self.test_function = None
 
-    def _encode_what_changed(self) -> None:
+    def encode_what_changed(self) -> None:
         """Encodes the candidates again if the weights of their encoder have changed."""
         # All that reads the index does this first; a graph cannot, and reads what is there.
         if tf.executing_eagerly() and not self._index.is_current:
@@ -453,7 +453,7 @@ class TwoTower(RetrievalModel):
             return of_key("exclude", self.exclude, queries)
         return exclude
 
-    def _ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
+    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None))
 
     def _encode_queries(self, queries: Any) -> Tensor:

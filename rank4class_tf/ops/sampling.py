@@ -9,19 +9,8 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._tf import gather
 from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.seeds import fold_in, mix
 from rank4class_tf._types import Array, Tensor
-
-# Each half of a seed is a sum of hashes of six half words; these numbers make the six differ.
-_SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
-
-
-def fold_in(seed: Array, data: Array) -> Tensor:
-    """A new seed, two int64 in [0, 2**32), from a seed `[2]` of integers and a scalar integer."""
-    words = tf.concat([tf.cast(seed, tf.int64), tf.reshape(tf.cast(data, tf.int64), [1])], axis=0)
-    halves = tf.concat([words, tf.bitwise.right_shift(words, tf.constant(32, tf.int64))], axis=0)
-    # Changing one half word changes its hash, and so the sum.
-    hashes = _mix(tf.cast(halves, tf.uint32) + tf.constant(_SALT, tf.uint32))
-    return tf.cast(_mix(tf.reduce_sum(hashes, axis=1)), tf.int64)
 
 
 def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
@@ -63,18 +52,7 @@ def bits(shape: Array, seed: Array) -> Tensor:
     width = tf.concat([[1], shape], axis=0)[-1]
     columns = tf.cast(tf.range(width), tf.uint32) * step + start
     rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step
-    return tf.reshape(_mix(rows[:, tf.newaxis] + columns), shape)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """Wellons's hash of two rounds, a bijection in which each bit affects all bits."""
-    for shift, factor in ((16, 0x21F0AAAD), (15, 0xD35A2D97)):
-        x = _xor_shift(x, shift) * tf.constant(factor, tf.uint32)
-    return _xor_shift(x, 15)
-
-
-def _xor_shift(x: Tensor, shift: int) -> Tensor:
-    return tf.bitwise.bitwise_xor(x, tf.bitwise.right_shift(x, tf.constant(shift, tf.uint32)))
+    return tf.reshape(mix(rows[:, tf.newaxis] + columns), shape)
 
 
 def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:

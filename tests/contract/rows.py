@@ -1,8 +1,6 @@
-"""All rows of the tables, by the class that they make."""
+"""All rows of the tables by kind, and the arguments that constructors need."""
 
-import functools
 import inspect
-import sys
 
 from tensorflow import keras
 
@@ -59,31 +57,11 @@ def required(cls):
     return {p.name for p in parameters if p.default is p.empty and p.kind not in variable}
 
 
-@functools.cache
-def of_classes():
-    """Class -> what makes an object of it, of all tables."""
-    makers = [make for of_kind in MAKERS.values() for make in of_kind]
-    return {type(make()): make for make in reversed([*makers, *tables.OTHERS])}
-
-
 def needed(cls):
-    """What the row of a class gives to those arguments that its constructor needs, made anew."""
-    names = required(cls)
-    if not names:
-        return {}
-    assert cls in of_classes(), f"{cls.__name__} needs a row in tests/contract/tables.py."
-    code, given = cls.__init__.__code__, []
-
-    def look(frame, event, argument):
-        if event == "call" and frame.f_code is code and type(frame.f_locals["self"]) is cls:
-            given.append(dict(frame.f_locals))
-
-    sys.setprofile(look)
-    try:
-        of_classes()[cls]()
-    finally:
-        sys.setprofile(None)
-    return {name: given[0][name] for name in names}
+    """The arguments that the constructor of a class needs, made anew."""
+    arguments = tables.NEEDED.get(cls, dict)()
+    assert arguments.keys() == required(cls), f"{cls.__name__} needs its arguments in `NEEDED`."
+    return arguments
 
 
 def name_of(cls, kind):

@@ -78,7 +78,7 @@ WRONG = [
     (losses.estimate_transition, "probabilities", [np.zeros((0, 2))], "must", {"labels": []}),
     (losses.estimate_transition, "labels", [[2], [-1], [0.0], [0, 1]], "must", HALVES),
     (losses.class_prior, "labels", [[0, 3], [-2], [0.5], [True]], OF_CLASSES, THREE),
-    (losses.class_prior, "labels", [np.eye(3), np.eye(3, dtype=int)], OF_CLASSES, THREE),
+    (losses.class_prior, "labels", [np.eye(4), np.eye(4, dtype=int)], OF_CLASSES, THREE),
     (losses.class_prior, "counts", [[], [1, -1], None], "must be"),
     (losses.class_prior, "counts", [[1]], "must be", {"labels": [0]}),
     (ops.soft_recall, "k", [-1, -0.5, NAN, float("inf"), "1", True], "must be", RANKS),

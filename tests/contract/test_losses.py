@@ -225,7 +225,7 @@ def test_weights(case, scores, relevance):
     for form in (weights, weights[:, None], weights.astype(np.float64)):
         np.testing.assert_allclose(loss(relevance, scores, form), plain * weights, rtol=1e-6)
     np.testing.assert_allclose(loss(relevance, scores, 3.0), plain * 3, rtol=1e-6)
-    if case.make()._item_weights:  # Others are in `losses/test_item_weights.py`.
+    if case.make().item_weights:  # Others are in `losses/test_item_weights.py`.
         per_item = np.repeat(weights[:, None], N, axis=1)
         np.testing.assert_allclose(loss(relevance, scores, per_item), plain * weights, rtol=1e-5)
     for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):

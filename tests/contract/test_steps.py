@@ -73,12 +73,10 @@ class OwnScale(losses.RandomRankingLoss):
         super().__init__(**kwargs)
         self.scale = tf.Variable(0.5)
 
-    def noise(self, shape):
-        return tf.random.stateless_uniform(shape, self.next_seed())
-
     def compute(self, lists):
         dense = lists.dense()
-        noise = dense.at_positives(self.noise(tf.shape(dense.scores)))
+        noise = tf.random.stateless_uniform(tf.shape(dense.scores), lists.seed)
+        noise = dense.at_positives(noise)
         return lists.sum_of_positives(noise * self.scale + 0 * lists.positive_scores)
 
 
@@ -360,7 +358,8 @@ def test_a_random_loss_with_a_variable_takes_the_gradient_of_its_own_step(share)
         positives = labels.sum(axis=1)
         # Each step draws anew, so that the numbers of the next one would give another gradient.
         for _ in range(2):
-            drawn = loss.noise([BATCH, LONG]).numpy().astype(np.float64)
+            drawn = tf.random.stateless_uniform([BATCH, LONG], loss._draw_seed())
+            drawn = drawn.numpy().astype(np.float64)
             expected = np.mean((labels * drawn).sum(axis=1) * (positives > 0))
 
             @function

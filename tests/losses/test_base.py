@@ -13,6 +13,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
+from ..contract import tables
 from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
 
@@ -258,6 +259,16 @@ def test_it_is_the_sum(rng, reduction, weights):
         np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
 
+def test_labels_may_be_the_scores():
+    """The same tensor as relevance and as scores: two roles, one object."""
+    rows = tf.constant([[1.0, 0.0, 2.0], [0.5, 0.25, 0.0]])
+    probabilities = scipy.special.softmax(rows.numpy(), axis=1)
+    expected = -(rows * np.log(probabilities)).numpy().sum(axis=1).mean()
+    loss = losses.WeightedSumLoss([SOFTMAX()], [1.0])
+    np.testing.assert_allclose(loss(rows, rows), expected, rtol=1e-6)
+    np.testing.assert_allclose(SOFTMAX()(rows, rows), expected, rtol=1e-6)
+
+
 def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, tmp_path):
     """Where a list of losses trains the first only."""
     features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
@@ -305,3 +316,56 @@ def test_losses_that_need_all_scores_say_so():
                 read([0, 1, 2], head.over_classes(tf.zeros([3, 2])))
         with pytest.raises(ValueError, match=r"a `RankingLoss`.* all classes in blocks"):
             model.compile("sgd", loss)
+
+
+TUNABLE = [
+    (case.make, name)
+    for case in [*tables.LOSSES, *tables.OPTIONS]
+    for name in case.loss.tunable
+    if name != "label_smoothing" or case.options.get(name)
+]
+
+
+@pytest.mark.parametrize(("make", "name"), TUNABLE)
+def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
+    """As `try_out` sets it: a copy of the loss with another value, which the constructor checks."""
+    loss, scores = make(), rng.normal(size=(3, 6)).astype(np.float32)
+    value = {"q": 0.5, "label_smoothing": 0.2}.get(name, 1.5 * getattr(loss, name))
+    copies = [
+        type(loss).from_config({**loss.get_config(), name: x}) for x in (value, tf.Variable(value))
+    ]
+    steps = [functools.partial(value_and_gradient, functools.partial(x, [0, 2, 5])) for x in copies]
+    assert_all_close(*(tf.function(step)(scores) for step in steps), 1e-5, 1e-6)
+    assert copies[1].get_config()[name] == pytest.approx(value)
+    one, other = (loss.probabilities and loss.probabilities.temperature for loss in copies)
+    assert one == pytest.approx(other)
+    with pytest.raises(ValueError, match=f"`{name}` must be"):
+        type(loss).from_config({**loss.get_config(), name: -1.0})
+
+
+def test_what_may_be_tuned_of_other_parts_may_be_a_variable():
+    for part, name in (
+        (layers.CosineHead(3), "scale"),
+        (losses.RankTripletLoss(margin=0.5), "margin"),
+    ):
+        assert name in type(part).tunable
+        copy = type(part).from_config({**part.get_config(), name: tf.Variable(0.25)})
+        assert copy.get_config()[name] == 0.25
+
+
+class Weighted(losses.RankingLoss):
+    """The sum of the positives' scores, for which items may have weights."""
+
+    item_weights = "formula"
+
+    def compute(self, lists):
+        return lists.sum_of_positives(lists.positive_scores)
+
+
+def test_a_loss_of_ones_own_takes_weights_of_items():
+    labels, scores, weights = [[1.0, 0, 1]], [[2.0, 3.0, 5.0]], [[0.5, 1.0, 2.0]]
+    assert float(Weighted()(labels, scores, weights)) == 0.5 * 2 + 2 * 5
+    by_lists = type("ByLists", (Weighted,), {"item_weights": "lists"})
+    assert float(by_lists()(labels, scores, weights)) == (0.5 + 2) / 2 * (2 + 5)
+    with pytest.raises(ValueError, match="`item_weights` must be one of"):
+        type("Wrong", (Weighted,), {"item_weights": "list"})()

@@ -1,5 +1,6 @@
 """What is special to the formula of a loss: limits, draws, ties at a margin, files."""
 
+import dataclasses
 import functools
 
 import numpy as np
@@ -18,7 +19,8 @@ graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["grap
 
 def value_of(loss, scores, class_ids, relevance=None, mask=None):
     """The formula without the work of the base around it, in the dtype of the scores."""
-    return loss.compute(ops.as_lists(scores, class_ids, relevance, mask))
+    lists = ops.as_lists(scores, class_ids, relevance, mask)
+    return loss.compute(dataclasses.replace(lists, seed=loss._draw_seed()))
 
 
 def value_and_gradient(loss, labels, scores):
@@ -70,6 +72,31 @@ def test_class_prior_counts_labels():
         losses.class_prior(padded, 3, pseudo_count=0.0)
     assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
     assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ([[0, 1], [1, 0], [1, 0], [1, 0]], [3, 1]),  # one-hot
+        ([[0, 2, 1], [2, 0, 0]], [1, 1, 1]),  # graded relevance
+        ([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]], [2, 1]),
+        ([[True, False], [False, True], [False, True]], [1, 2]),
+        ([[0, -1], [0, 1], [0, -1]], [3, 1]),  # class ids, some of which pad a row
+        ([[0, 1], [1, 2]], [1, 2, 1]),  # class ids, fewer than classes
+        ([[0, -1, -1], [1, 2, -1], [2, -1, -1]], [1, 1, 2]),
+    ],
+)
+def test_class_prior_reads_labels_as_losses_do(labels, expected):
+    counted = losses.class_prior(labels, len(expected), pseudo_count=0.0)
+    assert counted == pytest.approx(np.divide(expected, np.sum(expected)))
+    dataset = tf.data.Dataset.from_tensors((np.zeros(len(labels)), labels))
+    assert losses.class_prior(dataset, len(expected), pseudo_count=0.0) == counted
+
+
+@pytest.mark.parametrize("labels", [[[0, 0, 1]], [[0.0, 1.0, 0.0]], [["a"]]])
+def test_class_prior_of_what_is_no_label(labels):
+    with pytest.raises(ValueError, match="`labels` must hold class ids, not a label for each"):
+        losses.class_prior(labels, 4)
 
 
 @pytest.mark.parametrize("loss", [losses.ListMLELoss(), losses.UniqueSoftmaxLoss()])

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf._tf import exact
-from rank4class_tf.metrics.base import ExactSum
+from rank4class_tf.metrics.sums import ExactSum
 
 graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 

@@ -16,9 +16,11 @@ from rank4class_tf.metrics import (
     MeanRank,
     MedianRank,
     PrecisionAtK,
+    RankingMetric,
     RecallAtK,
     TopKAccuracy,
 )
+from rank4class_tf.metrics.base import ReadsBestPositive
 
 from .results import orders, result
 
@@ -261,3 +263,15 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="`groups` must have a row"):
         step([0], tf.zeros([1, 3]), [0, 1, 1, 0])
+
+
+def test_a_formula_that_reads_what_its_base_does_not_give_raises():
+    """Not a wrong number: the best positive has no relevance, and a list no single rank."""
+    formulas = {
+        ReadsBestPositive: lambda self, best: [tf.reduce_sum(best.relevance, axis=-1)],
+        RankingMetric: lambda self, ranks: [ranks.positives],
+    }
+    for base, compute in formulas.items():
+        metric = type("Metric", (base,), {"compute": compute})()
+        with pytest.raises(AttributeError, match=r"has no attribute '(relevance|positives)'"):
+            metric.update_state([0, 1], [[1.0, 2.0], [0.0, 3.0]])

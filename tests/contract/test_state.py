@@ -1,0 +1,128 @@
+"""Nothing about a batch lives on an object: a call leaves its attributes as they were."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from rank4class_tf import losses
+
+from . import tables
+from .head_table import HEADS
+
+CONTAINERS = (list, dict, set)
+
+
+def attributes(thing):
+    """The attributes of an object; what can change in place is copied."""
+    return {n: x.copy() if isinstance(x, CONTAINERS) else x for n, x in vars(thing).items()}
+
+
+def assert_same(found, expected):
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        same = found[name] is value
+        if isinstance(value, (*CONTAINERS, tuple, bool, int, float, str)):
+            same = same or found[name] == value
+        assert same, f"A call changes `{name}` from {value} to {found[name]}."
+
+
+def check(thing, call, *arguments):
+    """Calls in eager mode and in a graph, each twice."""
+    for function in (call, tf.function(call)):
+        for _ in range(2):
+            before = attributes(thing)
+            function(*arguments)
+            assert_same(attributes(thing), before)
+
+
+def step(loss, labels, scores):
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        value = loss(labels, scores)
+    return value, tape.gradient(value, scores)
+
+
+LABELS = np.array([[0, 0, 1, 2, 0], [1, 0, 0, 0, -1]], np.float32)
+SCORES = tf.constant([[0.5, 1.0, 0.25, -1.0, 0.0], [1.0, 2.0, 0.0, -2.0, 3.0]])
+MATRIX = [[0.75 if i == j else 0.0625 for j in range(5)] for i in range(5)]
+COMBINED = {
+    "forward_correction": lambda: losses.ForwardCorrectionLoss(MATRIX),
+    "weighted_sum": lambda: losses.WeightedSumLoss(
+        [losses.SoftmaxLoss(), losses.GumbelApproxNDCGLoss(seed=1)], [1.0, 0.5]
+    ),
+}
+LOSSES = {case.name: case.make for case in [*tables.LOSSES, *tables.OPTIONS]} | COMBINED
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_keeps_its_attributes(name, monkeypatch):
+    """While its formula runs, too."""
+    loss = LOSSES[name]()
+    formula, expected = getattr(type(loss), "compute", None), attributes(loss)
+
+    @functools.wraps(formula or step)
+    def compute(self, lists):
+        assert_same(attributes(self), expected)
+        return formula(self, lists)
+
+    if formula is not None:  # A sum of losses has none.
+        monkeypatch.setattr(type(loss), "compute", compute)
+    check(loss, lambda scores: step(loss, LABELS, scores), SCORES)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("case", tables.SORTER_LOSSES, ids=lambda case: case.name)
+def test_a_loss_of_a_sorter_keeps_its_attributes(case, rng):
+    loss, labels = case.make(), case.labels(rng)
+    scores = tf.constant(rng.normal(size=(8, case.width)).astype(np.float32))
+    loss(labels, scores)  # A learned sorter builds itself.
+    check(loss, lambda scores: step(loss, labels, scores), scores)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("case", tables.METRICS, ids=lambda case: case.name)
+def test_a_metric_keeps_its_attributes(case):
+    metric = case.make()
+    check(metric, metric.update_state, LABELS, SCORES)
+    check(metric, metric.result)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", tables.DATASET_METRICS)
+def test_a_metric_of_a_dataset_keeps_its_attributes(name):
+    metric = tables.DATASET_METRICS[name]()
+    check(metric, metric.update_state, LABELS[:, :4], SCORES[:, :4])
+    check(metric, metric.result)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("case", tables.SORTERS, ids=lambda case: case.name)
+def test_a_sorter_keeps_its_attributes(case, rng):
+    sorter = case.make()
+    scores = tf.constant(rng.normal(size=(2, case.length or 5)).astype(np.float32))
+    sorter(scores)
+    check(sorter, sorter, scores)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_keeps_its_attributes(name):
+    head, encodings = HEADS[name](), SCORES[:, :4]
+    head(encodings)
+    for thing in (head, head.interaction, head.classes):
+        check(thing, lambda x: head(x, training=True), encodings)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", tables.OPTIMIZERS)
+def test_an_optimizer_keeps_its_attributes(name):
+    optimizer, table = tables.OPTIMIZERS[name](), tf.Variable(tf.ones([4, 2]))
+
+    def apply(rows):
+        optimizer.apply_gradients([(tf.IndexedSlices(rows, [1, 3], [4, 2]), table)])
+
+    apply(tf.ones([2, 2]))  # Keras makes the slots.
+    check(optimizer, apply, tf.ones([2, 2]))
