@@ -15,8 +15,8 @@ import importlib
 from scripts.benchmarks import harness
 
 NEVER, ALWAYS = 0, 10**9
-# Threshold -> the values that force the first and the second way, and a shape on each side: lists,
-# items, positives (or what `case` takes the third number for).
+# The values that force both ways, and a shape on each side: lists, items, positives or what `case`
+# takes the third number for.
 CASES = {
     "_lists.positives.FEW": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 20), (64, 400, 64)),
@@ -64,7 +64,7 @@ def case(name, batch, n, m):
     head(encodings), sampled(encodings)
 
     def over_classes(loss):
-        return lambda x: loss.per_example(ids, head.over_classes(x))
+        return lambda x: loss(ids, head.over_classes(x))
 
     def unit_scores(x, rows):
         return classes.ClassScores(head.classes, normalize=True)(x, rows, gradient=False)
@@ -108,27 +108,30 @@ def case(name, batch, n, m):
     return (every.get(name) or every[name.rpartition(".")[2]])()
 
 
-def measure(what, name, shape, seconds):
-    """The best times of both ways of a case, in this process."""
+def measure(name, seconds):
+    """The best times of both ways of a case at its shapes, in this process."""
     import tensorflow as tf
 
-    function, *inputs = case(name, *shape)
-    module, _, attribute = name.rpartition(".")
+    (module, _, attribute), (ways, *shapes) = name.rpartition("."), CASES[name]
+    module = importlib.import_module(f"rank4class_tf.{module}")
 
-    def step(*tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            result = function(*tensors)
-        return result if attribute in CONSTANT else (result, tape.gradient(result, tensors))
+    def times(function, *inputs):
+        def step(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                result = function(*tensors)
+            return result if attribute in CONSTANT else (result, tape.gradient(result, tensors))
 
-    def compiled(value, jit_compile):
-        setattr(importlib.import_module(f"rank4class_tf.{module}"), attribute, value)
-        return harness.compiled(step, *inputs, jit_compile=jit_compile)
+        def compiled(value, jit_compile):
+            setattr(module, attribute, value)
+            return harness.compiled(step, *inputs, jit_compile=jit_compile)
 
-    def ways(jit_compile):
-        return [functools.partial(compiled, value, jit_compile) for value in CASES[name][0]]
+        def both(jit_compile):
+            return [functools.partial(compiled, value, jit_compile) for value in ways]
 
-    return harness.by_mode(ways, what, seconds, ("", "_second"))
+        return harness.by_mode(both, "time", seconds, ("", "_second"))
+
+    return {str(shape): times(*case(name, *shape)) for shape in shapes}
 
 
 def parser():
@@ -140,16 +143,15 @@ def parser():
 
 
 def measured(args):
-    """Yields the table."""
-    head, rows = ["threshold", "shape", *(f"{mode}, first ÷ second" for mode in harness.MODES)], []
+    """Yields the table of each threshold."""
     for name in args.cases:
+        result, rows = harness.run(__spec__.name, args, name=name), []
         for shape in CASES[name][1:]:
-            times = harness.run(__spec__.name, args, what="time", name=name, shape=shape)
-            why = times.get("error")
-            pairs = [(times.get(x, why), times.get(f"{x}_second")) for x in harness.MODES]
-            cells = [harness.quotient(*pair) or str(pair[0]) for pair in pairs]
-            rows.append([name, " × ".join(map(str, shape)), *cells])
-    yield harness.Table("Ways of the package", head, rows, right=2)
+            times = result.get(str(shape), {})
+            pairs = [(times.get(x), times.get(f"{x}_second")) for x in harness.MODES]
+            cells = [harness.quotient(*x) or result.get("error", str(x[0])) for x in pairs]
+            rows.append([" × ".join(map(str, shape)), *cells])
+        yield harness.Table(name, ["shape", *harness.MODES], rows, right=2)
 
 
 if __name__ == "__main__":
