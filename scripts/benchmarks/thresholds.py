@@ -62,15 +62,7 @@ def case(name, batch, n, m):
     relevance = tf.reduce_sum(tf.one_hot(ids[:, :64], n), axis=1)
     head, sampled = layers.DotProductHead(n), layers.SampledScores(2 * n, num_sampled=n, seed=1)
     head(encodings), sampled(encodings)
-
-    def over_classes(loss):
-        return lambda x: loss(ids, head.over_classes(x))
-
-    def unit_scores(x, rows):
-        return classes.ClassScores(head.classes, normalize=True)(x, rows, gradient=False)
-
-    def mined(x):
-        return sampled(x, ids[:, :1], num_mined=m, training=True)
+    over, unit = head.over_classes, classes.ClassScores(head.classes, normalize=True)
 
     def tied_of_leading(x):
         parsed = labels.parse(relevance, x, "relevance")
@@ -90,8 +82,8 @@ def case(name, batch, n, m):
         "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
         "_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
         "_BLOCK_ENTRIES": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
-        "CLASSES_PER_BLOCK": lambda: (over_classes(losses.SoftmaxLoss()), encodings),
-        "_PER_USED": lambda: (over_classes(losses.RankmaxLoss()), 9 * encodings),
+        "CLASSES_PER_BLOCK": lambda: (lambda x: losses.SoftmaxLoss()(ids, over(x)), encodings),
+        "_PER_USED": lambda: (lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings),
         "_QUICKLY_SORTED": lambda: (lambda x: labels._distinct_among(x, [batch, n]), ids),
         "_MOST_COMPARED": lambda: (search.searchsorted, tf.sort(normal(batch, m)), scores),
         "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),
@@ -100,8 +92,8 @@ def case(name, batch, n, m):
         "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
         "_MANY_NUMBERS": lambda: (ops.blocks.latent_cross, *map(normal, (batch, n, m), (m, m, 32))),
         "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
-        "_WIDE": lambda: (unit_scores, encodings, tf.range(n)),
-        "_NEGATIVES_PER_MINED": lambda: (mined, encodings),
+        "_WIDE": lambda: (lambda x: unit(x, tf.range(n), gradient=False), encodings),
+        "_NEGATIVES_PER_MINED": lambda: (lambda x: sampled(x, ids[:, :1], m, True), encodings),
         "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
         "layers.classes._FEW": lambda: (classes._products, encodings, normal(batch, n, 64)),
     }
