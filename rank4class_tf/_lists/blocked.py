@@ -93,15 +93,15 @@ def _by_classes(
 
         def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
-            of_encodings, of_tables, of_variables = record.gradients(values, upstream, variables)
+            encoding_gradient, row_gradients, rest = record.gradients(values, upstream, variables)
             if shard is not None:
-                shard.update(of_tables)
-                of_tables = [tf.zeros_like(shard.anchor)]
+                shard.update(row_gradients)
+                row_gradients = [tf.zeros_like(shard.anchor)]
             if exchange.size > 1:
-                # All replicas have the same gradient of a variable, and optimizers add them up.
-                of_variables = [x if x is None else x / exchange.size for x in of_variables]
-            gradients = (of_encodings[rows], *of_tables)
-            return (gradients, of_variables) if variables else gradients
+                # All replicas have the same gradient of a variable; optimizers add them up.
+                rest = [x if x is None else x / exchange.size for x in rest]
+            gradients = (encoding_gradient[rows], *row_gradients)
+            return (gradients, rest) if variables else gradients
 
         return values[rows], gradient
 

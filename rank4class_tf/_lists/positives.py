@@ -18,11 +18,12 @@ from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
-# Up to this many positives, a pass over the items for each costs less than sorting.
+# Up to this many positives, a pass over the items for each costs less than sorting: .4 of its time
+# for 8, 2.4 times as long for 64 (64 x 1,000, in a graph, with the gradient).
 FEW = 16
 
-# In lists of at most so many items any number of positives is few. Not under XLA, where there are
-# always as many columns as there may be positives.
+# In lists of at most so many items any number of positives is few (64 lists). Not under XLA, where
+# there are always as many columns as there may be positives.
 SHORT = 128
 
 # Up to so many items build [batch, P, n] at once: a loop over blocks is 2 to 9 times slower for few
@@ -32,7 +33,8 @@ _AT_ONCE = 256
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _MOST_AT_ONCE = 1 << 15
 
-# Positives are taken in blocks so that a block holds about this many entries per list.
+# Positives are taken in blocks so that a block holds about this many entries per list. Blocks of
+# 16,384 take .6 to .7 of the time (64 x 300 to 64 x 1,000), and 16 times the memory.
 _BLOCK_ENTRIES = 1024
 
 

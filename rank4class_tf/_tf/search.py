@@ -41,7 +41,8 @@ def places_in(rising: Tensor, values: Tensor) -> Tensor:
     return tf.reshape(places, tf.shape(values))
 
 
-# Below this many items per item sought, sorting them all costs less than finding the blocks.
+# Below this many items per item sought, sorting them all costs less than finding the blocks. For
+# 100 of 1,000 items blocks take a multiple of the time (64 lists, under XLA).
 _MIN_ITEMS_PER_PLACE = 32
 
 

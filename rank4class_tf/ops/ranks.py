@@ -20,7 +20,8 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
 from rank4class_tf._types import Array, Tensor, TensorPair
 
-# `over_ranks` searches the highest items in lists of more than so many times `depth` items.
+# `over_ranks` searches the highest items in lists of more than so many times `depth` items: NDCG at
+# 10 of 64 x 1,000 takes half the time.
 _LONG = 4
 
 

@@ -15,8 +15,8 @@ import importlib
 from scripts.benchmarks import harness
 
 NEVER, ALWAYS = 0, 10**9
-# Threshold -> the values that force the first and the second way, and a shape on each side: lists,
-# items, positives (or what `case` takes the third number for).
+# The values that force both ways, and a shape on each side: lists, items, positives or what `case`
+# takes the third number for.
 CASES = {
     "_lists.positives.FEW": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 20), (64, 400, 64)),
@@ -62,15 +62,7 @@ def case(name, batch, n, m):
     relevance = tf.reduce_sum(tf.one_hot(ids[:, :64], n), axis=1)
     head, sampled = layers.DotProductHead(n), layers.SampledScores(2 * n, num_sampled=n, seed=1)
     head(encodings), sampled(encodings)
-
-    def over_classes(loss):
-        return lambda x: loss.per_example(ids, head.over_classes(x))
-
-    def unit_scores(x, rows):
-        return classes.ClassScores(head.classes, normalize=True)(x, rows, gradient=False)
-
-    def mined(x):
-        return sampled(x, ids[:, :1], num_mined=m, training=True)
+    over, unit = head.over_classes, classes.ClassScores(head.classes, normalize=True)
 
     def tied_of_leading(x):
         parsed = labels.parse(relevance, x, "relevance")
@@ -90,8 +82,8 @@ def case(name, batch, n, m):
         "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
         "_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
         "_BLOCK_ENTRIES": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
-        "CLASSES_PER_BLOCK": lambda: (over_classes(losses.SoftmaxLoss()), encodings),
-        "_PER_USED": lambda: (over_classes(losses.RankmaxLoss()), 9 * encodings),
+        "CLASSES_PER_BLOCK": lambda: (lambda x: losses.SoftmaxLoss()(ids, over(x)), encodings),
+        "_PER_USED": lambda: (lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings),
         "_QUICKLY_SORTED": lambda: (lambda x: labels._distinct_among(x, [batch, n]), ids),
         "_MOST_COMPARED": lambda: (search.searchsorted, tf.sort(normal(batch, m)), scores),
         "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),
@@ -100,35 +92,38 @@ def case(name, batch, n, m):
         "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
         "_MANY_NUMBERS": lambda: (ops.blocks.latent_cross, *map(normal, (batch, n, m), (m, m, 32))),
         "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
-        "_WIDE": lambda: (unit_scores, encodings, tf.range(n)),
-        "_NEGATIVES_PER_MINED": lambda: (mined, encodings),
+        "_WIDE": lambda: (lambda x: unit(x, tf.range(n), gradient=False), encodings),
+        "_NEGATIVES_PER_MINED": lambda: (lambda x: sampled(x, ids[:, :1], m, True), encodings),
         "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
         "layers.classes._FEW": lambda: (classes._products, encodings, normal(batch, n, 64)),
     }
     return (every.get(name) or every[name.rpartition(".")[2]])()
 
 
-def measure(what, name, shape, seconds):
-    """The best times of both ways of a case, in this process."""
+def measure(name, seconds):
+    """The best times of both ways of a case at its shapes, in this process."""
     import tensorflow as tf
 
-    function, *inputs = case(name, *shape)
-    module, _, attribute = name.rpartition(".")
+    (module, _, attribute), (ways, *shapes) = name.rpartition("."), CASES[name]
+    module = importlib.import_module(f"rank4class_tf.{module}")
 
-    def step(*tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            result = function(*tensors)
-        return result if attribute in CONSTANT else (result, tape.gradient(result, tensors))
+    def times(function, *inputs):
+        def step(*tensors):
+            with tf.GradientTape() as tape:
+                tape.watch(tensors)
+                result = function(*tensors)
+            return result if attribute in CONSTANT else (result, tape.gradient(result, tensors))
 
-    def compiled(value, jit_compile):
-        setattr(importlib.import_module(f"rank4class_tf.{module}"), attribute, value)
-        return harness.compiled(step, *inputs, jit_compile=jit_compile)
+        def compiled(value, jit_compile):
+            setattr(module, attribute, value)
+            return harness.compiled(step, *inputs, jit_compile=jit_compile)
 
-    def ways(jit_compile):
-        return [functools.partial(compiled, value, jit_compile) for value in CASES[name][0]]
+        def both(jit_compile):
+            return [functools.partial(compiled, value, jit_compile) for value in ways]
 
-    return harness.by_mode(ways, what, seconds, ("", "_second"))
+        return harness.by_mode(both, "time", seconds, ("", "_second"))
+
+    return {str(shape): times(*case(name, *shape)) for shape in shapes}
 
 
 def parser():
@@ -140,16 +135,15 @@ def parser():
 
 
 def measured(args):
-    """Yields the table."""
-    head, rows = ["threshold", "shape", *(f"{mode}, first ÷ second" for mode in harness.MODES)], []
+    """Yields the table of each threshold."""
     for name in args.cases:
+        result, rows = harness.run(__spec__.name, args, name=name), []
         for shape in CASES[name][1:]:
-            times = harness.run(__spec__.name, args, what="time", name=name, shape=shape)
-            why = times.get("error")
-            pairs = [(times.get(x, why), times.get(f"{x}_second")) for x in harness.MODES]
-            cells = [harness.quotient(*pair) or str(pair[0]) for pair in pairs]
-            rows.append([name, " × ".join(map(str, shape)), *cells])
-    yield harness.Table("Ways of the package", head, rows, right=2)
+            times = result.get(str(shape), {})
+            pairs = [(times.get(x), times.get(f"{x}_second")) for x in harness.MODES]
+            cells = [harness.quotient(*x) or result.get("error", str(x[0])) for x in pairs]
+            rows.append([" × ".join(map(str, shape)), *cells])
+        yield harness.Table(name, ["shape", *harness.MODES], rows, right=2)
 
 
 if __name__ == "__main__":
