@@ -82,7 +82,7 @@ def init_loss(loss: keras.losses.Loss, name: str, reduction: str | None, dtype: 
 
 def as_losses(x: Tensor) -> Tensor:
     """Marks the losses of examples, which a loss only reduces where Keras hands them to it."""
-    x = tf.identity(x)
+    x = with_mask(tf.identity(x), mask_of(x))
     x._rank4class_tf_losses = True
     return x
 
@@ -92,20 +92,32 @@ def are_losses(x: Any) -> bool:
     return getattr(x, "_rank4class_tf_losses", False)
 
 
-def mask_of(y_pred: Tensor) -> Tensor | None:
-    """The mask `[batch, n]` that Keras's layers hand on beside scores, False for an absent item."""
-    mask = getattr(y_pred, "_keras_mask", None)
-    if mask is None:
-        return None
-    if not mask.shape.is_compatible_with(y_pred.shape):
+def mask_of(x: Any) -> Tensor | None:
+    """The mask that Keras's layers hand on beside a tensor, booleans; None for none."""
+    mask = getattr(x, "_keras_mask", None)
+    return None if mask is None else tf.cast(mask, tf.bool)
+
+
+def with_mask(x: Tensor, mask: Tensor | None) -> Tensor:
+    """A tensor with a mask beside it, which Keras's layers, losses and metrics read."""
+    if mask is not None:
+        x = tf.identity(x)
+        x._keras_mask = mask
+    return x
+
+
+def mask_of_items(y_pred: Tensor) -> Tensor | None:
+    """The mask `[batch, n]` of scores, False for an absent item."""
+    mask = mask_of(y_pred)
+    if mask is not None and not mask.shape.is_compatible_with(y_pred.shape):
         rule = "The mask that comes with `y_pred` must have its shape, [batch, n]."
         raise ValueError(f"{rule} Received: a mask of {mask.shape}, scores of {y_pred.shape}.")
-    return tf.cast(mask, tf.bool)
+    return mask
 
 
 def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     """Weights `[batch]` where Keras 2 has multiplied them by the mask of the items."""
-    mask = None if KERAS_3 else mask_of(y_pred)
+    mask = None if KERAS_3 else mask_of_items(y_pred)
     if mask is None:
         return sample_weight
     weights = tf.convert_to_tensor(sample_weight)

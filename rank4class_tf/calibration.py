@@ -9,15 +9,17 @@ import math
 import warnings
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _keras
 from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Tensor
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
@@ -229,16 +231,32 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     return float(-np.sort(-np.asarray(conformity))[rank - 1])
 
 
+def _scores_and_mask(model: Scorer, logits: bool, features: Any) -> tuple[Tensor, Tensor | None]:
+    """Scores and Keras's mask of them, an attribute that a tensor loses when it leaves a graph."""
+    scores = scores_of(model, features, logits=logits)
+    return scores, _keras.mask_of(scores)
+
+
 def _labelled_scores(
     model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
 ) -> Iterator[tuple[_labels.Labels, Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     batch_size = _checks.positive_int("batch_size", batch_size)
-    compiled = tf.function(functools.partial(scores_of, model, logits=logits))
+    compiled = tf.function(functools.partial(_scores_and_mask, model, logits))
     width, behind = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
-        labels = _labels.parse(y_true, compiled(features), label_format)
+        scores = _keras.with_mask(*compiled(features))
+        positions = positions_of(scores)
+        if positions is not None:
+            y_true, positions = positions.labels(y_true)
+            counted = positions.flat_mask
+            sample_weight = [
+                x if not x.shape.rank else tf.boolean_mask(x, counted)
+                for x in map(positions.weights, sample_weight)
+            ]
+            y_true, scores = (tf.boolean_mask(x, counted) for x in (y_true, positions.rows()))
+        labels = _labels.parse(y_true, scores, label_format)
         # The scores of one batch may look like probabilities by chance.
         behind = behind and _checks.function_behind(labels.scores)
         num_classes = int(tf.shape(labels.scores)[1])

@@ -22,7 +22,9 @@ from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
+from rank4class_tf.metrics.base import of_lists
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -222,6 +224,9 @@ class Evaluator:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
+                positions = positions_of(encodings)
+                if positions is not None and sample_weight is not None:
+                    sample_weight = positions.weights(sample_weight)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
@@ -230,6 +235,9 @@ class Evaluator:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
+                labels, scores, sample_weight, left_out = of_lists(
+                    labels, scores, sample_weight, left_out
+                )
                 measured = [
                     m.per_list(labels, scores, sample_weight, left_out) for m in all_metrics
                 ]

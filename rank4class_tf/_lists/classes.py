@@ -56,6 +56,7 @@ class ClassProducts(NamedTuple):
     score: Callable
     shard: Shard | None = None  # The shard that the tables belong to, if any.
     handles: tuple[Tensor, ...] = ()  # What stands for the tables in a gradient.
+    mask: Tensor | None = None  # Of encodings `[..., d]` of many positions; see `Positions`.
 
     @property
     def num_classes(self) -> int:

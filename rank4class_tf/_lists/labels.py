@@ -106,7 +106,7 @@ def parse(
         exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
             `[batch, n]`, True for such an item.
     """
-    is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of(y_pred)
+    is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of_items(y_pred)
     require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)

@@ -1,6 +1,12 @@
 """Keras layers: heads that score classes, layers for training and serving, and sorters."""
 
-from rank4class_tf.layers.classes import ClassAttention, Classes, ClassTable, EncodedClasses
+from rank4class_tf.layers.classes import (
+    ClassAttention,
+    ClassEmbedding,
+    Classes,
+    ClassTable,
+    EncodedClasses,
+)
 from rank4class_tf.layers.heads import (
     BilinearHead,
     ConcatHead,
@@ -50,6 +56,7 @@ from rank4class_tf.layers.sorters import (
 __all__ = ["DotProductHead", "CosineHead", "BilinearHead", "LatentCrossHead", "ConcatHead"]
 __all__ += ["Head", "get_head"]
 __all__ += ["ClassTable", "EncodedClasses", "ClassAttention", "ShardedClassTable", "Classes"]
+__all__ += ["ClassEmbedding"]
 __all__ += ["SampledScores", "HardNegativeMining", "UniformNegatives", "CrossBatchMemory"]
 __all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "CandidateFrequencies"]
 __all__ += ["Probabilities", "TopClasses", "PredictionSets", "ExcludeItems", "SparseDense"]

@@ -209,6 +209,49 @@ class ClassTable(_registry.Configured, Classes):
             self.bias.assign(all_biases)
 
 
+@_keras.register
+class ClassEmbedding(keras.layers.Layer):
+    """Looks up the rows of a layer of classes: one table for the inputs and for the scores.
+
+    Args:
+        classes: a `ClassTable` or another layer of classes, which a head or an `ExtremeClassifier`
+            scores as well. Its width must be known.
+
+    Input: class ids of any shape; those below 0 are padding, which the mask leaves out. Output:
+    `[..., width]`.
+
+    Example:
+        >>> classes = ClassTable(num_classes=1000, width=16)
+        >>> ClassEmbedding(classes)(tf.constant([[3, 7, -1]])).shape
+        TensorShape([1, 3, 16])
+    """
+
+    def __init__(self, classes: Any, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+        self.classes = as_classes(classes)
+
+    def build(self, input_shape: Any) -> None:
+        if not self.classes.built:
+            rule = "`classes` must have a known width."
+            _checks.require(self.classes.width is not None, rule, "width=None")
+            self.classes.build((None, self.classes.width))
+        self.built = True
+
+    def call(self, inputs: Array) -> Tensor:
+        ids = tf.maximum(tf.convert_to_tensor(inputs), 0)
+        return tf.cast(self.classes.rows(ids), self.compute_dtype)
+
+    def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Tensor:
+        return inputs >= 0
+
+    def compute_output_shape(self, input_shape: Any) -> tuple:
+        return (*input_shape, self.classes.width)
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "classes": keras.utils.serialize_keras_object(self.classes)}
+
+
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
     """The layer of classes for the argument of a head: a number, a layer or the config of one."""
     if isinstance(classes, dict):

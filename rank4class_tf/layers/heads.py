@@ -17,6 +17,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
+from rank4class_tf._lists.positions import at_positions
 from rank4class_tf._tf import search
 from rank4class_tf._types import Array, Choice
 from rank4class_tf.layers.classes import ClassTable, as_classes
@@ -65,6 +66,7 @@ class Head(keras.layers.Layer):
                     f"`ClassTable({table_argument}=...)`. Received: {name}={kwargs[name]!r}."
                 )
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
         if isinstance(interaction, str):
             interaction = get_interaction(interaction, dtype=self.dtype_policy)
@@ -101,17 +103,21 @@ class Head(keras.layers.Layer):
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
-        is_right = len(input_shape) == 2 and input_shape[-1] is not None
-        rule = "`inputs` must have the shape [batch, d] with d known."
+        is_right = len(input_shape) >= 2 and input_shape[-1] is not None
+        rule = "`inputs` must have the shape [batch, d] or [batch, ..., d] with d known."
         _checks.require(is_right, rule, tuple(input_shape))
         if not self.classes.built:
-            self.classes.build(input_shape)
+            self.classes.build((None, input_shape[-1]))
         if not self.interaction.built:
             classes_shape = (self.num_classes, self.classes.width)
             self.interaction.build([(None, int(input_shape[-1])), classes_shape])
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        return at_positions(self._scores_of_rows, inputs)
+
+    def _scores_of_rows(self, inputs: tf.Tensor, *_: None) -> tf.Tensor:
+        """Scores `[batch, num_classes]` of encodings `[batch, d]`."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
@@ -147,7 +153,7 @@ class Head(keras.layers.Layer):
         return scores.over_classes(encodings, interaction.scale if is_cosine else 1.0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
-        return (input_shape[0], self.num_classes)
+        return (*input_shape[:-1], self.num_classes)
 
     def get_config(self) -> dict:
         # The arguments of this class only: a named head has some of its interaction instead of
@@ -246,7 +252,6 @@ class CosineHead(Head):
         self, inputs: tf.Tensor, class_ids: Array | None = None, training: bool | None = None
     ) -> tf.Tensor:
         """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
-        scores = super().call(inputs)
         if class_ids is None:
             if training and self.margin:
                 warnings.warn(
@@ -254,13 +259,19 @@ class CosineHead(Head):
                     "`class_ids=`, in a functional model.",
                     stacklevel=2,
                 )
-            return scores
-        # Each class of an example is lowered once, however often it is given.
-        positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
-        positives = _labels.distinct_ids(positives)
-        lowered = self.interaction.scale * self.margin * tf.cast(training or False, scores.dtype)
-        lowered = tf.where(positives >= 0, -lowered, 0)
-        return search.add_columns(scores, tf.maximum(positives, 0), lowered)
+            return super().call(inputs)
+
+        def lowered_scores(inputs: tf.Tensor, class_ids: Array, _: None) -> tf.Tensor:
+            scores = self._scores_of_rows(inputs)
+            # Each class of an example is lowered once, however often it is given.
+            positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
+            positives = _labels.distinct_ids(positives)
+            lowered = self.interaction.scale * self.margin
+            lowered *= tf.cast(training or False, scores.dtype)
+            lowered = tf.where(positives >= 0, -lowered, 0)
+            return search.add_columns(scores, tf.maximum(positives, 0), lowered)
+
+        return at_positions(lowered_scores, inputs, class_ids)
 
     def over_classes(self, encodings: Array) -> ClassProducts:
         rule = "`margin` must be 0 for a loss over classes in blocks."

@@ -14,6 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _random, _registry, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.positions import at_positions
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.gradients import has_nan
@@ -175,10 +176,14 @@ class SampledScores(Head):
         training: bool | None = None,
     ) -> Tensor:
         """Scores all classes; or those of the examples and negatives, all or the highest ones."""
-        encodings = self._class_scores.scaled(inputs)
-        if class_ids is None:
-            return self._class_scores(encodings, tf.range(self.num_classes))
-        return self._sampled(encodings, class_ids, self._checked(num_mined), training)
+
+        def scores(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
+            encodings = self._class_scores.scaled(inputs)
+            if class_ids is None:
+                return self._class_scores(encodings, tf.range(self.num_classes))
+            return self._sampled(encodings, class_ids, self._checked(num_mined), training)
+
+        return at_positions(scores, inputs, class_ids)
 
     def compute_output_spec(
         self,
@@ -191,7 +196,7 @@ class SampledScores(Head):
         width = self.num_classes
         if class_ids is not None:
             width = 1 + (self._checked(num_mined) or self.num_negatives)
-        return keras.KerasTensor((inputs.shape[0], width), "float32")
+        return keras.KerasTensor((*inputs.shape[:-1], width), "float32")
 
     def _checked(self, num_mined: Any) -> int | None:
         if num_mined is not None:
@@ -263,7 +268,12 @@ class SampledScores(Head):
         is_right = isinstance(static_k, int | np.integer) and 1 <= static_k <= self.num_classes
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(static_k is None or bool(is_right), rule, f"k={k}")
-        scores, ids = self._built_scores().top_k(encodings, k, exclude)
+        class_scores = self._built_scores()
+
+        def best(encodings: Tensor, _: None, exclude: Array | None) -> TensorPair:
+            return class_scores.top_k(encodings, k, exclude)
+
+        scores, ids = at_positions(best, encodings, exclude=exclude)
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
     def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None = None) -> TensorPair:
@@ -281,7 +291,7 @@ class SampledScores(Head):
             $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much with
             `normalize`. So identical rows tie on every processor.
         """
-        return self._built_scores().ranks(encodings, class_ids, exclude)
+        return at_positions(self._built_scores().ranks, encodings, class_ids, exclude)
 
     def export_embeddings(self, path: PathLike) -> None:
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.

@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
@@ -73,10 +73,9 @@ class ClassScores:
 
     def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
         """The scores of all classes times a scale, before they are computed."""
-        encodings = scale * self.scaled(encodings)
-        return ClassProducts(
-            encodings, self.classes.tables(), self.row_scores, self.classes.shard()
-        )
+        mask, encodings = _keras.mask_of(encodings), scale * self.scaled(encodings)
+        shard = self.classes.shard()
+        return ClassProducts(encodings, self.classes.tables(), self.row_scores, shard, mask=mask)
 
     def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None) -> TensorPair:
         """The k highest scores and their ids, `[batch, k]`; -inf for an id that is excluded."""

@@ -29,6 +29,8 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
+from rank4class_tf._lists.positions import Positions, positions_of
+from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 
@@ -143,8 +145,40 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
         In place of scores, a model may give the `ClassProducts` that make those of all classes.
+        Scores of many positions have losses `[...]`, with the mask of the positions that count.
         """
         y_true = _keras.given_labels(y_true)
+        is_products = isinstance(y_pred, ClassProducts)
+        tensor = _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
+        positions = positions_of(tensor)
+        if positions is None:
+            return self._per_list(y_true, y_pred, sample_weight)
+        labels, positions = positions.labels(y_true)
+        weights = None if sample_weight is None else positions.weights(sample_weight)
+        if is_products:
+            losses = self._at_positions_that_count(labels, y_pred, positions)
+        else:
+            losses, weights = self._per_list(labels, positions.rows(), weights)
+        if weights is not None and weights.shape.rank == 1:
+            weights = positions.unflat(weights)
+        return _keras.with_mask(positions.unflat(losses), positions.mask), weights
+
+    def _at_positions_that_count(
+        self, labels: Tensor, products: ClassProducts, positions: Positions
+    ) -> Tensor:
+        """The losses of all positions over all classes, 0 where one does not count."""
+        encodings = positions.rows()
+        if in_xla():  # It needs static shapes.
+            products = products._replace(encodings=encodings, mask=None)
+            return self._per_list(labels, products, None)[0]
+        counted = tf.where(positions.flat_mask)
+        rows = tf.gather_nd(encodings, counted)
+        products = products._replace(encodings=rows, mask=None)
+        losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
+        return tf.scatter_nd(counted, losses, tf.shape(encodings, tf.int64)[:1])
+
+    def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
+        """`per_example` of scores `[batch, n]`."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
             if sample_weight is not None:
@@ -326,10 +360,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         self.seed = seed if seed is None else _checks.seed(seed)
         self._set_state([_random.start_seed(self.seed), 0])
 
-    def per_example(
-        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
-    ) -> Weighted:
-        losses, sample_weight = super().per_example(y_true, y_pred, sample_weight)
+    def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
+        losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight)
         return self._counted(losses) if self.is_random else losses, sample_weight
 
     def save_own_variables(self, store: Any) -> None:
@@ -449,7 +481,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         """As in `RankingLoss`; all losses must be one, and return the same weights of examples."""
         parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
         losses, weights = zip(*parts, strict=True)
-        return tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)]), weights[0]
+        total = tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)])
+        return _keras.with_mask(total, _keras.mask_of(losses[0])), weights[0]
 
     def get_config(self) -> dict[str, Any]:
         losses = [keras.utils.serialize_keras_object(loss) for loss in self.losses]

@@ -12,7 +12,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.exact import as_dtype
-from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._tf.raising import check, in_xla, same_sizes
 from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses.base import UnsavedLayer, present
@@ -79,7 +79,15 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
         if sample_weight is not None:
             sample_weight = example_weights(sample_weight, y_pred)
-        return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
+        mask = _keras.mask_of(y_pred)
+        if mask is None or mask.shape.rank != 1:
+            return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
+        # Examples that a mask leaves out have no place in a list along the batch.
+        _checks.require(not in_xla(), "XLA cannot compile a mask of examples.", f"{mask}")
+        counted = tf.where(mask)
+        losses = self.call(tf.gather_nd(y_true, counted), tf.gather_nd(y_pred, counted))
+        losses = tf.scatter_nd(counted, losses, tf.shape(mask, tf.int64))
+        return _keras.reduced(self, _keras.with_mask(losses, mask), sample_weight)
 
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         outputs = _matrix("y_pred", y_pred)

@@ -21,6 +21,7 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
     without,
 )
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import best_positive, over_ranks
@@ -128,6 +129,7 @@ class RankingMetric(Metric):
             exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
                 booleans `[batch, n]`, True for such an item.
         """
+        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
         labels = self._parsed(y_true, y_pred, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
 
@@ -139,6 +141,7 @@ class RankingMetric(Metric):
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
+        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
         self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
 
     def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
@@ -296,6 +299,25 @@ class CutoffMetric(RankingMetric):
 
     def _name_at(self, name: str, k: Any) -> str:
         return name if k is None else f"{name}_at_{k}"
+
+
+def of_lists(
+    y_true: Any, y_pred: Any, sample_weight: Array | None, exclude: Array | None = None
+) -> tuple[Any, Any, Array | None, Array | None]:
+    """Labels, scores, weights and ids of positions as those of lists; a masked one weighs 0."""
+    positions = None if isinstance(y_true, ops.Ranks) else positions_of(y_pred)
+    if positions is None:
+        return y_true, y_pred, sample_weight, exclude
+    labels, counted = positions.labels(_keras.given_labels(y_true))
+    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
+    if positions.mask is not None or positions.shape.rank > 1:
+        is_counted = counted.flat_mask
+        if weights.shape.rank == 2:
+            is_counted = is_counted[:, tf.newaxis]
+        weights = tf.where(is_counted, weights, tf.zeros([], weights.dtype))
+    if exclude is not None and positions.shape.rank > 1:
+        exclude = positions.broadcast(exclude, "exclude", 1)
+    return labels, positions.rows(), weights, exclude
 
 
 def weighted(values: Tensor, weights: Tensor) -> Tensor:

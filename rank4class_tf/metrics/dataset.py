@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
@@ -69,6 +70,13 @@ class DatasetMetric(Metric):
 
     def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
         """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
+        positions = positions_of(y_pred)
+        if positions is not None:
+            weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
+            if positions.mask is not None:
+                weights = tf.where(positions.flat_mask, weights, tf.zeros([], weights.dtype))
+            y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
+            sample_weight = weights
         labels, scores = (
             self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
         )

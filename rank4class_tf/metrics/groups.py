@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import RankingMetric, weighted
+from rank4class_tf.metrics.base import RankingMetric, of_lists, weighted
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.sums import ExactSum
 
@@ -82,7 +83,10 @@ class MacroAverage(RankingMetric):
         `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
         means the classes of the positives.
         """
-        dtype = self.sums.dtype
+        dtype, positions = self.sums.dtype, positions_of(y_pred)
+        if groups is not None and positions is not None:
+            groups = positions.flat(groups, "groups")
+        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
         labels = self._parsed(y_true, y_pred, exclude)
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
         if groups is None:

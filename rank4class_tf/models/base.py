@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
@@ -101,7 +102,10 @@ class RetrievalModel(MultiWorker, keras.Model):
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
         ranks = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
-        return _keras.update_metrics(self, ranks, _example_weights(sample_weight), placeholder)
+        weights, positions = _example_weights(sample_weight), positions_of(y_pred)
+        if positions is not None and weights is not None:
+            weights = positions.weights(weights)
+        return _keras.update_metrics(self, ranks, weights, placeholder)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object

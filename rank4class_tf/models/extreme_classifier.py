@@ -13,6 +13,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.positions import last_of, positions_of
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
@@ -144,9 +145,14 @@ class ExtremeClassifier(RetrievalModel):
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
-    def top_k(self, features: Any, k: int) -> TensorPair:
-        """Finds the k best classes for a batch of features, as `SampledScores.top_k` does."""
-        return self.scores.top_k(self(features, training=False), k)
+    def top_k(self, features: Any, k: int, last: bool = False) -> TensorPair:
+        """Finds the k best classes for a batch of features, as `SampledScores.top_k` does.
+
+        Where the encoder encodes each position of a sequence, `last` means only the last one that
+        its mask does not leave out.
+        """
+        encodings = self(features, training=False)
+        return self.scores.top_k(last_of(encodings) if last else encodings, k)
 
     def ranks(self, features: Any, class_ids: Array) -> TensorPair:
         """Ranks given classes for a batch of features, as `SampledScores.ranks` does."""
@@ -158,6 +164,7 @@ class ExtremeClassifier(RetrievalModel):
         features_spec: Any,
         k: int | None = None,
         class_names: Sequence[str] | None = None,
+        last: bool = False,
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -169,12 +176,13 @@ class ExtremeClassifier(RetrievalModel):
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
             class_names: None, or the name of each class, for a further output `class_names`.
+            last: as in `top_k`.
         """
         if not self.built:
             tf.function(self).get_concrete_function(features_spec)
 
         def best(features: Any, k: Tensor) -> dict[str, Tensor]:
-            scores, class_ids = self.top_k(features, k)
+            scores, class_ids = self.top_k(features, k, last)
             return {"scores": scores, "class_ids": class_ids}
 
         num_classes = self.classes.num_classes
@@ -198,14 +206,17 @@ class ExtremeClassifier(RetrievalModel):
         if training:
             self._check_optimizer()
         # All classes in blocks: the loss asks for their scores block by block.
-        y = _class_ids(y, self.classes.num_classes)
+        positions = positions_of(y_pred)
+        if positions is None:
+            y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:
             return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
         # A sample: as many negatives as the loss reads, the highest ones.
         num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
-        labels = tf.where(tf.math.is_inf(scores[:, 0]), -1, 0)
+        labels = tf.where(tf.math.is_inf(scores[..., 0]), -1, 0)
+        scores = _keras.with_mask(scores, None if positions is None else positions.mask)
         return self._per_example(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
@@ -238,7 +249,9 @@ class ExtremeClassifier(RetrievalModel):
             )
 
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
-        num_classes = self.classes.num_classes
+        num_classes, positions = self.classes.num_classes, positions_of(y_pred)
+        if positions is not None:
+            y, y_pred = positions.labels(y)[0], positions.rows()
         # Where nothing can raise, the ranks of a list with an id that does not exist become NaN.
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)

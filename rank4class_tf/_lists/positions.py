@@ -1,0 +1,147 @@
+"""Positions of sequences: leading axes become one axis of lists at the door, and come back after.
+
+Lists lie along the last axis. Scores `[batch, time, n]` are batch * time lists, of which a mask
+`[batch, time]` and labels of -1 leave some out. Losses, metrics, heads and models call this; what
+lies below them knows only lists `[batch, n]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf import _keras
+from rank4class_tf._checks import require
+from rank4class_tf._tf import raising
+from rank4class_tf._types import Array, Tensor
+
+
+class Positions(NamedTuple):
+    """The leading axes of scores or encodings, at each of which a list stands."""
+
+    tensor: Tensor  # The scores or encodings, `[..., r]`.
+    mask: Tensor | None = None  # Booleans `[...]`, False for a position that counts for nothing.
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """The static sizes of the leading axes."""
+        return self.tensor.shape[:-1]
+
+    @property
+    def flat_mask(self) -> Tensor | None:
+        """The mask `[lists]`."""
+        return None if self.mask is None else tf.reshape(self.mask, [-1])
+
+    def rows(self) -> Tensor:
+        """The scores or encodings, `[lists, r]`, with a mask of their items if they have one."""
+        rows = tf.reshape(self.tensor, [-1, tf.shape(self.tensor)[-1]])
+        rows = tf.ensure_shape(rows, [self.shape.num_elements(), self.tensor.shape[-1]])
+        mask = _keras.mask_of(self.tensor)
+        if mask is not None and mask.shape.rank == self.tensor.shape.rank:
+            rows = _keras.with_mask(rows, tf.reshape(mask, tf.shape(rows)))
+        return rows
+
+    def flat(self, values: Array, argument: str) -> Tensor:
+        """Values `[...]` or `[..., r]` of all positions, one below the other."""
+        rank = self.shape.rank
+        if isinstance(values, tf.RaggedTensor):  # Class ids.
+            values = values.to_tensor(-1)
+        values = tf.convert_to_tensor(values)
+        rule = f"`{argument}` must have the positions of the scores, {self.shape}, as first axes."
+        fits = values.shape.rank is None or rank <= values.shape.rank <= rank + 1
+        require(fits, rule, f"shape {values.shape}")
+        if values.shape.rank is None:  # Keras has lost it: then it has the ids of each position.
+            return tf.reshape(values, [tf.reduce_prod(tf.shape(self.tensor)[:-1]), -1])
+        values = raising.same_sizes(values, self.tensor, rule, axes=rank)
+        return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
+
+    def labels(self, y_true: Array) -> tuple[Tensor, Positions]:
+        """Labels of all positions; and the positions, less those whose labels are all -1.
+
+        A position that is left out gets the label -1, whatever it had. With a single leading axis,
+        only the mask leaves out a list: an example without a class counts, with a loss of 0.
+        """
+        labels = self.flat(y_true, "y_true")
+        if labels.dtype.is_bool or labels.dtype.is_unsigned or labels.dtype.size < 2:
+            labels = tf.cast(labels, tf.int32 if labels.dtype.size < 4 else tf.int64)
+        counted = labels >= 0
+        if labels.shape.rank != 1:
+            counted = tf.reduce_any(counted, axis=-1)
+        if self.shape.rank == 1:
+            counted = tf.ones_like(counted)
+        if self.mask is not None:
+            counted &= self.flat_mask
+        is_kept = counted if labels.shape.rank == 1 else counted[:, tf.newaxis]
+        labels = tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
+        return labels, self._replace(mask=self.unflat(counted))
+
+    def broadcast(self, values: Array, argument: str, axes: int = 0) -> Tensor:
+        """Values of all positions, of sizes that may be 1, one below the other; `axes` stay."""
+        # Weights `[batch]` would have to be of sequences, but Keras 3 reads them as those of time.
+        values, rank = tf.convert_to_tensor(values), self.shape.rank
+        fits = values.shape.rank == rank + axes and all(
+            size in (1, None) or static in (size, None)
+            for size, static in zip(values.shape[:rank], self.shape, strict=True)
+        )
+        rule = (
+            f"`{argument}` must have the axes of the positions, {self.shape}, each of its size or 1"
+        )
+        require(fits, f"{rule}, such as [batch, 1].", f"shape {values.shape}")
+        sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[rank:]], axis=0)
+        return tf.reshape(tf.broadcast_to(values, sizes), tf.concat([[-1], sizes[rank:]], axis=0))
+
+    def weights(self, sample_weight: Array) -> Tensor:
+        """Weights of all positions, a scalar, `[lists]`, or `[lists, n]` for those of items."""
+        weights = tf.convert_to_tensor(sample_weight)
+        if not weights.shape.rank or self.shape.rank == 1:
+            return weights
+        return self.broadcast(weights, "sample_weight", int(weights.shape.rank > self.shape.rank))
+
+    def unflat(self, values: Tensor) -> Tensor:
+        """Values `[lists, ...]` with the leading axes again."""
+        sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[1:]], axis=0)
+        return tf.ensure_shape(tf.reshape(values, sizes), [*self.shape, *values.shape[1:]])
+
+
+def positions_of(scores: Any) -> Positions | None:
+    """The positions of scores or encodings `[..., r]`; None if there is one axis and no mask."""
+    scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
+    rank = tf.TensorShape(scores.shape).rank
+    if isinstance(scores, tf.RaggedTensor | tf.SparseTensor):
+        rule = "Positions must not be ragged: call `to_tensor()`, and use labels of -1 or a mask."
+        require(rank is None or rank <= 2, rule, f"shape {scores.shape}")
+        return None
+    mask = _keras.mask_of(scores)
+    if rank is None or mask is None or mask.shape.rank != rank - 1:
+        mask = None
+    if mask is None and (rank or 0) <= 2:
+        return None
+    return Positions(tf.convert_to_tensor(scores), mask)
+
+
+def at_positions(
+    function: Callable, rows: Array, class_ids: Array | None = None, exclude: Array | None = None
+) -> Any:
+    """`function(rows, class_ids, exclude)` for rows `[..., d]` of a function for `[batch, d]`."""
+    positions = positions_of(rows)
+    if positions is None or positions.shape.rank == 1:
+        return function(rows, class_ids, exclude)
+    if class_ids is not None:
+        class_ids, _ = positions.labels(class_ids)
+    if exclude is not None:
+        exclude = positions.broadcast(exclude, "exclude", 1)
+    results = function(positions.rows(), class_ids, exclude)
+    return tf.nest.map_structure(positions.unflat, results)
+
+
+def last_of(encodings: Tensor) -> Tensor:
+    """The last of encodings `[batch, time, d]` that their mask does not leave out, `[batch, d]`."""
+    rule = "`last` needs encodings of sequences, [batch, time, d]."
+    require(encodings.shape.rank == 3, rule, f"shape {encodings.shape}")
+    mask = _keras.mask_of(encodings)
+    if mask is None:
+        return encodings[:, -1]
+    places = tf.where(mask, tf.range(tf.shape(mask)[1]), 0)
+    return tf.gather(encodings, tf.reduce_max(places, axis=1), batch_dims=1)

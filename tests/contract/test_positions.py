@@ -1,0 +1,313 @@
+"""Positions: every object gives at `[batch, time, ...]` what it gives for the lists one by one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
+
+from . import tables
+from .head_table import HEADS
+
+BATCH, TIME, N, DIM = 3, 4, 6, 5
+MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]], bool)
+DETERMINISTIC = [case for case in tables.LOSSES if not case.random]
+
+
+@pytest.fixture
+def scores(rng):
+    return rng.normal(size=(BATCH, TIME, N)).astype("float32")
+
+
+@pytest.fixture
+def ids(rng):
+    """Class ids, one position of which is padding."""
+    ids = rng.integers(0, N, (BATCH, TIME))
+    ids[2, 1] = -1
+    return ids
+
+
+def masked(x, mask=MASK):
+    """A tensor with a mask, as a layer of Keras returns it."""
+    x = tf.identity(x)
+    x._keras_mask = tf.constant(mask)
+    return x
+
+
+def labels_of(form, ids, rng):
+    if form == "several ids":
+        several = np.stack([ids, (ids + 1) % N, np.full_like(ids, -1)], axis=-1)
+        return np.where(ids[..., None] >= 0, several, -1)
+    if form == "relevance":
+        relevance = rng.integers(0, 3, (*ids.shape, N)).astype("float32")
+        relevance[..., 0] = 1
+        return np.where(ids[..., None] >= 0, relevance, -1)
+    return ids
+
+
+def value_and_gradient(loss, labels, scores, weights=None):
+    scores = tf.convert_to_tensor(scores)
+    with tf.GradientTape() as tape:
+        tape.watch(scores)
+        x = masked(scores) if scores.shape.rank == 3 else scores
+        value = loss(labels, x, weights)
+    return float(value), tape.gradient(value, scores).numpy()
+
+
+@pytest.mark.parametrize("form", ["ids", "several ids", "relevance"])
+@pytest.mark.parametrize("case", DETERMINISTIC, ids=lambda case: case.name)
+def test_a_loss_is_the_mean_over_positions_that_are_there(case, form, scores, ids, rng):
+    """Of padding and masked positions, even NaN scores change nothing."""
+    labels, there = labels_of(form, ids, rng), MASK & (ids >= 0)
+    broken = np.where(there[..., None], scores, np.nan)
+    value, gradient = value_and_gradient(case.make(), labels, broken)
+    expected, of_lists = value_and_gradient(case.make(), labels[there], scores[there])
+    assert value == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(gradient[there], of_lists, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(gradient[~there], 0)
+
+
+def test_a_random_loss_takes_one_step_for_all_positions(scores, ids):
+    ids = np.abs(ids)
+    cases = [case for case in tables.LOSSES if case.random]
+    for case in cases:
+        flat = case.make()(ids.reshape(-1), scores.reshape(-1, N))
+        np.testing.assert_allclose(case.make()(ids, scores), flat, rtol=1e-5)
+
+
+WEIGHTS = {
+    "none": lambda rng: None,
+    "a number": lambda rng: 0.5,
+    "positions": lambda rng: rng.uniform(size=(BATCH, TIME)).astype("float32"),
+    "sequences": lambda rng: rng.uniform(size=(BATCH, 1)).astype("float32"),
+}
+REDUCTIONS = ["sum_over_batch_size", "sum"]
+REDUCTIONS += ["mean", "mean_with_sample_weight"] if _keras.KERAS_3 else []
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("over_classes", [False, True], ids=["scores", "by blocks"])
+@pytest.mark.parametrize("has_mask", [False, True], ids=["all", "mask"])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, over_classes, rng):
+    ids = rng.integers(0, N, (BATCH, TIME))
+    encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
+    head = layers.DotProductHead(N)
+    scores = head(encodings)
+    given = weight = WEIGHTS[weights](rng)
+    if weight is not None:  # Keras 3 divides by weights that it has not broadcast.
+        weight = np.broadcast_to(weight, ids.shape).astype("float32")
+    ours = (
+        head.over_classes(masked(encodings) if has_mask else encodings)
+        if over_classes
+        else (masked(scores) if has_mask else scores)
+    )
+    of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+    expected = of_keras(ids, masked(scores) if has_mask else scores, weight)
+    found = losses.SoftmaxLoss(reduction=reduction)(ids, ours, given)
+    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_padding_is_what_keras_ignores(scores, ids):
+    ignores = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    assert float(losses.SoftmaxLoss()(ids, scores)) == pytest.approx(
+        float(ignores(ids, scores)), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"])
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+def test_all_classes_at_all_positions(name, mode, ids, rng):
+    """Value and gradients of the matrix of scores, also for unknown sizes."""
+    case = next(case for case in tables.LOSSES if case.name == name)
+    head, loss = layers.DotProductHead(N), case.make()
+    encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
+    head(encodings)
+
+    def step(ids, encodings, over_classes=True):
+        with tf.GradientTape() as tape:
+            tape.watch(encodings)
+            x = encodings if mode == "xla" else masked(encodings)
+            value = loss(ids, head.over_classes(x) if over_classes else head(x))
+        weights = [w if isinstance(w, tf.Variable) else w.value for w in head.trainable_variables]
+        return [
+            tf.convert_to_tensor(x) for x in (value, *tape.gradient(value, [encodings, *weights]))
+        ]
+
+    expected = step(ids, encodings, over_classes=False)
+    if mode != "eager":
+        shapes = [None, None] if mode == "graph" else [BATCH, TIME]
+        specs = [tf.TensorSpec(shapes, tf.int64), tf.TensorSpec([*shapes, DIM])]
+        step = tf.function(step, specs, jit_compile=mode == "xla")
+    for found, other in zip(step(tf.constant(ids), encodings), expected, strict=True):
+        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["ids", "several ids", "relevance"])
+@pytest.mark.parametrize("case", tables.METRICS, ids=lambda case: case.name)
+def test_a_metric_counts_the_positions_that_are_there(case, form, scores, ids, rng):
+    labels, there = labels_of(form, ids, rng), MASK & (ids >= 0)
+    weights = rng.uniform(size=(BATCH, 1)).astype("float32")
+    found, flat = case.make(), case.make()
+    found.update_state(labels, masked(np.where(there[..., None], scores, np.nan)), weights)
+    flat.update_state(labels[there], scores[there], np.repeat(weights, TIME, axis=1)[there])
+    np.testing.assert_allclose(found.result(), flat.result(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in HEADS if name != "dropout"])
+def test_a_head_scores_each_position(name, rng):
+    encodings = rng.normal(size=(BATCH, TIME, 4)).astype("float32")
+    head = HEADS[name]()
+    found = head(masked(encodings))
+    flat = head(encodings.reshape(-1, 4))
+    np.testing.assert_allclose(tf.reshape(found, flat.shape), flat, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found._keras_mask, MASK)
+    assert tuple(head.compute_output_shape((None, TIME, 4))) == (None, TIME, 5)
+
+
+# Models.
+
+WORDS = 30
+
+
+def words(rng, batch=8, time=6):
+    """Sequences of words, each the one before plus a step, padded at the end."""
+    start, lengths = rng.integers(0, WORDS, (batch, 1)), rng.integers(2, time + 2, (batch, 1))
+    ids = (start + 3 * np.arange(time + 1)) % WORDS
+    ids = np.where(np.arange(time + 1) < lengths, ids, -1)
+    return ids[:, :-1], ids[:, 1:]
+
+
+def sequence_model(loss, num_sampled=None, optimizer=None, normalize=False):
+    """One table for the words that are read and for those that are scored."""
+    keras.utils.set_random_seed(0)
+    table = layers.ClassTable(WORDS, DIM)
+    inputs = keras.Input((None,), dtype="int32")
+    x = layers.ClassEmbedding(table)(inputs)
+    encoder = keras.Model(inputs, keras.layers.Dense(DIM, use_bias=False)(x))
+    model = models.ExtremeClassifier(encoder, table, DIM, num_sampled, normalize, seed=1)
+    ranked = [metrics.NDCG(3), metrics.HitRate(2, name="hits")]
+    model.compile(optimizer or optimizers.RowwiseSGD(0.5), loss, metrics=ranked)
+    return model
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic"])
+def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng):
+    case = next(case for case in tables.LOSSES if case.name == name)
+    inputs, targets = words(rng)
+    model = sequence_model(case.make())
+    weights = [tf.cast(w, tf.float64) for w in model.trainable_variables]
+    with tf.GradientTape() as tape:
+        tape.watch(weights)
+        by_shape = {tuple(w.shape): w for w in weights}
+        table, kernel = by_shape[WORDS, DIM], by_shape[DIM, DIM]
+        encodings = tf.gather(table, np.maximum(inputs, 0)) @ kernel
+        is_there = (inputs >= 0) & (targets >= 0)
+        scores = tf.linalg.matmul(tf.boolean_mask(encodings, is_there), table, transpose_b=True)
+        value = case.make()(targets[is_there], scores)
+    expected = [tf.convert_to_tensor(g) for g in tape.gradient(value, weights)]
+    model.jit_compile = jit_compile
+    before = [tf.identity(w) for w in model.trainable_variables]
+    model.train_on_batch(inputs, targets)
+    for old, new, gradient in zip(before, model.trainable_variables, expected, strict=True):
+        found = (old - new).numpy() / 0.5
+        np.testing.assert_allclose(found, gradient, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("num_sampled", [None, 10], ids=["all", "sampled"])
+def test_a_model_of_sequences(num_sampled, rng, tmp_path):
+    """It learns, ranks at each position, and finds the best at the last one; a file keeps it."""
+    inputs, targets = words(rng, 64)
+    rate = optimizers.RowwiseAdam(0.03)
+    model = sequence_model(losses.SoftmaxLoss(), num_sampled, rate)
+    model.fit(inputs, targets, batch_size=16, epochs=30, verbose=0)
+    found = model.evaluate(inputs, targets, batch_size=7, verbose=0, return_dict=True)
+    assert found["hits"] > 0.8
+    encodings = model.predict(inputs, verbose=0)
+    table = np.array(model.classes.embeddings)
+    is_there = (inputs >= 0) & (targets >= 0)
+    all_scores = np.where(is_there[..., None], encodings @ table.T, 0)
+    rank = 1 + (
+        all_scores > np.take_along_axis(all_scores, np.maximum(targets, 0)[..., None], 2)
+    ).sum(2)
+    assert found["hits"] == pytest.approx(np.mean(rank[is_there] <= 2), abs=1e-6)
+    above, _ = model.ranks(inputs, targets)
+    np.testing.assert_array_equal(np.where(is_there, above.numpy()[..., 0] + 1, 0), rank * is_there)
+    scores, ids = model.top_k(inputs, 3)
+    assert scores.shape == ids.shape == (*inputs.shape, 3)
+    last = (inputs >= 0).sum(axis=1) - 1
+    _, of_last = model.top_k(inputs, 3, last=True)
+    np.testing.assert_array_equal(of_last, ids.numpy()[range(len(inputs)), last])
+    model.export_top_k(tmp_path / "served", tf.TensorSpec([None, None], tf.int32), 3, last=True)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    best = served.signatures["serving_default"](tf.constant(inputs, tf.int32))
+    np.testing.assert_array_equal(best["class_ids"], of_last)
+    if _keras.KERAS_3:
+        model.save(tmp_path / "model.keras")
+        loaded = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_array_equal(loaded.top_k(inputs, 3)[1], ids)
+        assert len(loaded.trainable_variables) == 2  # One table.
+
+
+def test_evaluate_and_calibrate_at_positions(rng):
+    inputs = keras.Input((None, DIM))
+    x = keras.layers.Masking()(inputs)
+    model = keras.Model(inputs, layers.DotProductHead(N)(x))
+    features = rng.normal(size=(8, TIME, DIM)).astype("float32")
+    features[:, 2:] = 0
+    best = tf.argmax(model(features), axis=-1).numpy()
+    ids = np.where(rng.random((8, TIME)) < 0.6, best, rng.integers(0, N, (8, TIME)))
+    data = tf.data.Dataset.from_tensors((features, ids))
+    flat = tf.data.Dataset.from_tensors((features[:, :2].reshape(-1, DIM), ids[:, :2].reshape(-1)))
+    rows = keras.Sequential([keras.layers.Input((DIM,)), model.layers[-1]])
+    found, expected = (r4c.evaluate(m, d, ["mrr"]) for m, d in ((model, data), (rows, flat)))
+    assert found["mrr"].value == pytest.approx(expected["mrr"].value)
+    found, expected = (r4c.calibrate(m, d) for m, d in ((model, data), (rows, flat)))
+    assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+
+
+def test_a_mask_of_examples(scores, ids):
+    """`[batch]`, beside `[batch, n]` of items."""
+    scores, ids = scores[:, 0], np.abs(ids[:, 0])
+    mask = np.array([True, False, True])
+    for loss in (losses.SoftmaxLoss(), losses.MeanAveragePrecisionLoss(), losses.SpearmanLoss()):
+        labels = ids if isinstance(loss, losses.SoftmaxLoss) else np.eye(N, dtype="float32")[ids]
+        found, expected = loss(labels, masked(scores, mask)), loss(labels[mask], scores[mask])
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    metric, flat = metrics.MeanAveragePrecision(N), metrics.MeanAveragePrecision(N)
+    one_hot = np.eye(N, dtype="float32")[ids]
+    metric.update_state(one_hot, masked(scores, mask))
+    flat.update_state(one_hot[mask], scores[mask])
+    assert float(metric.result()) == pytest.approx(float(flat.result()), rel=1e-6)
+
+
+# What is refused.
+
+
+def test_other_shapes_raise(scores, ids, rng):
+    loss = losses.SoftmaxLoss()
+    square = rng.normal(size=(TIME, TIME, N)).astype("float32")
+    for labels, x, weights, message in (
+        (ids.T, scores, None, r"`y_true` must have the positions"),
+        (ids[0], scores, None, r"`y_true` must have the positions"),
+        (
+            ids,
+            scores,
+            np.ones(BATCH, "float32"),
+            r"`sample_weight` must have the axes .*\[batch, 1\]",
+        ),
+        (np.zeros((TIME, TIME), int), square, np.ones(TIME), r"`sample_weight` must have the axes"),
+        (ids, tf.RaggedTensor.from_tensor(scores), None, r"Positions must not be ragged"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            loss(labels, x, weights)
+    model = sequence_model(loss)
+    inputs, targets = words(rng)
+    with pytest.raises(ValueError, match=r"`class_weight` must come with class ids"):
+        model.fit(inputs, targets, class_weight={0: 2.0}, verbose=0)
