@@ -29,7 +29,8 @@ from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
 # faster (100,000 classes of 64 numbers).
 CLASSES_PER_BLOCK = 1024
 
-# Where no example needs more than one class of so many, the backward pass leaves the others out.
+# Where no example needs more than one class of so many, the backward pass leaves the others out:
+# .76 of the time for 16 examples of 50,000 classes.
 _PER_USED = 4
 
 

@@ -14,7 +14,8 @@ from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
-# Up to this many entries, comparing with all of them costs less under XLA (64 x 1,000 values).
+# Up to this many entries, comparing with all of them costs less under XLA: .4 of the time for 8
+# entries, 1.6 for 64 (64 x 1,000 values).
 _MOST_COMPARED = 16
 
 
@@ -41,8 +42,8 @@ def places_in(rising: Tensor, values: Tensor) -> Tensor:
     return tf.reshape(places, tf.shape(values))
 
 
-# Below this many items per item sought, sorting them all costs less than finding the blocks. For
-# 100 of 1,000 items blocks take a multiple of the time (64 lists, under XLA).
+# Below this many items per item sought, sorting them all costs less than finding the blocks. By
+# blocks, 10 of 1,000 items take .9 of the time, 100 of 1,000 1.3 of it, under XLA 4.3 (64 lists).
 _MIN_ITEMS_PER_PLACE = 32
 
 
