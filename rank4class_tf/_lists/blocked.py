@@ -28,7 +28,7 @@ from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
-from rank4class_tf._tf.search import add_columns, top_k_by_blocks
+from rank4class_tf._tf.search import SEARCH_BLOCK, add_columns, top_k_by_blocks
 from rank4class_tf._tf.seeds import fold_in
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
@@ -397,7 +397,9 @@ class BlockedLists(Lists):
             return self._filled(*products.block(places), *transform)
 
         with self._record.tape.stop_recording():
-            values, places = top_k_by_blocks(score, products.num_here, min(k, products.num_here))
+            most = min(k, products.num_here)
+            size = products.block_size * (SEARCH_BLOCK // classes.CLASSES_PER_BLOCK)
+            values, places = top_k_by_blocks(score, products.num_here, most, size)
             values, ids = products.exchange.best(values, products.ids(places), k)
             is_item = values > LOWEST[self.dtype]
             ids = tf.where(is_item, ids, -1)

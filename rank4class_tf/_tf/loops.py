@@ -28,10 +28,12 @@ def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -
     return result
 
 
-def fold_blocks(step: Callable, number: int | Tensor, size: int, state: Sequence = ()) -> list:
+def fold_blocks(
+    step: Callable, number: int | Tensor, size: int | Tensor, state: Sequence = ()
+) -> list:
     """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number)."""
-    # The last block may be shorter. The lengths of blocks are static only if the number is an int.
-    if not isinstance(number, int):
+    # The last block may be shorter. The lengths of blocks are static only if both are ints.
+    if not (isinstance(number, int) and isinstance(size, int)):
 
         def part(block: Tensor, *state: Any) -> Sequence:
             return step(tf.range(block * size, tf.minimum((block + 1) * size, number)), *state)

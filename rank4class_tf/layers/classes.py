@@ -243,7 +243,7 @@ class ClassEmbedding(keras.layers.Layer):
         return tf.cast(self.classes.rows(ids), self.compute_dtype)
 
     def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Tensor:
-        return inputs >= 0
+        return tf.convert_to_tensor(inputs) >= 0
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return (*input_shape, self.classes.width)

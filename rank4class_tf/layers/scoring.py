@@ -87,7 +87,8 @@ class ClassScores:
                 size = shard.last - shard.first
                 score_block = self._block_scores(shard, encodings, exclude)
                 largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
-                scores, rows = search.top_k_by_blocks(score_block, size, largest)
+                block_size = search.search_block(encodings)
+                scores, rows = search.top_k_by_blocks(score_block, size, largest, block_size)
                 return scores, shard.first + rows
 
             return shards.best(best_of_shard, k)
@@ -108,7 +109,8 @@ class ClassScores:
                 size = shard.last - shard.first
                 places, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
-                scores = blocks.scores_as_in_blocks(score_block, size, places)
+                block_size = search.search_block(encodings)
+                scores = blocks.scores_as_in_blocks(score_block, size, places, block_size)
                 tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, places)
                 return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
@@ -119,7 +121,9 @@ class ClassScores:
                 score_block = self._block_scores(shard, encodings, exclude)
                 size, places = shard.last - shard.first, class_ids - shard.first
                 return blocks.count_others_by_blocks(
-                    score_block, size, places, scores, tolerance=tolerance
+                    *(score_block, size, places, scores),
+                    block_size=search.search_block(encodings),
+                    tolerance=tolerance,
                 )
 
             above, others = shards.total(count)

@@ -169,11 +169,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The losses of all positions over all classes, 0 where one does not count."""
         encodings = positions.rows()
         if in_xla():  # It needs static shapes.
-            products = products._replace(encodings=encodings, mask=None)
-            return self._per_list(labels, products, None)[0]
+            return self._per_list(labels, products.of_rows(encodings), None)[0]
         counted = tf.where(positions.flat_mask)
-        rows = tf.gather_nd(encodings, counted)
-        products = products._replace(encodings=rows, mask=None)
+        products = products.of_rows(tf.gather_nd(encodings, counted))
         losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
         return tf.scatter_nd(counted, losses, tf.shape(encodings, tf.int64)[:1])
 

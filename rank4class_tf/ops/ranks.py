@@ -20,8 +20,8 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
 from rank4class_tf._types import Array, Tensor, TensorPair
 
-# `over_ranks` searches the highest items in lists of more than so many times `depth` items: NDCG at
-# 10 of 64 x 1,000 takes half the time.
+# `over_ranks` searches the highest items in lists of more than so many times `depth` items. For the
+# 10 highest, this takes .4 of the time (64 x 1,000, 160 positives a list, in a graph).
 _LONG = 4
 
 
