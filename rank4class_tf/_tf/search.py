@@ -75,7 +75,7 @@ SEARCH_BLOCK = 16_384
 
 
 def search_block(rows: Tensor) -> int:
-    """How many classes a block of a search holds, fewer for more than 256 rows, if that is known."""
+    """How many classes a block of a search holds: fewer for more than 256 rows."""
     return max(_GROUP, min(SEARCH_BLOCK, SEARCH_BLOCK * 256 // max(rows.shape[0] or 1, 1)))
 
 

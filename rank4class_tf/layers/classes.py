@@ -242,8 +242,8 @@ class ClassEmbedding(keras.layers.Layer):
         ids = tf.maximum(tf.convert_to_tensor(inputs), 0)
         return tf.cast(self.classes.rows(ids), self.compute_dtype)
 
-    def compute_mask(self, inputs: Array, previous_mask: Any = None) -> Tensor:
-        return tf.convert_to_tensor(inputs) >= 0
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        return inputs >= 0
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return (*input_shape, self.classes.width)
