@@ -257,7 +257,9 @@ class TwoTower(SearchModel):
         # Those of all replicas: positives, padding of positives, and the user's own negatives.
         of_batch = exchange.gathered(encodings)
         keys = None if own.keys is None else exchange.gathered(own.keys)
-        is_own = None if own.is_own is None else exchange.gathered(own.is_own)
+        is_own = own.is_own
+        if is_own is not None:  # Strategies exchange no booleans.
+            is_own = exchange.gathered(tf.cast(is_own, tf.int32)) > 0
         has_gaps = own.several or is_own is not None
         there = keys != -1 if has_gaps else tf.ones(tf.shape(of_batch)[:1], tf.bool)
         draws = there if is_own is None else there & is_own
