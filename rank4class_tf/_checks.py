@@ -49,11 +49,20 @@ def _check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], 
 
 positive_int = _check(int, "a positive integer", lambda v: v >= 1)
 non_negative_int = _check(int, "an integer >= 0", lambda v: v >= 0)
-positive_float = _check(float, "a finite number > 0", lambda v: v > 0)
+_above_0 = _check(float, "a finite number > 0", lambda v: v > 0)
 non_negative_float = _check(float, "a finite number >= 0", lambda v: v >= 0)
 fraction = _check(float, "a number in [0, 1]", lambda v: 0 <= v <= 1)
 positive_fraction = _check(float, "a number in (0, 1]", lambda v: 0 < v <= 1)
 inner_fraction = _check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
+
+
+def positive_float(name: str, value: Any) -> float:
+    """A number > 0, also in float32, in which most formulas compute."""
+    limits = np.finfo(np.float32)
+    rule = f"a finite number from {limits.tiny:.2g} to {limits.max:.2g}, as float32 holds"
+    number = _above_0(name, value)
+    _keeps(limits.tiny <= number <= limits.max, rule, name, value)
+    return number
 
 
 def fraction_below(bound: float) -> Callable[[str, Any], float]:

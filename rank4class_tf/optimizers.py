@@ -78,10 +78,11 @@ class Rowwise:
         if not is_sparse and not _keras.is_table(variable):
             return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
         (learning_rate,) = learning_rate or (self.learning_rate,)
-        learning_rate = tf.cast(learning_rate, variable.dtype) * self.row_multiplier
+        dtype = _computed_in(variable.dtype)
+        learning_rate = tf.cast(learning_rate, dtype) * self.row_multiplier
         if not is_sparse:
             return self._update_all_rows(gradient, variable, learning_rate)
-        values = tf.cast(gradient.values, variable.dtype)
+        values = tf.cast(gradient.values, dtype)
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
             return self.update_slices(ids, values, variable, learning_rate)
@@ -100,7 +101,7 @@ class Rowwise:
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
-        gradient = tf.cast(gradient, variable.dtype)
+        gradient = tf.cast(gradient, _computed_in(variable.dtype))
 
         def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
@@ -130,6 +131,19 @@ class Rowwise:
         # Keras 2 would look for the distinct rows itself, whose number is not static.
         return grads
 
+    def add_variable(self, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        # Keras 3 keeps moments in the dtype of their weight, and .999 is 1 in bfloat16.
+        dtype = _computed_in(tf.as_dtype(dtype)).name if dtype else None
+        return super().add_variable(*args, dtype=dtype, **kwargs)  # type: ignore[misc]
+
+    def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
+        table = kwargs.get("model_variable")  # Of Keras 2, with an initial value, if it is not 0.
+        if table is not None and _keras.is_table(table) and table.dtype.size < 4:
+            start = kwargs.get("initial_value")
+            start = tf.zeros(table.shape) if start is None else tf.cast(start, tf.float32)
+            kwargs["initial_value"] = start
+        return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
+
     def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:
@@ -153,9 +167,19 @@ def _summed(gradient: tf.IndexedSlices) -> Tensor:
     return tf.where(first, values, tf.zeros_like(values))
 
 
+def _computed_in(dtype: tf.DType) -> tf.DType:
+    """What the rules for rows of a dtype compute in: half precision loses small changes."""
+    return dtype if dtype.size >= 4 else tf.float32
+
+
+def _rows(variable: tf.Variable, ids: Tensor) -> Tensor:
+    """Rows of a variable, in the dtype of the rules."""
+    return tf.cast(tf.gather(variable, ids), _computed_in(variable.dtype))
+
+
 def _set_rows(variable: tf.Variable, ids: Tensor, rows: Tensor) -> Tensor:
     """Sets the rows of a variable and returns them."""
-    variable.scatter_update(tf.IndexedSlices(rows, ids))
+    variable.scatter_update(tf.IndexedSlices(tf.cast(rows, variable.dtype), ids))
     return rows
 
 
@@ -194,10 +218,10 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         accumulators = self.slot(self._accumulators, variable)
-        sums = tf.gather(accumulators, ids) + tf.square(gradients)
+        sums = _rows(accumulators, ids) + tf.square(gradients)
         _set_rows(accumulators, ids, sums)
         step = learning_rate * gradients * tf.math.rsqrt(sums + self.epsilon)
-        _set_rows(variable, ids, tf.gather(variable, ids) - step)
+        _set_rows(variable, ids, _rows(variable, ids) - step)
 
 
 @_keras.register
@@ -229,17 +253,17 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         # Bias corrections of Kingma & Ba, algorithm 1, of the step and not of the row.
-        step = tf.cast(self.iterations + 1, variable.dtype)
+        step = tf.cast(self.iterations + 1, gradients.dtype)
         correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
 
         def moment(slots: Sequence, decay: Tensor, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
-            return _set_rows(slot, ids, decay * tf.gather(slot, ids) + (1 - decay) * value)
+            return _set_rows(slot, ids, decay * _rows(slot, ids) + (1 - decay) * value)
 
         mean = moment(self._momentums, self.beta_1, gradients)
         square = moment(self._velocities, self.beta_2, tf.square(gradients))
         change = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
-        _set_rows(variable, ids, tf.gather(variable, ids) - change)
+        _set_rows(variable, ids, _rows(variable, ids) - change)
 
 
 @_keras.register
@@ -293,14 +317,15 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
     ) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.
-            variable.scatter_sub(tf.IndexedSlices(learning_rate * gradients, ids))
+            step = tf.cast(learning_rate * gradients, variable.dtype)
+            variable.scatter_sub(tf.IndexedSlices(step, ids))
             return
         step = -learning_rate * gradients
         velocities = self.slot(self.momentums, variable)
-        velocity = self.momentum * tf.gather(velocities, ids) + step
+        velocity = self.momentum * _rows(velocities, ids) + step
         _set_rows(velocities, ids, velocity)
         step = self.momentum * velocity + step if self.nesterov else velocity
-        _set_rows(variable, ids, tf.gather(variable, ids) + step)
+        _set_rows(variable, ids, _rows(variable, ids) + step)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "row_momentum": self.row_momentum}

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf._checks import require
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.gradients import keep_nan
@@ -99,7 +100,9 @@ def sum_over_items(
             value = _sum_block(function, items, [stack[index] for stack in stacks])
             return [_put(result, index, value)]
 
-        def gradient(upstream: Tensor) -> list[Tensor]:
+        def gradient(upstream: Tensor, variables: Sequence = ()) -> list[Tensor]:
+            rule = "A function of a sum must get a variable as a parameter, not capture it."
+            require(not variables, rule, variables)
             upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
             def add_gradients(index: Tensor, sums: Tensors, blocks: Tensors) -> list:

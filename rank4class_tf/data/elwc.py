@@ -250,7 +250,7 @@ def _feature(name: str, value: Any) -> tf.train.Feature:
             raise ValueError(f"{rule} Received: {name}={value!r}.")
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub" or all(isinstance(item, int) for item in flat):
-        if not -(2**63) <= flat.min() <= flat.max() < 2**63:
+        if not -(2**63) <= int(flat.min()) <= int(flat.max()) < 2**63:
             raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
         return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
     if flat.dtype.kind in "SU" or all(isinstance(item, str | bytes) for item in flat):

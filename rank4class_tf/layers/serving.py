@@ -221,6 +221,10 @@ class PredictionSets(ScoreLayer):
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
 
+    def compute_output_spec(self, inputs: Any) -> Any:
+        """Returns what Keras 3 expects of a call."""
+        return keras.KerasTensor(inputs.shape, "bool")
+
     __repr__ = Probabilities.__repr__
 
 

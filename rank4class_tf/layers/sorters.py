@@ -188,7 +188,11 @@ class Companion(_registry.Configured, keras.layers.Layer):
 
     def build(self, input_shape: Any) -> None:
         if not self.layer.built:
-            self.layer.build((None, None))
+            try:
+                self.layer.build((None, None))
+            except (TypeError, ValueError) as error:
+                rule = "`layer` must be built, or build itself for scores of any length."
+                raise ValueError(f"{rule} Received: {self.layer!r}.") from error
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:

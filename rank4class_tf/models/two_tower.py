@@ -487,7 +487,8 @@ class TwoTower(RetrievalModel):
         encodings = exchange.gathered(encodings)
         keys = None if candidates.keys is None else exchange.gathered(candidates.keys)
         is_positive = candidates.is_positive
-        is_positive = None if is_positive is None else exchange.gathered(is_positive)
+        if is_positive is not None:  # Strategies exchange no booleans.
+            is_positive = exchange.gathered(tf.cast(is_positive, tf.int32)) > 0
         has_gaps = candidates.several or is_positive is not None
         is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
         parts = [(encodings, keys, is_present)]

@@ -1,0 +1,263 @@
+"""Faults at the edges that users met: each with the right value, computed independently."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
+from rank4class_tf.data import elwc
+
+
+def test_a_class_whose_positive_weighs_nothing_has_no_list():
+    """The mean over classes is that of the lists without the item."""
+    labels = np.array([[1, 1, 0], [0, 1, 0], [0, 1, 0]], "float32")
+    scores = np.array([[3, 2, 1], [1, 3, 2], [1, 2, 3]], "float32")
+    weights = np.array([[1, 0, 1], [1, 1, 1], [1, 1, 1]], "float32")
+    metric = metrics.MacroAverage(metrics.MRR(label_format="relevance"), 3)
+    metric.update_state(labels, scores, weights)
+    # Class 0 has the list of rank 1; class 1 has those of rank 1 and 2.
+    assert float(metric.result()) == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
+    without = metrics.MacroAverage(metrics.MRR(label_format="relevance"), 3)
+    without.update_state(np.where(weights > 0, labels, -1), scores)
+    assert float(metric.result()) == float(without.result())
+
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Activation("linear")])
+    data = tf.data.Dataset.from_tensors((scores, labels, weights))
+    found = r4c.evaluate(model, data, [metrics.MRR(label_format="relevance"), metric])
+    assert found["macro_mrr"].value == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
+
+
+# Optimizers of half precision.
+
+RULES = {
+    "sgd": lambda: optimizers.RowwiseSGD(0.5),
+    "momentum": lambda: optimizers.RowwiseSGD(0.5, momentum=0.5),
+    "adagrad": lambda: optimizers.RowwiseAdagrad(0.5),
+    "adam": lambda: optimizers.RowwiseAdam(0.5),
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("is_dense", [False, True], ids=["some rows", "all rows"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense):
+    """Twenty steps of small gradients, whose squares are 0 in float16."""
+    tables = {}
+    for of_table in (dtype, "float32"):
+        layer = keras.layers.Layer(dtype=of_table)
+        table = _keras.add_table(layer, "rows", (4, 2), "zeros")
+        optimizer = RULES[rule]()
+        optimizer.build([table])
+        for step in range(20):
+            values = tf.cast([[1e-3, -2e-3], [3e-3 * (step % 3), 1e-3]], of_table)
+            gradient = tf.IndexedSlices(values, [1, 3], [4, 2])
+            if is_dense:
+                gradient = tf.convert_to_tensor(gradient)
+            optimizer.apply_gradients([(gradient, table)])
+        tables[of_table] = np.array(tf.cast(tf.convert_to_tensor(table), tf.float32))
+    # Each of the steps rounds the row.
+    rounding = 20 * np.finfo(np.float32).eps * (2**16 if dtype == "bfloat16" else 2**13)
+    largest = np.abs(tables["float32"]).max()
+    np.testing.assert_allclose(tables[dtype], tables["float32"], rtol=0, atol=rounding * largest)
+    assert np.any(tables[dtype])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda t: losses.SoftmaxLoss(t),
+        lambda t: losses.ApproxNDCGLoss(t),
+        lambda t: losses.ListMLELoss(t),
+        lambda t: losses.PairwiseLogisticLoss(t),
+        lambda t: layers.SigmoidSorter(t),
+        lambda t: layers.LaplaceSorter(t),
+        lambda t: layers.SoftRankSorter(t),
+        lambda t: models.TwoTower(keras.layers.Dense(2), keras.layers.Dense(2), temperature=t),
+    ],
+    ids=lambda make: "",
+)
+def test_a_number_that_is_0_in_float32_raises(make):
+    with pytest.raises(ValueError, match=r"must be a finite number .*float32.*Received: .*1e-40"):
+        make(1e-40)
+
+
+# Two towers.
+
+
+def two_tower(**options):
+    queries = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    inputs = {"id": keras.Input((), dtype="int32", name="id"), "x": keras.Input((2,), name="x")}
+    candidates = keras.Model(inputs, keras.layers.Dense(3)(inputs["x"]))
+    return models.TwoTower(queries, candidates, candidate_id="id", seed=1, **options)
+
+
+def catalogue(ids):
+    return {"id": np.array(ids, "int32"), "x": np.random.default_rng(1).normal(size=(len(ids), 2))}
+
+
+def test_propensities_of_a_catalogue_whose_rows_move_raise():
+    """They would be those of other candidates, since a metric reads them by row."""
+    model = two_tower()
+    items = catalogue(range(4))
+    model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss())
+    model.index(items)
+    metric = metrics.PropensityScoredPrecisionAtK(2, [0.1, 0.2, 0.4, 0.8])
+    pairs = tf.data.Dataset.from_tensors((items["x"], items))
+    first = r4c.evaluate(model, pairs, [metric]).values
+    model.add_candidates({name: values[1:2] for name, values in items.items()})
+    with pytest.raises(ValueError, match=r"propensities.*rows"):
+        r4c.evaluate(model, pairs, [metric])
+    model.index(items)  # In their order again.
+    for name, values in r4c.evaluate(model, pairs, [metric]).values.items():
+        np.testing.assert_allclose(values, first[name], rtol=1e-6)
+
+
+PAIRS = {
+    "negatives": {"negatives": "others"},
+    "weights": {"negatives": "others", "negative_weight": "weight"},
+    "memory": {"memory_size": 4},
+    "random": {"num_random": 2},
+    "mined": {"num_mined": 2},
+    "frequencies": {"frequencies": layers.CandidateFrequencies},
+    "pieces": {"encode_in": 2, "score_in": 3},
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=[] if "negatives" in names else [pytest.mark.slow])
+        for names in itertools.combinations(PAIRS, 2)
+        if names != ("negatives", "weights")
+    ],
+    ids="+".join,
+)
+def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
+    """A step of two replicas is one of a single device."""
+    options = {key: value for name in names for key, value in PAIRS[name].items()}
+    items = catalogue(range(8))
+    items["others"] = {
+        "id": np.arange(100, 116, dtype="int32").reshape(8, 2),
+        "x": np.random.default_rng(2).normal(size=(8, 2, 2)),
+    }
+    weight = np.random.default_rng(3).uniform(1, 2, (8, 2)).astype("float32")
+    if "weights" in names:
+        items["others"]["weight"] = weight
+    features = np.random.default_rng(4).normal(size=(8, 2)).astype("float32")
+    results = []
+    for strategy in (two_devices, tf.distribute.get_strategy()):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            of_model = dict(options)
+            if "frequencies" in of_model:
+                of_model["frequencies"] = of_model["frequencies"](11)
+            model = two_tower(**of_model)
+            model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
+        if "random" in names:  # Any draw is the same.
+            same = catalogue(range(50, 53))
+            same["x"][:] = 1.0
+            model.index(same)
+        data = tf.data.Dataset.from_tensors((features, items)).repeat(2)
+        model.fit(data, shuffle=False, verbose=0)
+        results.append(model.get_weights()[:2])
+    for two, one in zip(*results, strict=True):
+        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
+
+
+# Names and features.
+
+
+def test_names_are_text_in_figures(tmp_path):
+    names = ["cost $5 to $10", "_private", r"a_b^c \frac"]
+    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Activation("linear")])
+    data = tf.data.Dataset.from_tensors((np.eye(3, dtype="float32"), [0, 1, 2]))
+    found = r4c.evaluate(model, data, ["mrr"])
+    figures = [
+        r4c.plots.hardest_classes(found, names),
+        r4c.plots.confusion_at_k(found, 1, names),
+        r4c.plots.rank_histogram({name: found for name in names}),
+        r4c.plots.accuracy_by_k({name: found for name in names}),
+    ]
+    for index, figure in enumerate(figures):
+        figure.savefig(tmp_path / f"{index}.png")
+    legends = [figure.axes[0].get_legend() for figure in figures[2:]]
+    assert all(len(legend.get_texts()) == 3 for legend in legends)
+    board = r4c.callbacks.RankingTensorBoard(str(tmp_path), data, ["mrr"], names, k=1)
+    model.compile(loss=losses.SoftmaxLoss())
+    model.fit(data, callbacks=[board], shuffle=False, verbose=0)
+
+
+def test_boolean_features_in_elwc():
+    message = tf.train.Example.FromString(elwc._example({"is_new": np.array([True, False])}))
+    assert [*message.features.feature["is_new"].int64_list.value] == [1, 0]
+
+
+# What a framework reads.
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
+def test_layers_announce_the_dtypes_that_they_return(policy):
+    """Also under each policy."""
+    made = [
+        (layers.PredictionSets(0.5, dtype=policy), (2, 4)),
+        (layers.TopClasses(2, dtype=policy), (2, 4)),
+        (layers.Probabilities(dtype=policy), (2, 4)),
+        (layers.DotProductHead(5, dtype=policy), (2, 4)),
+        (layers.CosineHead(5, dtype=policy), (2, 4)),
+        (layers.SampledScores(5, dtype=policy), (2, 4)),
+        (layers.LaplaceSorter(dtype=policy), (2, 4)),
+    ]
+    for layer, shape in made:
+        inputs = keras.Input(shape[1:], dtype="float32")
+        announced = tf.nest.flatten(layer(inputs))
+        returned = tf.nest.flatten(layer(tf.ones(shape)))
+        for symbolic, tensor in zip(announced, returned, strict=True):
+            assert tf.as_dtype(symbolic.dtype) == tensor.dtype, layer.name
+            assert tf.TensorShape(symbolic.shape)[1:] == tensor.shape[1:], layer.name
+
+
+def test_uniform_negatives_of_an_unknown_number_of_candidates_raise():
+    rule = r"`inputs` must have a known number of rows, one for each candidate\. Received: shape"
+    for inputs in (tf.constant(1.0), keras.Input((2,))):
+        with pytest.raises(ValueError, match=rule):
+            layers.UniformNegatives(3)(inputs)
+
+
+def test_a_companion_builds_its_layer_or_says_how():
+    companion = layers.Companion(keras.layers.Dense(3))
+    with pytest.raises(ValueError, match=r"`layer` must be built"):
+        companion(tf.ones([2, 3]))
+
+
+@pytest.mark.keras2
+def test_a_model_is_compiled_with_the_class_of_a_loss():
+    encoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    model = models.ExtremeClassifier(encoder, 9, 3, None)
+    model.compile(optimizers.RowwiseSGD(0.1), loss=losses.SoftmaxLoss)
+    model.fit(np.ones([2, 2], "float32"), np.array([0, 1]), verbose=0)
+    assert isinstance(model.loss, losses.SoftmaxLoss)
+
+
+class Captured(losses.RankingLoss):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.scale = tf.Variable(2.0)
+
+    def compute(self, lists):
+        sums = lists.sum_over_items(lambda s, p: self.scale * tf.nn.relu(s - p + 1))
+        return lists.sum_of_positives(sums)
+
+
+def test_a_variable_that_a_sum_captures_raises_with_its_remedy():
+    labels = (np.random.default_rng(0).random((2, 300)) < 0.3).astype("float32")
+    scores = tf.Variable(tf.zeros([2, 300]))
+    loss = Captured()
+    with pytest.raises(ValueError, match=r"as a parameter"), tf.GradientTape() as tape:
+        value = loss(labels, scores)
+        tape.gradient(value, [scores, loss.scale])
