@@ -24,7 +24,7 @@ from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
-from rank4class_tf.metrics.base import of_lists
+from rank4class_tf.metrics.base import of_lists, without_weightless
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -242,7 +242,8 @@ class Evaluator:
                     m.per_list(labels, scores, sample_weight, left_out) for m in all_metrics
                 ]
                 parsed = parse(labels, scores, label_format, exclude=left_out)
-                (best, top), ids = _best_and_top(parsed), parsed.positives
+                (best, top) = _best_and_top(parsed)
+                ids = without_weightless(parsed, sample_weight).positives
             return (best, top, ids if keeps_classes else ids[:, :0]), measured
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.

@@ -3,7 +3,7 @@
 Everything shown comes from the evaluation's ranks, labels and top classes: no model runs here.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -45,14 +45,14 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
         max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
-    for name, evaluation in named.items():
+    for evaluation in named.values():
         ranks = _ranks(evaluation)
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
-        axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
+        axes.plot(ks, shares, label="curve", marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
     axes.grid(alpha=0.3)
     if named is evaluations:
-        axes.legend()
+        _add_legend(axes, named)
     return figure
 
 
@@ -68,15 +68,15 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     figure, axes = new_figure()
     width = 0.8 / len(named)
     positions = np.arange(1, max_rank + 1)
-    for index, (name, evaluation) in enumerate(named.items()):
+    for index, evaluation in enumerate(named.values()):
         # The mean rank of tied items may lie between two places.
         ranks = np.clip(np.ceil(_ranks(evaluation)), 0, max_rank).astype(int)
         counts = np.bincount(ranks, minlength=max_rank + 1)
         left = positions + (index - (len(named) - 1) / 2) * width
-        axes.bar(left, counts[1:], width, label=name)
+        axes.bar(left, counts[1:], width, label="bars")
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
     if named is evaluations:
-        axes.legend()
+        _add_legend(axes, named)
     return figure
 
 
@@ -102,7 +102,8 @@ def hardest_classes(
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), means[worst])
     axes.bar_label(bars, [f" {lists[row]} lists" for row in worst], fontsize=8)
-    axes.set_yticks(range(len(worst)), [_name(labels[row], class_names) for row in worst])
+    names = [_name(labels[row], class_names) for row in worst]
+    axes.set_yticks(range(len(worst)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
     return figure
@@ -136,8 +137,8 @@ def confusion_at_k(
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, label=f"share of lists with the class among the {k} first")
     names = [_name(class_id, class_names) for class_id in shown]
-    axes.set_xticks(range(len(shown)), names, rotation=90, fontsize=8)
-    axes.set_yticks(range(len(shown)), names, fontsize=8)
+    axes.set_xticks(range(len(shown)), names, rotation=90, fontsize=8, parse_math=False)
+    axes.set_yticks(range(len(shown)), names, fontsize=8, parse_math=False)
     axes.set(xlabel="class", ylabel="label")
     return figure
 
@@ -171,6 +172,12 @@ def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     rule = "`class_names` must have a name for each class."
     _checks.require(class_id < len(class_names), rule, received)
     return as_names([class_names[class_id]])[0]
+
+
+def _add_legend(axes: "Axes", names: Iterable[str]) -> None:
+    """Adds a legend; names are text, of which matplotlib would typeset "$" and hide a first "_"."""
+    for text, name in zip(axes.legend().get_texts(), names, strict=True):
+        text.set(text=name, parse_math=False)
 
 
 def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", "Axes"]:

@@ -368,8 +368,9 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
         num_candidates = inputs.shape[0] if inputs.shape.rank else None
-        rule = "`inputs` must have a known number of rows, one for each candidate."
-        _checks.require(num_candidates is not None, rule, f"shape {inputs.shape}")
+        if num_candidates is None:
+            rule = "`inputs` must have a known number of rows, one for each candidate."
+            raise ValueError(f"{rule} Received: shape {inputs.shape}.")
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)
         return ops.sample_distinct(num_candidates, size, seed)[0]

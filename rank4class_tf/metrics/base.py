@@ -319,6 +319,16 @@ def of_lists(
     return labels, positions.rows(), weights, exclude
 
 
+def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
+    """Labels without the items whose weight is 0, which are positives of no class."""
+    if sample_weight is None:
+        return labels
+    weights = example_weights(sample_weight, labels.scores, True, signed=False)
+    if weights.shape.rank != 2:
+        return labels
+    return without(labels, weights_of_items(weights, labels.scores) <= 0)
+
+
 def weighted(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted values `[batch, r]` and, in a last column, the weights."""
     weights = tf.expand_dims(weights, 1)

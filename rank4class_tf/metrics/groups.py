@@ -14,7 +14,7 @@ from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import RankingMetric, of_lists, weighted
+from rank4class_tf.metrics.base import RankingMetric, of_lists, weighted, without_weightless
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.sums import ExactSum
 
@@ -91,6 +91,8 @@ class MacroAverage(RankingMetric):
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
         if groups is None:
             # A list counts in the class of each of its positives.
+            if not isinstance(labels, ops.Ranks):
+                labels = without_weightless(labels, sample_weight)
             zero = tf.cast(labels.value_if_empty, dtype)
             groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
         else:

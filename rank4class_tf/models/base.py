@@ -46,7 +46,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
                 metrics of `rank4class_tf.metrics` that are means over examples.
         """
-        if isinstance(loss, type) and issubclass(loss, RankingLoss | WeightedSumLoss):
+        if isinstance(loss, type) and issubclass(loss, RankingLoss):
             loss = loss()  # As Keras does.
         if loss is not None:
             self._check_loss(loss)

@@ -69,6 +69,8 @@ class Catalogue:
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {twice} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
+        # The row of each candidate in what the index was given: rows move when others are added.
+        self.numbers = np.arange(size, dtype=np.int32)
 
     @classmethod
     def from_candidates(
@@ -140,6 +142,8 @@ class Catalogue:
         """A catalogue with further candidates; one with a known id takes the place of the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
+        fresh = self.numbers.max() + np.cumsum(replaced < 0)
+        new.numbers = np.where(replaced < 0, fresh, self.numbers[replaced]).astype(np.int32)
         return self._joined(np.setdiff1d(np.arange(self.size), replaced), new, encodings)
 
     def without(self, ids: tf.Tensor) -> Self:
@@ -158,7 +162,9 @@ class Catalogue:
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
         parts = [] if self.features is None else [_selected(self.features, kept_features)]
         ids, all_encodings = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
+        numbers = [self.numbers[kept]]
         if new is not None:
+            numbers.append(new.numbers)
             parts.append(new.features)
             ids.append(new.ids)
             all_encodings.append(encodings)
@@ -168,6 +174,7 @@ class Catalogue:
         dataset = self.dataset if num_from_dataset else None
         catalogue = type(self)(features, joined(*ids), dataset, num_from_dataset, self.in_shards)
         catalogue._set_encodings(tf.concat(all_encodings, axis=0))
+        catalogue.numbers = np.concatenate(numbers)
         return catalogue
 
     def features_at(self, rows: tf.Tensor) -> Any:

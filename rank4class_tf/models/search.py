@@ -146,7 +146,8 @@ class Index:
         tied = tf.cast(tied, tf.float64)
         relevance = tf.cast((rows >= 0) | unknown, tf.float64)
         size = tf.constant(catalogue.size)
-        return ops.Ranks(above, tied, relevance, num_items, size, class_ids=rows)
+        numbers = tf.where(rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0)))
+        return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)
 
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:
         """The rows `[batch, E]` of ids to leave out, -1 for no candidate; None for none."""

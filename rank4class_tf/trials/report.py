@@ -114,7 +114,7 @@ class TryOut:
         errors = [[x.value - x.low for x in estimates], [x.high - x.value for x in estimates]]
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
-        axes.set_yticks(range(len(values)), [trial.name for trial in self.trials])
+        axes.set_yticks(range(len(values)), [trial.name for trial in self.trials], parse_math=False)
         axes.invert_yaxis()
         axes.set_xlabel(f"{self.monitor} on test data, 95 % intervals")
         if path is not None:
