@@ -45,14 +45,14 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
         max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
-    for evaluation in named.values():
+    for name, evaluation in named.items():
         ranks = _ranks(evaluation)
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
-        axes.plot(ks, shares, label="curve", marker="." if max_k <= 20 else None)
+        axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
     axes.grid(alpha=0.3)
     if named is evaluations:
-        _add_legend(axes, named)
+        _add_legend(axes, axes.lines, named)
     return figure
 
 
@@ -68,15 +68,15 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     figure, axes = new_figure()
     width = 0.8 / len(named)
     positions = np.arange(1, max_rank + 1)
-    for index, evaluation in enumerate(named.values()):
+    for index, (name, evaluation) in enumerate(named.items()):
         # The mean rank of tied items may lie between two places.
         ranks = np.clip(np.ceil(_ranks(evaluation)), 0, max_rank).astype(int)
         counts = np.bincount(ranks, minlength=max_rank + 1)
         left = positions + (index - (len(named) - 1) / 2) * width
-        axes.bar(left, counts[1:], width, label="bars")
+        axes.bar(left, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
     if named is evaluations:
-        _add_legend(axes, named)
+        _add_legend(axes, axes.containers, named)
     return figure
 
 
@@ -174,9 +174,10 @@ def _name(class_id: int, class_names: Sequence[str] | None) -> str:
     return as_names([class_names[class_id]])[0]
 
 
-def _add_legend(axes: "Axes", names: Iterable[str]) -> None:
+def _add_legend(axes: "Axes", handles: Sequence, names: Iterable[str]) -> None:
     """Adds a legend; names are text, of which matplotlib would typeset "$" and hide a first "_"."""
-    for text, name in zip(axes.legend().get_texts(), names, strict=True):
+    texts = axes.legend(handles, ["name"] * len(handles)).get_texts()
+    for text, name in zip(texts, names, strict=True):
         text.set(text=name, parse_math=False)
 
 
