@@ -220,7 +220,7 @@ def main(argv=None):
     add("--batch-size", type=count, default=128, help="users per batch")
     add("--epochs", type=count, default=120, help="the most epochs of a run")
     add("--evaluate-every", type=count, default=4, help="epochs between evaluations")
-    add("--patience", type=count, default=12, help="epochs to go on without a better NDCG@10")
+    add("--patience", type=count, default=20, help="epochs to go on without a better NDCG@10")
     add("--own-negatives", action="store_true", help="a sample for each position: 6 GB")
     args = parser.parse_args(argv)
     common.show(tables_of(args), args.csv)
