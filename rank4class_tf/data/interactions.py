@@ -1,6 +1,8 @@
 """Users and the items that they chose: `UserItems` and MovieLens."""
 
 import dataclasses
+import re
+from array import array
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -12,6 +14,14 @@ from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.data import splits
 
 _PARTS = ("train", "validation", "test")
+_SPLITS = ("random", "last", "time")
+# The lines of `UserItems.from_file`. The groups are the user, the item and the timestamp.
+_ID = "([0-9]{1,10})"
+_FORMS = {
+    "`user::item::rating::timestamp`": re.compile(f"{_ID}::{_ID}::[0-9.]+::([0-9]{{1,18}})"),
+    "`user item`": re.compile(f"{_ID}\\s+{_ID}"),
+    "the item ids of one user": re.compile("[0-9]{1,10}(?:\\s+[0-9]{1,10})*"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,6 +34,8 @@ class UserItems:
         test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number.
         user_ids: `[num_users]`, the source's id of each row.
+        in_order: whether the items of a user are in order of time, part after part, and repeated
+            ones are kept; else they are distinct and sorted by number.
     """
 
     train: tf.RaggedTensor
@@ -31,6 +43,7 @@ class UserItems:
     test: tf.RaggedTensor
     item_ids: np.ndarray
     user_ids: np.ndarray
+    in_order: bool = False
 
     @property
     def num_items(self) -> int:
@@ -43,63 +56,104 @@ class UserItems:
         return len(self.user_ids)
 
     @classmethod
-    def from_pairs(cls, batches: Iterable, seed: int = 0) -> Self:
-        """Splits pairs of a user and an item at random into 80, 10 and 10 %.
+    def from_pairs(cls, batches: Iterable, seed: int = 0, split: str = "random") -> Self:
+        """Splits pairs of a user and an item, at random into 80, 10 and 10 %, or by time.
 
-        A repeated pair counts once. Only the ids are kept, as int32, so that 20 million pairs need
-        at most some 1.5 GB.
+        Only the numbers are kept, ids as int32, so that 20 million pairs need at most some 1.5 GB.
 
         Args:
             batches: pairs of integer arrays `(user_ids, item_ids)` of equal length, with ids in
-                [-2**31, 2**31). Those that occur are numbered in their order.
-            seed: seed of the split, in [0, 2**32).
+                [-2**31, 2**31), or triples `(user_ids, item_ids, timestamps)`, with finite numbers
+                or dates. The ids that occur are numbered in their order.
+            seed: seed of the random split, in [0, 2**32).
+            split: `"random"`, where a repeated pair counts once; `"last"`, where the last item of
+                each user is the test and the one before it is for validation, and users with fewer
+                than three items only train; or `"time"`, where the latest tenth of all pairs is the
+                test and the tenth before it is for validation. The last two sort the pairs by
+                timestamp and keep repeated ones. Pairs with equal timestamps, and pairs without
+                timestamps, stay in the order in which they are given.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
             >>> users.num_users, users.num_items, users.item_ids
             (2, 2, array([10, 30], dtype=int32))
+            >>> triples = [([7, 7, 7], [4, 5, 6], [300, 100, 200])]
+            >>> users = UserItems.from_pairs(triples, split="last")
+            >>> users.item_ids[users.test.values], users.item_ids[users.train.values]
+            (array([4], dtype=int32), array([5], dtype=int32))
         """
         rng = np.random.default_rng(_checks.seed(seed))
+        _checks.one_of("split", split, _SPLITS)
         columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        timestamps: list[np.ndarray] = []
         for batch in batches:
-            pair = [np.asarray(ids) for ids in batch]
-            are_ids = [x.ndim == 1 and (x.dtype.kind in "iu" or not x.size) for x in pair]
-            _checks.require(
-                len(pair) == 2 and all(are_ids) and len(pair[0]) == len(pair[1]),
-                "`batches` must hold pairs of integer arrays of one length.",
-                " and ".join(f"{ids.dtype} of shape {ids.shape}" for ids in pair),
-            )
-            for column, ids in zip(columns, pair, strict=True):
-                for wrong in ids[(ids < -(2**31)) | (ids >= 2**31)][:1]:
-                    rule = "`batches` must hold ids in [-2**31, 2**31)."
-                    raise ValueError(f"{rule} Received: {wrong}.")
+            arrays = [np.asarray(numbers) for numbers in batch]
+            _check_pairs(arrays)
+            for column, ids in zip(columns, arrays, strict=False):
                 column.append(ids.astype(np.int32))
+            timestamps += arrays[2:]
         if not columns[0]:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
+        with_times = f"{len(timestamps)} of {len(columns[0])} with timestamps"
+        rule = "`batches` must hold timestamps in each batch or in none."
+        _checks.require(len(timestamps) in (0, len(columns[0])), rule, with_times)
         (user_ids, users), (item_ids, items) = map(_numbered, columns)
 
-        pairs = users.astype(np.int64) * len(item_ids) + items
-        _, first = np.unique(pairs, return_index=True)
-        if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
-            first.sort()
-            users, items = users[first], items[first]
-        del pairs, first
+        if split == "random":
+            pairs = users.astype(np.int64) * len(item_ids) + items
+            _, first = np.unique(pairs, return_index=True)
+            if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
+                first.sort()
+                users, items = users[first], items[first]
+            del pairs, first
+            by_user = np.lexsort((items, users))
+        else:
+            # All sorts by time are stable: equal times leave the order that was given.
+            times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
+            by_user = np.lexsort((times, users))
 
-        # Validation and test get a tenth of a random order each, training the rest.
-        order, tenth = rng.permutation(len(users)), len(users) // 10
-        part_of_pair = np.zeros(len(users), np.int8)
-        part_of_pair[order[:tenth]] = 1
-        part_of_pair[order[tenth : 2 * tenth]] = 2
-        del order
+        part, tenth = np.zeros(len(users), np.int8), len(users) // 10
+        if split == "last":
+            lengths = np.bincount(users)
+            later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
+            held_out = (later < 2) & np.repeat(lengths >= 3, lengths)
+            part[by_user] = np.where(held_out, 2 - later, 0)
+        else:
+            # Validation and test get a tenth each, of a random order or of the latest pairs.
+            if split == "random":
+                order = rng.permutation(len(users))[: 2 * tenth]
+            else:
+                order = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
+            part[order[:tenth]] = 1
+            part[order[tenth:]] = 2
 
-        def lists(part: int) -> tf.RaggedTensor:
-            chosen = part_of_pair == part
-            users_of_part, items_of_part = users[chosen], items[chosen]
-            by_user = np.lexsort((items_of_part, users_of_part))
-            lengths = np.bincount(users_of_part, minlength=len(user_ids))
-            return tf.RaggedTensor.from_row_lengths(items_of_part[by_user], lengths)
+        def lists(number: int) -> tf.RaggedTensor:
+            chosen = by_user[part[by_user] == number]
+            lengths = np.bincount(users[chosen], minlength=len(user_ids))
+            return tf.RaggedTensor.from_row_lengths(items[chosen], lengths)
 
-        return cls(lists(0), lists(1), lists(2), item_ids, user_ids)
+        in_order = split != "random"
+        return cls(*map(lists, range(3)), item_ids, user_ids, in_order)  # type: ignore[call-arg]
+
+    @classmethod
+    def from_file(cls, path: PathLike, split: str = "last") -> Self:
+        """Reads the pairs of a text file, which may be packed as `.gz`, and splits them.
+
+        The first line tells the form, one of three:
+
+        - `user::item::rating::timestamp`, GroupLens's `ratings.dat`, whatever the rating.
+        - `user item`, two ids, the pairs of a user in order of time (SASRec's files).
+        - The ids of a user's items in order of time, other than two in the first line (gSASRec's
+          files). A user's id is the number of the line, from 1.
+
+        Args:
+            path: the file, with ids in [0, 2**31).
+            split: as in `from_pairs`. Only `ratings.dat` has timestamps; in the other forms,
+                `"time"` takes the order of the lines for the order of time.
+        """
+        _checks.one_of("split", split, _SPLITS)
+        *pairs, times = _read_pairs(path)
+        return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
 
     def batches(
         self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
@@ -128,9 +182,7 @@ class UserItems:
         }[part]
         lengths = labels.row_lengths().numpy()
         rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
-        users = tf.data.Dataset.from_tensor_slices(rows)
-        if seed is not None:
-            users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
+        users = _shuffled(rows, seed)
 
         def lists(ragged_lists: tf.RaggedTensor, rows: Tensor) -> Tensor | tf.RaggedTensor:
             chosen = tf.gather(ragged_lists, rows)
@@ -141,10 +193,115 @@ class UserItems:
             return features, lists(labels, rows)
 
         batched = users.batch(batch_size).map(features_and_labels)
-        # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
-        options = tf.data.Options()
-        options.autotune.enabled = False
-        return batched.prefetch(1).with_options(options)
+        return _prefetched(batched)
+
+    def sequences(
+        self, part: str, length: int, batch_size: int = 128, seed: int | None = None
+    ) -> tf.data.Dataset:
+        """Returns batches `(inputs, next_items)` of item numbers, int32 `[batch, length]`.
+
+        `next_items[:, t]` comes after `inputs[:, t]`; -1 pads both at the end. For `"train"` a row
+        has the last `length + 1` training items of a user. For the other parts it has the last
+        `length + 1` items of a user up to the end of the part, and `next_items` is -1 wherever the
+        next item is in an earlier part, so that losses and metrics leave out that position. Users
+        without a next item in the part are left out.
+
+        Args:
+            part: `"train"`, `"validation"` or `"test"`.
+            length: the number of positions, >= 1.
+            batch_size: users per batch, >= 1.
+            seed: seed of a new order of users in each epoch; None keeps their order.
+
+        Raises:
+            ValueError: after a random split, which loses the order of the items.
+
+        Example:
+            >>> pairs = [([7, 7, 7, 7], [0, 1, 2, 3])]
+            >>> users = UserItems.from_pairs(pairs, split="last")
+            >>> inputs, next_items = next(iter(users.sequences("test", 4)))
+            >>> inputs.numpy(), next_items.numpy()
+            (array([[ 0,  1,  2, -1]], dtype=int32), array([[-1, -1,  3, -1]], dtype=int32))
+        """
+        number = _PARTS.index(_checks.one_of("part", part, _PARTS))
+        length = _checks.positive_int("length", length)
+        batch_size = _checks.positive_int("batch_size", batch_size)
+        rule = "`sequences` needs the items in order of time: split them by 'last' or 'time'."
+        _checks.require(self.in_order, rule, "a random split")
+        parts = [self.train, self.validation, self.test][: number + 1]
+        items = tf.concat(parts, axis=1)
+        counts, own = items.row_lengths(), parts[-1].row_lengths()
+        users = _shuffled(np.flatnonzero((own > 0) & (counts > 1)), seed)
+
+        def inputs_and_next_items(rows: Tensor) -> tuple[Tensor, Tensor]:
+            last = tf.gather(items, rows)[:, -length - 1 :]
+            dense = last.to_tensor(-1, shape=[None, length + 1])
+            next_items = dense[:, 1:]
+            inputs = tf.where(next_items >= 0, dense[:, :-1], -1)
+            # The place of a next item, counted from the first of the part.
+            first = last.row_lengths() - tf.gather(own, rows)
+            place = tf.range(1, length + 1, dtype=first.dtype) - first[:, tf.newaxis]
+            return inputs, tf.where(place >= 0, next_items, -1)
+
+        return _prefetched(users.batch(batch_size).map(inputs_and_next_items))
+
+
+def _shuffled(rows: np.ndarray, seed: int | None) -> tf.data.Dataset:
+    """Rows one by one, with a seed in a new order each time."""
+    users = tf.data.Dataset.from_tensor_slices(rows)
+    return users if seed is None else users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
+
+
+def _prefetched(batches: tf.data.Dataset) -> tf.data.Dataset:
+    """Batches, the next of which is made while one is used."""
+    # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return batches.prefetch(1).with_options(options)
+
+
+def _check_pairs(arrays: list[np.ndarray]) -> None:
+    """Raises unless these are ids that fit int32, of users and of items, and maybe timestamps."""
+    ids, times = arrays[:2], arrays[2:]
+    of_ids = [x.dtype.kind in "iu" or not x.size for x in ids]
+    one_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
+    _checks.require(
+        len(arrays) in (2, 3) and all(of_ids) and one_length,
+        "`batches` must hold pairs of integer arrays of one length.",
+        " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays),
+    )
+    for x in ids:
+        for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
+            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
+    for x in times:
+        rule = "`batches` must hold timestamps that are finite numbers or dates."
+        _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
+        for wrong in x[~np.isfinite(x)][:1]:
+            raise ValueError(f"{rule} Received: {wrong}.")
+
+
+def _read_pairs(path: PathLike) -> tuple[array, array, array]:
+    """The user, the item and, where a file has it, the timestamp of each of its pairs."""
+    columns = array("i"), array("i"), array("q")
+    forms = _FORMS  # Those that are possible; the first line leaves one of them.
+    with splits.opened(path, "utf-8-sig") as lines:
+        for number, line in enumerate(lines, 1):
+            line = line.strip()
+            try:
+                match = next(filter(None, (of.fullmatch(line) for of in forms.values())))
+                if match.re.groups:
+                    for column, digits in zip(columns, match.groups(), strict=False):
+                        column.append(int(digits))
+                else:
+                    columns[1].extend(map(int, line.split()))
+                    columns[0].extend([number] * (len(columns[1]) - len(columns[0])))
+            except (StopIteration, OverflowError):
+                rule = f"must be {' or '.join(forms)}, with ids below 2**31"
+                received = f"{line[:80]!r}, of {len(line)} characters"
+                raise ValueError(f"{path}, line {number}: {rule}. Received: {received}.") from None
+            if number == 1:
+                forms = {form: of for form, of in forms.items() if of is match.re}
+    _checks.require(columns[0], f"{path}: must hold at least one line.", "an empty file")
+    return columns
 
 
 def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,9 +13,11 @@ from examples import (
     approximate_search,
     extreme_classification,
     image_classification,
+    language_model,
     metric_as_loss,
     movielens_retrieval,
     multi_worker,
+    next_item,
     resume_training,
     retrieval_and_rating,
     serving,
@@ -226,3 +228,27 @@ def test_tpu():
 def test_unbiased_ranking(capsys):
     unbiased_ranking.main(["--seeds", "2", "--lists", "600", "--epochs", "4"])
     assert "2 of 2 seeds are better with them." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("form", ["generated", "file"])
+def test_next_item(form, tmp_path, capsys):
+    options = ["--epochs", "5", "--width", "16", "--export", str(tmp_path / "saved")]
+    if form == "file":  # Each user goes round in a circle of 30 items.
+        circles = (np.arange(90).reshape(-1, 1) + np.arange(15)) % 30
+        np.savetxt(tmp_path / "log.txt", circles, "%d")
+        options += ["--file", str(tmp_path / "log.txt"), "--length", "10", "--loss", "softmax_loss"]
+    results = next_item.main(options)
+    # At random, ten of 30 items have the next one with a chance of 1 / 3, ten of 500 with .02.
+    assert results["top_k_accuracy_at_10"] > (0.5 if form == "file" else 0.1)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    length = 10 if form == "file" else 20
+    items = tf.fill([1, length], -1) + tf.one_hot([0], length, dtype=tf.int32) * 6
+    assert served(items)["class_ids"].shape == [1, 10]
+    assert "After [[" in capsys.readouterr().out
+
+
+def test_language_model(capsys):
+    options = ["--words", "1000", "--length", "16", "--width", "16", "--steps", "250"]
+    by_frequency, loss = language_model.main(options)
+    assert loss < by_frequency < np.log(1000)
+    assert "nats a word" in capsys.readouterr().out

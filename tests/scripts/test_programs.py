@@ -14,7 +14,15 @@ from tensorflow import keras
 
 from rank4class_tf import data, encoders, layers
 from scripts import tables
-from scripts.reproductions import noisy_labels, rare_classes, retrieval, sodeep, tasks, train_sorter
+from scripts.reproductions import (
+    next_item,
+    noisy_labels,
+    rare_classes,
+    retrieval,
+    sodeep,
+    tasks,
+    train_sorter,
+)
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 from tests.encoders import presets
@@ -133,6 +141,25 @@ def test_ease_is_its_closed_form(task):
     np.testing.assert_allclose(scores, histories @ weights, rtol=1e-6, atol=1e-9)
 
 
+def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
+    # 256 of 3,415 other items; t = 0 is binary cross-entropy.
+    assert next_item.gbce_beta(256, 3416, 0.75) == pytest.approx(0.25 + 0.75 * 256 / 3415)
+    assert next_item.gbce_beta(1, 3416, 0.0) == 1
+    positive, negatives, counts = np.array([0.5]), np.array([[1.0, -2.0]]), np.array([[1.0, 0.0]])
+    found = next_item.gbce(positive, negatives, counts, 0.3)
+    sigmoid = 1 / (1 + np.exp([-0.5, 1.0]))  # Of the positive, and 1 less that of the negative.
+    np.testing.assert_allclose(found, [-0.3 * np.log(sigmoid[0]) - np.log(sigmoid[1])])
+    # Item i scores i. Of the items that they had not before, the first user's test item 0 is behind
+    # 1, and the second's, 2, behind 3; their validation items are the first and the third.
+    users = data.UserItems.from_pairs([(np.repeat([1, 2], 3), [2, 3, 0, 0, 1, 2])], split="last")
+    table = layers.ClassTable.from_rows(np.arange(4.0, dtype=np.float32)[:, np.newaxis])
+    arguments = (lambda inputs: tf.ones([*inputs.shape, 1])), table, users
+    found = next_item.values_of_users(*arguments, "test", 5, 1)
+    assert found[next_item.NDCG] == pytest.approx([1 / np.log2(3), 1 / np.log2(3)], abs=1e-4)
+    found = next_item.values_of_users(*arguments, "validation", 5, 2)
+    assert found == {next_item.NDCG: [1, pytest.approx(0.5)], next_item.HR: [1, 1]}
+
+
 Y, CLEAR = np.arange(240) % 3, np.arange(240) % 10 > 0  # Nothing tells every tenth's class.
 
 
@@ -205,12 +232,14 @@ def users(version, data_dir, seed):
             "retrieval --zip {0}/tiny.zip --batch-size 24 --tables methods negatives libraries",
             "# Methods: 24 users, 60 films\nmethod,Recall@10,",
         ),
+        ("next_item {0}/log.txt", "# Test, 300 users, 300 items\nmethod,NDCG@10,HR@10,"),
     ],
 )
 def test_short_form(command, start, tmp_path, monkeypatch, capsys):
     for seed, (name, points) in enumerate((("train", 400), ("validation", 40), ("test", 40))):
         planted_points.write(tmp_path / f"{name}.txt", points, 100, 1100, seed)
     movielens_files.write(tmp_path / "tiny.zip")
+    np.savetxt(tmp_path / "log.txt", (np.arange(300).reshape(-1, 1) + np.arange(8)) % 300, "%d")
     monkeypatch.setattr(data, "movielens", users)
     softmax = {"towers, softmax": (retrieval.two_tower, {}, [[{"temperature": 0.2}]])}
     monkeypatch.setattr(retrieval, "OF_LOSSES", softmax)

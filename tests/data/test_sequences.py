@@ -1,0 +1,150 @@
+"""Items of users in order of time: splits, sequences, and the forms of files."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from rank4class_tf import data
+
+PARTS = ("train", "validation", "test")
+
+
+def ids(users):
+    """The ids in each part, by the user's id."""
+    lists = [getattr(users, part).to_list() for part in PARTS]
+    return {
+        user: [users.item_ids[row].tolist() for row in rows]
+        for user, *rows in zip(users.user_ids.tolist(), *lists, strict=True)
+    }
+
+
+def sequences(users, part, length, **options):
+    """Rows of pairs of an input and a next item, without padding."""
+    rows = []
+    for inputs, next_items in users.sequences(part, length, **options):
+        assert (inputs.dtype, next_items.dtype) == ("int32", "int32")
+        assert inputs.shape[1:] == next_items.shape[1:] == [length]
+        for row in np.stack([inputs, next_items], axis=2).tolist():
+            filled = [pair for pair in row if pair[0] >= 0]
+            assert row == filled + [[-1, -1]] * (length - len(filled))
+            rows.append(filled)
+    return rows
+
+
+# Users 5, 8 and 9, items 10 to 14, and when. User 8 takes item 10 twice; item 14 comes at the time
+# of item 12 and is given after it. User 9 has two items.
+LOG = np.array(
+    [
+        *[(8, 10, 40), (8, 12, 30), (5, 13, 1), (8, 14, 30), (5, 11, 7)],
+        *[(9, 11, 50), (8, 10, 20), (5, 10, 3), (5, 12, 2), (9, 13, 6)],
+    ]
+).T
+LAST = {5: [[13, 12], [10], [11]], 8: [[10, 12], [14], [10]], 9: [[13, 11], [], []]}
+
+
+def test_the_last_item_of_each_user_is_the_test():
+    users = data.UserItems.from_pairs([LOG], split="last")
+    assert ids(users) == LAST
+    assert users.in_order and users.num_items == 5
+    # In several batches, and with dates
+    days = LOG[2].astype("datetime64[D]")
+    batches = [(LOG[0, part], LOG[1, part], days[part]) for part in (slice(0, 3), slice(3, None))]
+    assert ids(data.UserItems.from_pairs(batches, split="last")) == LAST
+    # In order, without times
+    in_order = LOG[:2, np.argsort(LOG[2], kind="stable")]
+    assert ids(data.UserItems.from_pairs([in_order], split="last")) == LAST
+
+
+def test_the_latest_tenths_are_validation_and_test():
+    # Of ten pairs, (9, 11) at 50 is the last, and (8, 10) at 40 the one before it.
+    expected = {5: [[13, 12, 10, 11], [], []], 8: [[10, 12, 14], [10], []], 9: [[13], [], [11]]}
+    assert ids(data.UserItems.from_pairs([LOG], split="time")) == expected
+    in_order = LOG[:2, np.argsort(LOG[2], kind="stable")]
+    assert ids(data.UserItems.from_pairs([in_order], split="time")) == expected
+    few = data.UserItems.from_pairs([LOG[:, :9]], split="time")  # A tenth is no pair.
+    assert few.train.flat_values.shape[0] == 9
+
+
+def test_a_random_split_ignores_timestamps_and_has_no_sequences():
+    users = data.UserItems.from_pairs([LOG], seed=3)
+    assert ids(users) == ids(data.UserItems.from_pairs([LOG[:2]], seed=3))
+    assert sum(len(part) for parts in ids(users).values() for part in parts) == 9
+    with pytest.raises(ValueError, match="`sequences` needs .* by 'last' or 'time'. Received: a r"):
+        users.sequences("train", 3)
+
+
+def test_sequences_pair_each_item_with_the_next():
+    users = data.UserItems.from_pairs([LOG], split="last")
+    # Item numbers are ids less 10.
+    assert sequences(users, "train", 3) == [[[3, 2]], [[0, 2]], [[3, 1]]]
+    assert sequences(users, "validation", 3) == [[[3, -1], [2, 0]], [[0, -1], [2, 4]]]
+    test = [[[3, -1], [2, -1], [0, 1]], [[0, -1], [2, -1], [4, 0]]]
+    assert sequences(users, "test", 3) == test
+    assert sequences(users, "test", 5, batch_size=1) == test
+    assert sequences(users, "test", 2) == [row[1:] for row in test]
+    assert sequences(users, "test", 1) == [row[2:] for row in test]
+    users = data.UserItems.from_pairs([(np.ones(40, int), np.arange(40))], split="time")
+    # 32 items train, 4 are for validation, 4 for the test.
+    assert sequences(users, "train", 2) == [[[29, 30], [30, 31]]]
+    expected = [[33, -1], [34, -1], [35, 36], [36, 37], [37, 38], [38, 39]]
+    assert sequences(users, "test", 6) == [expected]
+    # A part may be all that a user has: its first item follows nothing.
+    given = np.repeat([1, 2, 3], [16, 2, 2]), np.r_[:16, :2, :2]
+    users = data.UserItems.from_pairs([given], split="time")
+    assert sequences(users, "validation", 4) == [[[0, 1]]] == sequences(users, "test", 4)
+
+
+def test_a_seed_gives_new_orders_of_users():
+    pairs = np.repeat(np.arange(50), 4), np.tile(np.arange(4), 50) + np.repeat(np.arange(50), 4)
+    users = data.UserItems.from_pairs([pairs], split="last")
+    batches, again = (users.sequences("train", 3, seed=1) for _ in range(2))
+    epochs = [[inputs.numpy().tolist() for inputs, _ in batches] for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert [[inputs.numpy().tolist() for inputs, _ in again] for _ in range(2)] == epochs
+    assert sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
+
+
+RATINGS = "".join(
+    f"{user}::{item}::{number}::{time}\n" for number, (user, item, time) in enumerate(LOG.T)
+)
+BY_USER = LOG[:, np.lexsort((LOG[2], LOG[0]))]
+PAIRS = "".join(f"{user} {item}\n" for user, item, _ in BY_USER.T)
+LISTS = "13 12 10 11\n10 12 14 10 \n13 11\n"
+
+
+@pytest.mark.parametrize("content", [RATINGS, RATINGS.replace("\n", "\r\n"), PAIRS, LISTS])
+@pytest.mark.parametrize("name", ["log.dat", "log.txt.gz"])
+def test_forms_of_files(content, name, tmp_path):
+    opener = gzip.open if name.endswith(".gz") else open
+    with opener(tmp_path / name, "wb") as file:
+        file.write(content.encode())
+    found = ids(data.UserItems.from_file(tmp_path / name))
+    number = {5: 1, 8: 2, 9: 3} if content is LISTS else {user: user for user in LAST}
+    assert found == {number[user]: parts for user, parts in LAST.items()}
+    users = data.UserItems.from_file(tmp_path / name, split="random")
+    assert not users.in_order
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "log.txt: must hold at least one line. Received: an empty file"),
+        ("1,2\n", "line 1: must be `user::item::rating::timestamp` or `user item` or the item ids"),
+        (
+            "1::2::5::9\n1::2::5\n",
+            "line 2: must be `user::item::rating::timestamp`, with ids below",
+        ),
+        ("1 2\n\n", "log.txt, line 2: must be `user item`, .* Received: '', of 0 characters"),
+        ("1 2\n1 2 3\n", "line 2: must be `user item`, with ids below .* Received: '1 2 3'"),
+        ("1 2 3\n1 x 3\n", "line 2: must be the item ids of one user, with .*: '1 x 3'"),
+        ("1 2\n1 2147483648\n", r"line 2: .* with ids below 2\*\*31. Received: '1 2147483648'"),
+        ("1 -2\n", "line 1: "),
+        ("1_0 2\n", "line 1: "),
+        ("٣ 2\n", "line 1: "),
+    ],
+)
+def test_errors_of_files_name_the_line(content, message, tmp_path):
+    (tmp_path / "log.txt").write_text(content, encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        data.UserItems.from_file(tmp_path / "log.txt")
