@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 RUN = ["docs/results/rankmax.md", "docs/results/sodeep.md"]
 RUN += ["docs/data.md", "docs/distribution.md", "docs/getting_started.md", "docs/heads.md"]
 RUN += ["docs/labels.md", "docs/large_output_spaces.md", "docs/losses.md", "docs/metrics.md"]
-RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/serving.md"]
+RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/sequences.md", "docs/serving.md"]
 
 
 def python_blocks(page, languages="python"):

@@ -374,6 +374,7 @@ NEEDED = {
     layers.BilinearHead: lambda: {"classes": layers.ClassTable(5, width=3)},
     layers.CandidateFrequencies: lambda: {"num_buckets": 7},
     layers.ClassAttention: lambda: {"classes": 5},
+    layers.ClassEmbedding: lambda: {"classes": layers.ClassTable(5, 3)},
     layers.ClassTable: lambda: {"num_classes": 5},
     layers.Companion: lambda: {"layer": _encoder()},
     layers.ConcatHead: lambda: {"classes": 5},
