@@ -136,13 +136,16 @@ class Rowwise:
         dtype = _computed_in(tf.as_dtype(dtype)).name if dtype else None
         return super().add_variable(*args, dtype=dtype, **kwargs)  # type: ignore[misc]
 
-    def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
-        table = kwargs.get("model_variable")  # Of Keras 2, with an initial value, if it is not 0.
-        if table is not None and _keras.is_table(table) and table.dtype.size < 4:
-            start = kwargs.get("initial_value")
-            start = tf.zeros(table.shape) if start is None else tf.cast(start, tf.float32)
-            kwargs["initial_value"] = start
-        return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
+    def add_variable_from_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
+        table = kwargs.get("model_variable")  # Of Keras 2, which has no `add_variable`.
+        if table is None or not _keras.is_table(table) or table.dtype.size >= 4:
+            return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
+        start = kwargs.get("initial_value")
+        start = tf.zeros(table.shape) if start is None else tf.cast(start, tf.float32)
+        with tf.distribute.get_strategy().extended.colocate_vars_with(table):
+            moments = tf.Variable(start, trainable=False, name=kwargs["variable_name"])
+        self._variables.append(moments)
+        return moments
 
     def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
