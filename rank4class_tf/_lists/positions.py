@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
+from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import raising
 from rank4class_tf._types import Array, Tensor
 
@@ -107,6 +108,8 @@ class Positions(NamedTuple):
 
 def positions_of(scores: Any) -> Positions | None:
     """The positions of scores or encodings `[..., r]`; None if there is one axis and no mask."""
+    if isinstance(scores, ClassProducts):  # Of what takes no such scores, and says so.
+        return None
     scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
     rank = tf.TensorShape(scores.shape).rank
     if isinstance(scores, tf.RaggedTensor | tf.SparseTensor):
