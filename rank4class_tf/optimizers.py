@@ -132,11 +132,13 @@ class Rowwise:
         return grads
 
     def add_variable(self, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        # Keras 3 keeps moments in the dtype of their weight, and .999 is 1 in bfloat16.
+        """Adds a variable of Keras 3, a float32 one for a weight of half precision."""
+        # Keras would keep moments in the dtype of their weight, and .999 is 1 in bfloat16.
         dtype = _computed_in(tf.as_dtype(dtype)).name if dtype else None
         return super().add_variable(*args, dtype=dtype, **kwargs)  # type: ignore[misc]
 
     def add_variable_from_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
+        """Adds a variable for a weight, a float32 one for a table of half precision."""
         table = kwargs.get("model_variable")  # Of Keras 2, which has no `add_variable`.
         if table is None or not _keras.is_table(table) or table.dtype.size >= 4:
             return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]

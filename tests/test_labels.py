@@ -237,7 +237,7 @@ def test_items_that_keras_masks_are_absent(loss):
 
 def test_a_mask_of_another_shape_raises():
     scores = tf.constant([[1.0, 2.0]])
-    scores._keras_mask = tf.constant([True])
+    scores._keras_mask = tf.constant([[True, False, True]])
     for function in (losses.SoftmaxLoss(), metrics.MRR().update_state):
         with pytest.raises(ValueError, match="mask that comes with `y_pred`"):
             function([0], scores)

@@ -11,9 +11,9 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import layers
+from rank4class_tf._tf import search
 from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.layers import sampled as _sampled
-from rank4class_tf.ops import blocks
 from rank4class_tf.ops.blocks import unit_rows
 
 from ..rounding import assert_all_close, rounding
@@ -177,9 +177,7 @@ def exact_scores(x, rows, normalize):
 @pytest.fixture(params=(7, 64))
 def small_blocks(request, monkeypatch):
     """Ranks by blocks of so many classes."""
-    for name in ("count_others_by_blocks", "scores_as_in_blocks"):
-        function = functools.partial(getattr(blocks, name), block_size=request.param)
-        monkeypatch.setattr(blocks, name, function)
+    monkeypatch.setattr(search, "search_block", lambda rows: request.param)
 
 
 def built(rows, normalize, sharded=False, biases=None):
