@@ -242,7 +242,7 @@ class Evaluator:
                     m.per_list(labels, scores, sample_weight, left_out) for m in all_metrics
                 ]
                 parsed = parse(labels, scores, label_format, exclude=left_out)
-                (best, top) = _best_and_top(parsed)
+                best, top = _best_and_top(parsed)
                 ids = without_weightless(parsed, sample_weight).positives
             return (best, top, ids if keeps_classes else ids[:, :0]), measured
 

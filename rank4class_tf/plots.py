@@ -175,7 +175,7 @@ def _name(class_id: int, class_names: Sequence[str] | None) -> str:
 
 
 def _add_legend(axes: "Axes", handles: Sequence, names: Iterable[str]) -> None:
-    """Adds a legend; names are text, of which matplotlib would typeset "$" and hide a first "_"."""
+    """Adds a legend of plain text: matplotlib would typeset a "$" and hide a leading "_"."""
     texts = axes.legend(handles, ["name"] * len(handles)).get_texts()
     for text, name in zip(texts, names, strict=True):
         text.set(text=name, parse_math=False)

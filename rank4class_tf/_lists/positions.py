@@ -1,8 +1,8 @@
 """Positions of sequences: leading axes become one axis of lists at the door, and come back after.
 
-Lists lie along the last axis. Scores `[batch, time, n]` are batch * time lists, of which a mask
-`[batch, time]` and labels of -1 leave some out. Losses, metrics, heads and models call this; what
-lies below them knows only lists `[batch, n]`.
+Lists lie along the last axis: scores `[batch, time, n]` are batch * time lists. A mask
+`[batch, time]` or labels of -1 leave out some of them. Losses, metrics, heads and models call this;
+what lies below them knows only lists `[batch, n]`.
 """
 
 from __future__ import annotations

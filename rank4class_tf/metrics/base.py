@@ -310,10 +310,8 @@ def of_lists(
         return y_true, y_pred, sample_weight, exclude
     labels, counted = positions.labels(_keras.given_labels(y_true))
     weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
-    if positions.mask is not None or positions.shape.rank > 1:
-        shape = [-1, 1] if weights.shape.rank == 2 else [-1]
-        is_counted = tf.reshape(counted.mask, shape)
-        weights = tf.where(is_counted, weights, tf.zeros([], weights.dtype))
+    is_counted = tf.reshape(counted.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
+    weights = tf.where(is_counted, weights, tf.zeros([], weights.dtype))
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
     return labels, positions.rows(), weights, exclude
