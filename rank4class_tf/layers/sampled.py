@@ -1,8 +1,4 @@
-"""The head for very many classes: a sample of them in training, search among all of them.
-
-`SampledScores` draws negatives, masks the example's own classes among them, and mines the highest.
-How encodings are scored, and how all classes are searched, stands in `scoring.py`.
-"""
+"""The head for very many classes: a sample of them in training, search among all (`scoring.py`)."""
 
 import math
 import warnings
@@ -18,7 +14,7 @@ from rank4class_tf._lists.positions import at_positions
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Array, Function, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.layers.classes import Classes, ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
@@ -50,29 +46,6 @@ class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
         return tf.ensure_shape(tf.cast(values, dtype or tf.float32), shape)
 
 
-def _one_of(positives: Tensor, seed: Tensor) -> Tensor:
-    """Draws one of the ids `[batch, P]` of each example, uniformly; 0 where all are padding."""
-    if positives.shape[1] != 1:
-        draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
-        draws = tf.where(positives >= 0, draws, -1.0)
-        positives = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
-    return tf.maximum(positives[:, 0], 0)
-
-
-def _without(positives: Tensor, negatives: Tensor, num_classes: int) -> Function:
-    """A function that sets scores of classes `[m]` to -inf where they are an example's own."""
-    # No mask `[batch, m]` of all negatives: the few columns of positives are searched.
-    size = negatives.shape[0]
-    columns = positives
-    if size < num_classes:
-        order = tf.argsort(negatives)
-        columns = search.places_in(tf.gather(negatives, order), positives)
-        columns = tf.gather(order, tf.minimum(columns, size - 1))
-    columns = tf.maximum(columns, 0)
-    penalties = tf.where(tf.gather(negatives, columns) == positives, -float("inf"), 0.0)
-    return lambda scores: search.add_columns(scores, columns, penalties)
-
-
 # Rows that `export_embeddings` computes and writes at once.
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
@@ -89,39 +62,36 @@ class SampledScores(Head):
 
     $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
 
-    Called with only encodings, it scores all classes, as any head does. Called with encodings and
-    class ids, it scores one class of each example and negatives. Each call in training draws
-    `num_sampled` classes uniformly without replacement as negatives, the same for the whole batch
-    on all devices, and leaves out those of the example. With `num_mined`, at most B, only the
-    highest-scoring negatives get gradients, so the cost of the backward pass and of the table
-    update depends only on `num_mined`, unless the sample is not much larger.
+    Called with only encodings, it scores all classes, as any head does. Called with class ids too,
+    it scores one class of each example and negatives. Each call in training draws `num_sampled`
+    classes uniformly without replacement as negatives, the same for the whole batch on all devices,
+    and leaves out those of the example. With `num_mined`, at most B, only the highest-scoring
+    negatives get gradients, so the cost of the backward pass and of the table update depends only
+    on `num_mined`, unless the sample is not much larger.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
 
     Args:
         classes: the number of classes K, >= 1, or a layer of classes as wide as the encodings.
-        num_sampled: number of sampled classes B, >= 1. None means all classes. So does B >= K - 1,
-            with a warning.
+        num_sampled: B, >= 1; None, or with a warning B >= K - 1, means all classes.
         normalize: whether encodings and class embeddings are scaled to length 1.
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: arguments of Keras, such as `name`. The dtype is float32 unless it is given, also
-            under mixed precision.
+        **kwargs: Keras's. Without a dtype, it is float32, also under mixed precision.
 
     Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
-    example has several, each call draws one of them uniformly; none of them is a negative.
+    example has several, each call draws one of them uniformly; none of them is a negative. An id
+    that does not exist raises `ValueError`; under XLA, the scores of its example are NaN instead.
 
     Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
-    negatives, from high to low if they are mined. Places without a class have -inf. A class id that
-    does not exist raises `ValueError`; under XLA, the scores of its example are NaN instead.
+    negatives, from high to low if they are mined. Places without a class have -inf.
 
     Example:
         >>> layer = SampledScores(1_000_000, num_sampled=100)
         >>> encodings = tf.ones([2, 8])
         >>> layer(encodings, class_ids=[7, 8], num_mined=5).shape
         TensorShape([2, 6])
-        >>> scores, class_ids = layer.top_k(encodings, k=3)
-        >>> class_ids.shape
+        >>> layer.top_k(encodings, k=3)[1].shape
         TensorShape([2, 3])
     """
 
@@ -143,11 +113,9 @@ class SampledScores(Head):
         if num_sampled is not None:
             num_sampled = _checks.positive_int("num_sampled", num_sampled)
             if num_sampled >= self.num_classes - 1:
-                warnings.warn(
-                    "`num_sampled` is at least num_classes - 1, so all classes are scored. "
-                    f"Received: num_sampled={num_sampled}, num_classes={self.num_classes}.",
-                    stacklevel=2,
-                )
+                rule = "`num_sampled` is at least num_classes - 1, so all classes are scored."
+                received = f"num_sampled={num_sampled}, num_classes={self.num_classes}"
+                warnings.warn(f"{rule} Received: {received}.", stacklevel=2)
         self.num_sampled = num_sampled
         self.normalize = _checks.flag("normalize", normalize)
         self.seed = start_seed
@@ -180,17 +148,13 @@ class SampledScores(Head):
         def scores(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
             encodings = self._class_scores.scaled(inputs)
             if class_ids is None:
-                return self._class_scores(encodings, tf.range(self.num_classes))
+                return self._class_scores(encodings, tf.range(self.num_classes))[0]
             return self._sampled(encodings, class_ids, self._checked(num_mined), training)
 
         return at_positions(scores, inputs, class_ids)
 
     def compute_output_spec(
-        self,
-        inputs: Any,
-        class_ids: Any = None,
-        num_mined: int | None = None,
-        training: bool | None = None,
+        self, inputs: Any, class_ids: Any = None, num_mined: Any = None, training: Any = None
     ) -> Any:
         """Returns what Keras 3 expects of a call."""
         width = self.num_classes
@@ -200,54 +164,63 @@ class SampledScores(Head):
 
     def _checked(self, num_mined: Any) -> int | None:
         if num_mined is not None:
-            _checks.require(
-                _checks.positive_int("num_mined", num_mined) <= self.num_negatives,
-                "`num_mined` must not exceed the number of negatives.",
-                f"num_mined={num_mined}, num_sampled={self.num_sampled}, "
-                f"num_classes={self.num_classes}",
-            )
+            rule = "`num_mined` must not exceed the number of negatives."
+            sizes = f"num_sampled={self.num_sampled}, num_classes={self.num_classes}"
+            is_right = _checks.positive_int("num_mined", num_mined) <= self.num_negatives
+            _checks.require(is_right, rule, f"num_mined={num_mined}, {sizes}")
         return num_mined
 
     def _sampled(
         self, encodings: Tensor, class_ids: Array, num_mined: int | None, training: bool | None
     ) -> Tensor:
-        # The class of each example, drawn where it has several; NaN marks an id that is no class.
+        # The classes of each example; NaN marks an id that is no class.
         class_scores, num_classes = self._class_scores, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
         is_invalid = has_nan(zero)
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
-        seed = _random.step_seed(self.random_state, training)
-        drawn = _one_of(positives, seed)[:, tf.newaxis]
 
-        # The negatives of the batch, which leave out all classes of an example.
-        negatives = tf.range(num_classes)
-        if self.num_negatives < num_classes:
-            negatives = ops.sample_distinct(num_classes, self.num_negatives, seed)[0]
-        penalized = _without(positives, negatives, num_classes)
+        # One of them is scored, drawn uniformly; class 0 where all are padding.
+        seed, drawn = _random.step_seed(self.random_state, training), positives
+        if positives.shape[1] != 1:
+            draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
+            draws = tf.where(positives >= 0, draws, -1.0)
+            drawn = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+        drawn = tf.maximum(drawn, 0)
+
+        # The negatives of the batch. Their scores are -inf where they are an example's own classes:
+        # we search the few columns of these, and make no mask `[batch, m]`.
+        negatives, columns, size = tf.range(num_classes), positives, self.num_negatives
+        if size < num_classes:
+            negatives = ops.sample_distinct(num_classes, size, seed)[0]
+            order = tf.argsort(negatives)
+            columns = search.places_in(tf.gather(negatives, order), positives)
+            columns = tf.gather(order, tf.minimum(columns, size - 1))
+        columns = tf.maximum(columns, 0)
+        penalties = tf.where(tf.gather(negatives, columns) == positives, -float("inf"), 0.0)
 
         if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
             # All negatives get gradients, through one product.
-            drawn_scores, scores = class_scores.step_scores(encodings, drawn, negatives)
-            scores = penalized(scores)
+            drawn_scores, scores = class_scores(encodings, drawn, negatives)
+            scores = search.add_columns(scores, columns, penalties)
             if num_mined is not None:
                 # A search may miss a NaN.
                 is_invalid |= has_nan(scores)
-                highest, columns = search.top_k(tf.stop_gradient(scores), num_mined)
+                highest, mined = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
-                scores = tf.where(highest > -float("inf"), gather(scores, columns), -float("inf"))
+                scores = tf.where(highest > -float("inf"), gather(scores, mined), -float("inf"))
             drawn_scores = tf.where(has_positive, drawn_scores, -float("inf"))
             scores = tf.concat([drawn_scores, scores], axis=1)
         else:
-            # Algorithm 1 of Reddi et al.: a search without gradients, then the scores of the
-            # classes that it has found.
-            searched = class_scores(tf.stop_gradient(encodings), negatives, gradient=False)
-            searched = penalized(searched)
+            # Algorithm 1 of Reddi et al.: a search without gradients, then the scores of what it
+            # returns.
+            searched = class_scores.without_gradient(tf.stop_gradient(encodings), negatives)
+            searched = search.add_columns(searched, columns, penalties)
             is_invalid |= has_nan(searched)
-            highest, columns = search.top_k(searched, num_mined)
-            mined = tf.gather(negatives, columns)
-            scores = class_scores(encodings, tf.concat([drawn, mined], axis=1))
+            highest, mined = search.top_k(searched, num_mined)
+            ids = tf.concat([drawn, tf.gather(negatives, mined)], axis=1)
+            (scores,) = class_scores(encodings, ids)
             is_present = tf.concat([has_positive, highest > -float("inf")], axis=1)
             scores = tf.where(is_present, scores, -float("inf"))
         return tf.where(~is_invalid[:, tf.newaxis], scores, float("nan"))
@@ -269,15 +242,13 @@ class SampledScores(Head):
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(static_k is None or bool(is_right), rule, f"k={k}")
         class_scores = self._built_scores()
-
-        def best(encodings: Tensor, _: None, exclude: Array | None) -> TensorPair:
-            return class_scores.top_k(encodings, k, exclude)
-
-        scores, ids = at_positions(best, encodings, exclude=exclude)
+        scores, ids = at_positions(
+            lambda x, _, exclude: class_scores.top_k(x, k, exclude), encodings, exclude=exclude
+        )
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
     def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None = None) -> TensorPair:
-        r"""Counts the classes above and the classes tied with given ones, in blocks of classes.
+        r"""Counts the classes above, and those tied with, the class ids, in blocks of classes.
 
         Args:
             encodings: `[batch, d]`.
@@ -285,11 +256,10 @@ class SampledScores(Head):
             exclude: None, or other classes to leave out, `[batch, E]` padded with -1.
 
         Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many score the
-            same, including the class itself. Scores count as the same if they differ by no more
-            than float32 may round two products of these lengths in any order of the sum, about
-            $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much with
-            `normalize`. So identical rows tie on every processor.
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
+            itself included. Scores are the same up to what float32 may round in any order of the
+            sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much
+            with `normalize`. So identical rows tie on every processor.
         """
         return at_positions(self._built_scores().ranks, encodings, class_ids, exclude)
 
@@ -297,10 +267,9 @@ class SampledScores(Head):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, and have
-                length 1 if `normalize` is True: inner products with them rank as the layer does,
-                if the classes have no biases. The file appears under its name only once it is
-                complete; after an `OSError`, as on a full disk, an older one is still there.
+            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, of length 1
+                if `normalize` is True, so inner products with them rank as the layer does. It
+                appears under its name once complete; after an `OSError` an older one is there.
         """
         class_scores, classes = self._built_scores(), self.classes
         if classes.biases(tf.constant([0])) is not None:
@@ -312,8 +281,6 @@ class SampledScores(Head):
 
     def _built_scores(self) -> ClassScores:
         if not self.built:
-            raise ValueError(
-                f"`{self.name}` must be built, by a call or by `build((None, width))`, before its "
-                "classes are ranked or exported."
-            )
+            rule = f"`{self.name}` must be built, by a call or by `build((None, width))`"
+            raise ValueError(f"{rule}, before its classes are ranked or exported.")
         return self._class_scores

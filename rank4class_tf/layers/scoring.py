@@ -1,9 +1,7 @@
-"""Scores of classes, the best classes, and the ranks of given ones.
+"""Scores of classes as products, the best classes, and the ranks of given ones.
 
-`ClassScores` multiplies encodings by the rows of a layer of classes (`classes.py`), for heads,
-`SampledScores` and the models. It searches all classes block by block, in a table here or in shards
-(`shards.py`); the loops over blocks stand in `_tf/search.py` and `ops/blocks.py`. Where a score is
-no product, an interaction makes it (`interactions.py`).
+All classes are searched block by block, in one table or in shards (`shards.py`). The loops over
+blocks are in `_tf/search.py` and `ops/blocks.py`.
 """
 
 from __future__ import annotations
@@ -46,21 +44,18 @@ class ClassScores:
         rows = tf.cast(rows, tf.float32)
         return blocks.unit_rows(rows) if self.normalize else rows
 
-    def __call__(self, encodings: Tensor, ids: Tensor, gradient: bool = True) -> Tensor:
-        """Scores of scaled encodings with classes that are shared, `[m]`, or own, `[batch, m]`."""
-        (rows,) = self.classes.rows_of_step(ids)
-        rows = tf.cast(rows, tf.float32)
-        if not gradient:
-            rows = tf.stop_gradient(rows)
+    def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
+        """Scores as in a call of one tensor of ids; rows of classes get no gradient."""
+        rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
         biases = self.classes.biases(ids)
-        if self.normalize and not gradient and rows.shape[-1] > _WIDE:
+        if self.normalize and rows.shape[-1] > _WIDE:
             scores = _products(encodings, rows) / blocks.norms(rows)[..., 0]
             return scores if biases is None else scores + tf.cast(biases, tf.float32)
         return self.row_scores(encodings, rows, biases)
 
-    def step_scores(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
-        """Scores of several ids, with gradients, each as in a call; one exchange between shards."""
-        rows = self.classes.rows_of_step(*ids)
+    def __call__(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
+        """Scores of scaled encodings, for each tensor of ids, `[m]` shared or `[batch, m]`."""
+        rows = self.classes.rows_of_step(*ids)  # One exchange between shards.
         return [
             self.row_scores(encodings, class_rows, self.classes.biases(class_ids))
             for class_rows, class_ids in zip(rows, ids, strict=True)
@@ -72,7 +67,7 @@ class ClassScores:
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
-        """The scores of all classes times a scale, before they are computed."""
+        """The scores of all classes times a scale, not yet computed."""
         mask, encodings = _keras.mask_of(encodings), scale * self.scaled(encodings)
         shard = self.classes.shard()
         return ClassProducts(encodings, self.classes.tables(), self.row_scores, shard, mask=mask)
@@ -82,8 +77,8 @@ class ClassScores:
         encodings, exclude = self._scaled_and_excluded(encodings, exclude)
         shards = _shards(self.classes)
 
-        def best_of_all(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
-            def best_of_shard(shard: OneShard | _Whole) -> TensorPair:
+        def search_all(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
+            def search_shard(shard: OneShard | _Whole) -> TensorPair:
                 size = shard.last - shard.first
                 score_block = self._block_scores(shard, encodings, exclude)
                 largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
@@ -91,12 +86,12 @@ class ClassScores:
                 scores, rows = search.top_k_by_blocks(score_block, size, largest, block_size)
                 return scores, shard.first + rows
 
-            return shards.best(best_of_shard, k)
+            return shards.best(search_shard, k)
 
-        return shards.together(best_of_all, encodings, exclude)
+        return shards.together(search_all, encodings, exclude)
 
     def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None) -> TensorPair:
-        """How many classes score above given ones, and as high as they, int32 `[batch, P]`."""
+        """How many classes score above the ids, and as high as they, int32 `[batch, P]`."""
         encodings = tf.convert_to_tensor(encodings)
         num_classes = self.classes.num_classes
         class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
@@ -104,26 +99,25 @@ class ClassScores:
         shards = _shards(self.classes)
 
         def count_all(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
-            # First the scores of the given classes, each from the shard that has it.
-            def scores_here(shard: OneShard | _Whole) -> list[Tensor]:
+            block_size = search.search_block(encodings)
+
+            # First the scores of the ids, each from the shard that has its class.
+            def score(shard: OneShard | _Whole) -> list[Tensor]:
                 size = shard.last - shard.first
-                places, is_here = within(class_ids - shard.first, size)
+                rows, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
-                block_size = search.search_block(encodings)
-                scores = blocks.scores_as_in_blocks(score_block, size, places, block_size)
-                tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, places)
+                scores = blocks.scores_as_in_blocks(score_block, size, rows, block_size)
+                tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, rows)
                 return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
-            scores, tolerance = shards.total(scores_here)
+            scores, tolerance = shards.total(score)
 
             # Then every shard counts its classes above and beside them.
             def count(shard: OneShard | _Whole) -> list[Tensor]:
                 score_block = self._block_scores(shard, encodings, exclude)
-                size, places = shard.last - shard.first, class_ids - shard.first
+                size, rows = shard.last - shard.first, class_ids - shard.first
                 return blocks.count_others_by_blocks(
-                    *(score_block, size, places, scores),
-                    block_size=search.search_block(encodings),
-                    tolerance=tolerance,
+                    score_block, size, rows, scores, block_size, tolerance
                 )
 
             above, others = shards.total(count)
@@ -133,16 +127,15 @@ class ClassScores:
         return shards.together(count_all, encodings, class_ids, exclude)
 
     def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
-        r"""How far apart the scores of two equal rows may be, `[batch, P]`.
+        r"""How far apart the scores of two equal rows may be, for ids `[batch, P]`."""
 
-        A processor may sum the products of one row in another order than those of the next. In any
-        order, a sum with $n$ roundings is within $\gamma_n \|h\| \|c\|$ of the exact one, with
-        $\gamma_n = n u / (1 - n u)$ and $u = 2^{-24}$; two such sums are within twice as much.
+        # A processor may sum the products of one row in another order than those of the next. In
+        # any order, a sum with n roundings is within gamma(n) |h| |c| of the exact one, with
+        # u = 2**-24 and gamma(n) = n u / (1 - n u). Two such sums are within twice as much.
+        # Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
+        def gamma(number: int | Tensor) -> float | Tensor:
+            return number / (2**24 - number)
 
-        Encodings `[batch, d]` are scaled, ids are `[batch, P]`.
-
-        Source: Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
-        """
         biases = self.classes.biases(ids)
         # As many products as numbers, the bias, and one more for the rounding of this bound.
         roundings = self.classes.width + 1 + (biases is not None)
@@ -156,19 +149,19 @@ class ClassScores:
             fn_output_signature=tf.float32,
             parallel_iterations=1,
         )
-        bound = 2 * _gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
+        bound = 2 * gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
         if biases is None:
             return bound
-        return bound + 2 * _gamma(2) * tf.abs(tf.cast(biases, tf.float32))
+        return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
 
     def _scaled_and_excluded(self, encodings: Array, exclude: Array | None) -> Weighted:
         """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
         encodings = self.scaled(encodings)
-        if exclude is not None:
-            num_classes = self.classes.num_classes
-            exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
-            exclude, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
-        return encodings, exclude
+        if exclude is None:
+            return encodings, None
+        exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
+        num_classes = self.classes.num_classes
+        return _labels.padded_ids(exclude, num_classes, encodings, "exclude")[::-1]
 
     def _block_scores(
         self, shard: OneShard | _Whole, encodings: Tensor, exclude: Tensor | None = None
@@ -179,7 +172,7 @@ class ClassScores:
             exclude -= shard.first
 
         def score(ids: Tensor) -> Tensor:
-            scores = shard_scores(encodings, ids, gradient=False)
+            scores = shard_scores.without_gradient(encodings, ids)
             if exclude is None:
                 return scores
             # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
@@ -208,11 +201,6 @@ class _Whole:
 
 def _shards(classes: Classes) -> Shards | _Whole:
     return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
-
-
-def _gamma(roundings: int | Tensor) -> float | Tensor:
-    """The relative error of so many roundings in float32."""
-    return roundings / (2**24 - roundings)
 
 
 def _lengths(rows: Tensor) -> Tensor:

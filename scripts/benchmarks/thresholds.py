@@ -33,8 +33,8 @@ CASES = {
     "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
     "ops.blocks._MANY_NUMBERS": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
     "metrics.ranks._BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
-    "layers.classes._WIDE": ((NEVER, ALWAYS), (64, 10_000, 512), (64, 10_000, 32)),
-    "layers.classes._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
+    "layers.scoring._WIDE": ((NEVER, ALWAYS), (64, 10_000, 512), (64, 10_000, 32)),
+    "layers.scoring._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
     "layers.sampled._NEGATIVES_PER_MINED": ((ALWAYS, NEVER), (64, 1000, 64), (64, 10_000, 10)),
 }
 # Ways that the package takes without a gradient.
@@ -49,7 +49,7 @@ def case(name, batch, n, m):
     from rank4class_tf import layers, losses, ops
     from rank4class_tf._lists import labels
     from rank4class_tf._tf import gather, search
-    from rank4class_tf.layers import classes
+    from rank4class_tf.layers import scoring
     from rank4class_tf.metrics.ranks import fold_places
 
     rng = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def case(name, batch, n, m):
     relevance = tf.nn.relu(normal(batch, n) - 1)  # A sixth of the items is positive.
     head, sampled = layers.DotProductHead(n), layers.SampledScores(2 * n, num_sampled=n, seed=1)
     head(encodings), sampled(encodings)
-    over, unit = head.over_classes, classes.ClassScores(head.classes, normalize=True)
+    over, unit = head.over_classes, scoring.ClassScores(head.classes, normalize=True)
 
     def tied_of_leading(x):
         parsed = labels.parse(relevance, x, "relevance")
@@ -92,10 +92,10 @@ def case(name, batch, n, m):
         "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
         "_MANY_NUMBERS": lambda: (ops.blocks.latent_cross, *map(normal, (batch, n, m), (m, m, 32))),
         "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
-        "_WIDE": lambda: (lambda x: unit(x, tf.range(n), gradient=False), encodings),
+        "_WIDE": lambda: (lambda x: unit.without_gradient(x, tf.range(n)), encodings),
         "_NEGATIVES_PER_MINED": lambda: (lambda x: sampled(x, ids[:, :1], num_mined=m), encodings),
         "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
-        "layers.classes._FEW": lambda: (classes._products, encodings, normal(batch, n, 64)),
+        "layers.scoring._FEW": lambda: (scoring._products, encodings, normal(batch, n, 64)),
     }
     return (every.get(name) or every[name.rpartition(".")[2]])()
 
