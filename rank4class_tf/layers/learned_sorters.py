@@ -1,9 +1,7 @@
 """Sorters that were trained to rank: convolutional, recurrent, sets.
 
-The base owns what a network sees of an item, how its output becomes a rank, and the files of
-weights; a sorter is a network of named weights. The package ships one file for each sorter in
-`weights/`, which `scripts/reproductions/train_sorter.py` has made. `get_sorter` finds them by name,
-with these weights.
+The base owns the features of an item, how an output becomes a rank, and the files of weights. Those
+in `weights/` are of `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
 """
 
 import io
@@ -21,12 +19,11 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
 from rank4class_tf._types import PathLike, Tensor
-from rank4class_tf.layers.lstm import LSTMWeights, bidirectional_lstm
+from rank4class_tf.layers.lstm import bidirectional_lstm
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
-# How sharply ranks bend beyond the ends. The sharper, the less they change and the smaller their
-# gradient there.
+# How sharply ranks bend beyond the ends: the sharper, the smaller their change and their gradient.
 _BEND = 5.0
 # In a configuration, the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
@@ -36,7 +33,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def register(cls: _Class) -> _Class:
-    """Registers a learned sorter with Keras and its name for `get_sorter`, with trained weights."""
+    """Registers a learned sorter with Keras, and its trained form for `get_sorter`."""
     name = _registry.snake_case(cls.__name__.removesuffix("Sorter"))
     _registry.named("sorter", name, cls.pretrained)  # type: ignore[attr-defined]
     return _keras.register(cls)
@@ -45,15 +42,12 @@ def register(cls: _Class) -> _Class:
 class LearnedSorter(Sorter):
     """Base of the sorters that are trained on lists and their exact ranks.
 
-    They see the scores of a list without location and scale, and sines and cosines of these. So
-    $a s + b$ and s have the same ranks for all a > 0. In a list of two items, only the order is
-    left, so the items have no gradient. Ranks lie between 1/2 and d + 1/2, so a loss may divide by
-    them.
+    They see standardised scores, and sines and cosines of these. So $a s + b$ and s have the same
+    ranks for all a > 0; in a list of two items, only the order is left, so the items have no
+    gradient. Ranks lie between 1/2 and d + 1/2, so a loss may divide by them.
 
-    A sorter has random weights until they are loaded or trained, and warns if it is used with
-    them. It is frozen unless it is `trainable`. Training and inference mode are the same.
-
-    A subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
+    A sorter warns if it is used with random weights. It is frozen unless it is `trainable`. A
+    subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
     """
 
     def __init__(self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any):
@@ -68,7 +62,7 @@ class LearnedSorter(Sorter):
         raise NotImplementedError
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        """The formula: ranks of float32 scores without location and scale, 0 where masked."""
+        """The formula: ranks of standardised float32 scores, which are 0 where masked."""
         raise NotImplementedError
 
     @property
@@ -77,26 +71,21 @@ class LearnedSorter(Sorter):
         return 2 * self.frequencies + 2
 
     def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        """What the network sees of each item, `[batch, d, number of features]`."""
-        angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
+        """The features of each item, `[batch, d, number of features]`."""
         log_count = tf.math.log(_count(standardized, mask)) / 5  # About 1 for 100 items.
-        parts = [
-            standardized[:, :, None],
-            tf.sin(angles),
-            tf.cos(angles),
-            (log_count * tf.ones_like(standardized))[:, :, None],
-        ]
+        log_counts = (log_count * tf.ones_like(standardized))[:, :, None]
+        standardized = standardized[:, :, None]
+        angles = standardized * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
+        parts = [standardized, tf.sin(angles), tf.cos(angles), log_counts]
         features = tf.concat(parts, axis=2)
         return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if not (self._trained or self.trainable):
             name = type(self).__name__
-            warnings.warn(
-                f"{name} has random weights, so its ranks are meaningless. Use "
-                f"{name}.pretrained(), or train one with scripts/reproductions/train_sorter.py.",
-                stacklevel=2,
-            )
+            problem = f"{name} has random weights, so its ranks are meaningless."
+            remedy = "or train one with scripts/reproductions/train_sorter.py."
+            warnings.warn(f"{problem} Use {name}.pretrained(), {remedy}", stacklevel=2)
         standardized = tf.cast(standardize(scores, mask), tf.float32)
         num_items = _count(standardized, mask)
         ranks = self._network(standardized, mask)
@@ -117,28 +106,24 @@ class LearnedSorter(Sorter):
         self.built = True
 
     def _initializer(self, name: str) -> Any:
-        """How a weight starts, as Keras's `add_weight` takes it."""
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
     def _weight(self, name: str) -> Tensor:
         return tf.convert_to_tensor(self._of_name[name])
 
     def _dense(self, name: str, inputs: Tensor) -> Tensor:
-        """Inputs times the weight `<name>_kernel`, plus `<name>_bias`."""
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
     def _decoder_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """The weights that `_decode` takes for a context of that width."""
-        return {
-            **_dense_shapes("gate", self._num_features, width),
-            **_dense_shapes("hidden", width + self._num_features, self.units),
-            **_dense_shapes("output", self.units + width + self._num_features, 1),
-        }
+        crossed = width + self._num_features
+        shapes = _dense_shapes("gate", self._num_features, width)
+        shapes |= _dense_shapes("hidden", crossed, self.units)
+        return {**shapes, **_dense_shapes("output", self.units + crossed, 1)}
 
     def _decode(self, features: Tensor, context: Tensor) -> Tensor:
         """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`."""
-        # The context may also be one for each item. A series of the list's distribution, evaluated
-        # at an item, is made of products of the two.
+        # The context may also be one for each item. A series of the list's distribution at an item
+        # is made of products of the two.
         crossed = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", crossed))
         return self._dense("output", tf.concat([hidden, crossed], axis=2))[:, :, 0]
@@ -153,10 +138,20 @@ class LearnedSorter(Sorter):
         """
         shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
-        description, values = _read(file)
-        name, rule = description["sorter"], f"`path` must be a file of a {cls.__name__}."
+        content = io.BytesIO(file.read_bytes())  # `np.load` leaves a damaged file open.
+        try:
+            with np.load(content, allow_pickle=False) as arrays:
+                values = {name: arrays[name] for name in arrays.files}
+            description = json.loads(str(values.pop("description")))
+            name, config = description["sorter"], description["config"]
+        # NumPy and zipfile raise errors of many types on a damaged file; the format has checksums.
+        except Exception as error:
+            rule = "`path` must be a file of weights that `save_pretrained` wrote."
+            received = f"path={os.fspath(file)!r}, which cannot be read: {error!r}"
+            raise ValueError(f"{rule} Received: {received}.") from error
+        rule = f"`path` must be a file of a {cls.__name__}."
         _checks.require(name == cls.__name__, rule, f"one of a {name}")
-        sorter = cls(**description["config"], trainable=trainable, **kwargs)
+        sorter = cls(**config, trainable=trainable, **kwargs)
         sorter.build((None, None))
         expected_shapes = {name: tuple(weight.shape) for name, weight in sorter._of_name.items()}
         shapes = {name: value.shape for name, value in values.items()}
@@ -173,8 +168,7 @@ class LearnedSorter(Sorter):
         """Writes the weights to a file that `pretrained` reads, and a card beside it.
 
         Args:
-            path: the file, which ends in .npz: NumPy's, the same for Keras 2 and Keras 3. The
-                card, a text for readers, ends in .json.
+            path: NumPy's file, which ends in .npz; the card, a text for readers, ends in .json.
             **card: further entries of the card, besides the sorter's configuration.
         """
         file = pathlib.Path(path)
@@ -194,10 +188,8 @@ class LearnedSorter(Sorter):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The sorter that `get_config` describes, with the weights of its file if that exists.
-
-        With a model, Keras saves only the configuration of a loss, not the weights of its sorter.
-        """
+        """The sorter that `get_config` describes, with the weights of its file if that exists."""
+        # With a model, Keras saves only the configuration of a loss, not its sorter's weights.
         config = dict(config)
         file = config.pop("weights_file")
         if file is None or not (file == _SHIPPED_NAME or os.path.exists(file)):
@@ -216,24 +208,7 @@ class LearnedSorter(Sorter):
         self._trained = True
 
 
-def _read(file: pathlib.Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The description and the weights in a file, whose format has checksums of its own."""
-    content = io.BytesIO(file.read_bytes())  # Of a damaged file, `np.load` leaves the file open.
-    try:
-        with np.load(content, allow_pickle=False) as arrays:
-            values = {name: arrays[name] for name in arrays.files}
-        description = json.loads(str(values.pop("description")))
-        return {name: description[name] for name in ("sorter", "config")}, values
-    # NumPy and zipfile raise errors of many types on a damaged file.
-    except Exception as error:
-        raise ValueError(
-            f"`path` must be a file of weights that `save_pretrained` wrote. Received: "
-            f"path={os.fspath(file)!r}, which cannot be read: {error!r}."
-        ) from error
-
-
 def _dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    """The weights that `LearnedSorter._dense` takes."""
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
@@ -253,7 +228,7 @@ class ConvolutionalSorter(LearnedSorter):
     $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
 
     with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
-    shortcut.
+    shortcut. Ranks depend a little on the order of the items.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its network has 8 convolutions with
     batch normalization, reads the scores as they are, and ends with a channel for each item.
@@ -263,8 +238,6 @@ class ConvolutionalSorter(LearnedSorter):
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: channels, >= 1.
         trainable: whether the weights are trained with the model that the sorter serves.
-
-    Ranks depend a little on the order of the items.
 
     Example:
         >>> sorter = ConvolutionalSorter.pretrained()
@@ -297,16 +270,13 @@ class ConvolutionalSorter(LearnedSorter):
         return super()._initializer(name)
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        _checks.require(
-            scores.shape[1] in (None, self.length),
-            f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and mask "
-            "the padding.",
-            f"{scores.shape}",
-        )
+        rule = f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and"
+        is_right = scores.shape[1] in (None, self.length)
+        _checks.require(is_right, f"{rule} mask the padding.", f"{scores.shape}")
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
-        # The places of masked items must change nothing, so they go to the end.
+        # Where masked items stand must change nothing, so they go to the end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
         inverse = tf.argsort(order, axis=1)
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
@@ -339,8 +309,9 @@ class RecurrentSorter(LearnedSorter):
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
     with $x_i$ and N as in `ConvolutionalSorter`. Before training, the states are nearly means of
-    random features over the items read so far. From this start, the sorter learns several times
-    faster than from random gates. Time is O(d), but the items are read one after the other.
+    random features over the items read so far; from this start, it learns several times faster than
+    from random gates. Time is O(d), but the items are read one after the other, and ranks depend a
+    little on their order.
 
     Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its LSTM is larger, reads the scores as
     they are, and has a linear projection on top.
@@ -348,8 +319,6 @@ class RecurrentSorter(LearnedSorter):
     Args:
         frequencies, trainable: as in `ConvolutionalSorter`.
         units: width of the LSTM in each direction, >= 1.
-
-    Ranks depend a little on the order of the items.
 
     Example:
         >>> sorter = RecurrentSorter.pretrained()
@@ -384,7 +353,7 @@ class RecurrentSorter(LearnedSorter):
         features = self._features(standardized, mask)
         parts = ("kernel", "recurrent_kernel", "bias")
         forward, backward = (
-            LSTMWeights(*(self._weight(f"{direction}_{part}") for part in parts))
+            [self._weight(f"{direction}_{part}") for part in parts]
             for direction in ("forward", "backward")
         )
         states = bidirectional_lstm(features, forward, backward, mask)
@@ -435,9 +404,8 @@ class SetSorter(LearnedSorter):
         units: width of the network, >= 1.
 
     Example:
-        >>> sorter = SetSorter.pretrained()
-        >>> sorter(tf.constant([[0.3, 0.1, 0.9, 0.5]])).numpy().round().astype(int)
-        array([[3, 4, 1, 2]])
+        >>> SetSorter.pretrained()(tf.constant([[0.3, 0.1, 0.9]])).numpy().round().astype(int)
+        array([[2, 3, 1]])
     """
 
     def __init__(
@@ -450,11 +418,9 @@ class SetSorter(LearnedSorter):
         return super()._num_features + len(_TEMPERATURES) - 1
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {
-            **_dense_shapes("items", self._num_features, self.units),
-            **_dense_shapes("set", self.units, self.units),
-            **self._decoder_shapes(self.units),
-        }
+        shapes = _dense_shapes("items", self._num_features, self.units)
+        shapes |= _dense_shapes("set", self.units, self.units)
+        return {**shapes, **self._decoder_shapes(self.units)}
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]

@@ -11,7 +11,7 @@ from sklearn.isotonic import isotonic_regression
 from tensorflow import keras
 
 from rank4class_tf import ops
-from rank4class_tf.layers.lstm import LSTMWeights, bidirectional_lstm
+from rank4class_tf.layers.lstm import bidirectional_lstm
 from rank4class_tf.ops.soft_ranks import (
     all_sigmoid_ranks,
     laplace_ranks,
@@ -248,7 +248,7 @@ def test_the_lstm_is_that_of_keras(rng):
     layer.set_weights([*for_keras(forward), *for_keras(backward)])
     with tf.GradientTape(persistent=True) as tape:
         tape.watch(inputs)
-        own = bidirectional_lstm(inputs, LSTMWeights(*forward), LSTMWeights(*backward))
+        own = bidirectional_lstm(inputs, forward, backward)
         expected = layer(inputs)
     np.testing.assert_allclose(own, expected, atol=1e-6)
     gradients = [tape.gradient(x, inputs, upstream) for x in (own, expected)]
