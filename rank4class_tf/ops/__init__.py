@@ -1,13 +1,7 @@
 """The parts of formulas: pure functions on tensors, without Keras.
 
-Conventions: a function of scored lists takes scores `[batch, n]`, class ids `[batch]` or
-`[batch, P]`, padded with -1, the relevance `[batch, P]` of each positive, and a mask `[batch, n]`,
-or `Lists`, which hold all of these. Metrics read the positives' `Ranks`, in which a NaN score ranks
-last and -inf is a score. Their soft forms, such as `soft_ndcg`, take any ranks `[batch, P]`: those
-of `sigmoid_ranks` or of a learned sorter.
-
-A number outside the documented range of an argument raises a ValueError. A tensor, such as a
-temperature that falls, is not checked.
+Lists are scores `[batch, n]`, class ids `[batch]` or `[batch, P]` padded with -1, relevance
+`[batch, P]` and a mask, or `Lists`. A number outside its range raises; a tensor is not checked.
 """
 
 from rank4class_tf._lists.dense import as_lists
@@ -45,8 +39,7 @@ from rank4class_tf.ops.weights import (
     get_rank_weights,
 )
 
-__all__ = ["Lists", "as_lists"]
-__all__ += ["Ranks", "expected_ranks", "mean_over_ties", "ranks_of_positives"]
+__all__ = ["Lists", "as_lists", "Ranks", "expected_ranks", "mean_over_ties", "ranks_of_positives"]
 __all__ += ["sigmoid_ranks", "sigmoid_ranks_among_positives"]
 __all__ += ["soft_average_precision", "soft_ndcg", "soft_recall", "soft_reciprocal_rank"]
 __all__ += ["Regularizer", "entropy_projection", "euclidean_projection", "get_regularizer"]

@@ -1,8 +1,4 @@
-"""What heads and searches compute for all classes block by block: counts, scores, interactions.
-
-Each block is one product of matrices; memory is that of a block, in the gradient too. The layers
-call this with functions that score classes; the loops themselves are in `_tf`.
-"""
+"""Counts, scores and interactions of all classes, block by block, in the gradient too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,35 +16,30 @@ def count_others_by_blocks(
     score: Callable,
     num_classes: int,
     class_ids: Tensor,
-    scores_of_ids: Tensor,
+    id_scores: Tensor,
     block_size: int = SEARCH_BLOCK,
     tolerance: Array = 0.0,
 ) -> list[Tensor]:
-    """Counts the classes above given ones, and those tied with them, themselves left out.
-
-    The function maps class ids `[m]` to scores `[batch, m]`; `scores_of_ids` are those of the
-    class ids, both `[batch, P]`. An id outside of [0, K) is a class that is not among these. Scores
-    not farther apart than the tolerance, `[batch, P]`, count as the same.
-    """
+    """Counts the other classes above and tied with ids `[batch, P]` up to a tolerance."""
+    # The function maps class ids `[m]` to scores `[batch, m]`. An id outside of [0, K) is a class
+    # that is not among these.
     # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
     # order of numbers. An infinite score ties only with its equals, and no finite score ties with
     # one: that of a class that is left out is -inf.
-    is_finite, dtype = tf.math.is_finite(scores_of_ids), scores_of_ids.dtype
+    is_finite, dtype = tf.math.is_finite(id_scores), id_scores.dtype
     highest, lowest = (
-        tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), scores_of_ids)
-        for limit in (scores_of_ids + tolerance, scores_of_ids - tolerance)
+        tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), id_scores)
+        for limit in (id_scores + tolerance, id_scores - tolerance)
     )
 
     def count(ids: Tensor, scores: Tensor) -> TensorPair:
         # In its own block we don't compare a class with itself: its score may be rounded otherwise,
         # and by more than the tolerance where a GPU multiplies in TF32.
-        column, is_here = within(class_ids - ids[0], tf.size(ids))
-        again = tf.gather(scores, column, batch_dims=1)
-
-        # One label at a time, so that no [batch, P, block] tensor appears.
+        columns, is_here = within(class_ids - ids[0], tf.size(ids))
+        block_scores = tf.gather(scores, columns, batch_dims=1)
         above, tied = count_one_by_one(scores, highest, lowest)
-        is_above = is_here & (again > highest)
-        is_tied = is_here & (again >= lowest) & ~is_above
+        is_above = is_here & (block_scores > highest)
+        is_tied = is_here & (block_scores >= lowest) & ~is_above
         return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
 
     def add(counts: Tensors, *block: Tensor) -> list[Tensor]:
@@ -60,11 +51,8 @@ def count_others_by_blocks(
 def scores_as_in_blocks(
     score: Callable, num_classes: int, class_ids: Tensor, block_size: int = SEARCH_BLOCK
 ) -> Tensor:
-    """Scores of given classes, rounded as the blocks round them.
-
-    Products of other shapes may be rounded by more, as where a GPU multiplies in TF32. Arguments
-    are those of `count_others_by_blocks`; the result, `[batch, P]`, is any number for an id < 0.
-    """
+    """Scores of ids `[batch, P]`, rounded as the blocks round them; any number for an id < 0."""
+    # Products of other shapes may be rounded by more, as where a GPU multiplies in TF32.
     class_ids = tf.maximum(class_ids, 0)
     if num_classes <= block_size:
         return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
@@ -74,8 +62,8 @@ def scores_as_in_blocks(
     rows = tf.minimum(tf.range(tf.size(ids)), count - 1) // width
 
     def score_block(block: Tensors) -> Tensor:
-        scores, places = score(block[0]), tf.range(block_size)
-        return tf.gather_nd(scores, tf.stack([block[1], places], axis=1))
+        columns = tf.range(block_size)
+        return tf.gather_nd(score(block[0]), tf.stack([block[1], columns], axis=1))
 
     blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, rows)]
     scores = tf.map_fn(score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
@@ -89,19 +77,11 @@ _CANDIDATES_PER_BLOCK = 1024
 def score_by_recomputed_blocks(
     score: Callable, candidates: Tensor, shared: Any, block_size: int = _CANDIDATES_PER_BLOCK
 ) -> Tensor:
-    """Scores candidates in blocks, so that memory holds intermediate results of only one block.
-
-    The backward pass computes the blocks again, which adds a third to the time. Up to twice
-    `block_size` candidates are scored at once, without recomputing.
-
-    Args:
-        score: a function of candidates `[m, d]`, the number of their block and `shared` that
-            returns scores `[batch, m]`. It must read no variables and draw only from fixed seeds,
-            so that it returns the same again.
-        candidates: `[n, d]`.
-        shared: floating tensors in any structure that `score` depends on: encodings and weights.
-        block_size: the most candidates per block.
-    """
+    """Scores candidates `[n, d]` in blocks, which the backward pass computes again."""
+    # `score` maps candidates `[m, d]`, the number of their block and `shared`, floating tensors in
+    # any structure, to scores `[batch, m]`. It must read no variables and draw only from fixed
+    # seeds. Up to twice `block_size` candidates are scored at once. Recomputing takes a third of
+    # the time.
     n = candidates.shape[0]
     if n is None or n <= 2 * block_size:
         return score(candidates, 0, shared)
@@ -126,19 +106,10 @@ _LEAST_NORM = 1e-6
 
 
 def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tensor:
-    r"""Multiplies each encoding, crossed with each candidate, by a kernel.
-
-    $$z_i = \left(h \odot (1 + c_i)\right) W$$
-
-    If candidates are many and W is narrow, each example has a kernel of its own,
-    $(1 + c_i)\,\mathrm{diag}(h)\,W$, so that neither this nor the gradient forms the pairs
-    `[batch, n, d]`.
-
-    Source: Beutel et al. 2018, "Latent Cross"; Rank4Class, section 4.2.
-
-    Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel `[d, u]`; the
-    result is `[batch, n, u]`.
-    """
+    r"""$\left(h \odot (1 + c_i)\right) W$ of encodings h and candidates, `[batch, n, u]`."""
+    # Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel `[d, u]`. If
+    # candidates are many and W is narrow, each example has a kernel (1 + c_i) diag(h) W, so that
+    # neither this nor the gradient forms the pairs `[batch, n, d]`.
     n, units = candidates.shape[-2], kernel.shape[-1]
     narrow = n is not None and units is not None and units <= n
     # XLA cannot compile a loop over an empty batch.
@@ -159,10 +130,8 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
 
 @tf.custom_gradient
 def unit_rows(rows: Tensor) -> Tensor:
-    """As `tf.math.l2_normalize` of each row of `[..., d]`; rows near zero have no gradient.
-
-    The gradient takes a third of the operations.
-    """
+    """As `tf.math.l2_normalize` of each row; rows near zero have no gradient."""
+    # This gradient takes a third of the operations.
     scales = _scales(rows)
     scaled = rows * scales
     lengths = _norms(scaled)
@@ -179,11 +148,8 @@ def unit_rows(rows: Tensor) -> Tensor:
 
 
 def norms(rows: Tensor) -> Tensor:
-    """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`.
-
-    Dividing by it gives equal results for equal rows, wherever they stand. TensorFlow's `rsqrt` and
-    reciprocal do not.
-    """
+    """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`."""
+    # Equal rows divided by it are equal; by TensorFlow's `rsqrt` and reciprocal they are not.
     scales = _scales(rows)
     return _norms(rows * scales) / scales
 

@@ -1,9 +1,4 @@
-"""Projections on the simplex, and the regularizers that define them.
-
-`simplex_projection` finds one threshold for a list and gives it exact derivatives; the search for
-it is the matter of the `Regularizer`. Rankmax has a threshold and a slope for each label. The
-losses that these projections belong to are in `losses.projections`.
-"""
+"""Projections on the simplex, and the regularizers, which search for their thresholds."""
 
 from __future__ import annotations
 
@@ -21,22 +16,17 @@ from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 
 def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
-    r"""The width w for which $\sum_i \min(1, d_i / w) = k$.
+    r"""$D - P_t$ and t for $w = (D - P_t) / (k - t)$ with $\sum_i \min(1, d_i / w) = k$.
 
-    With $P_t$ the sum of the t largest $d_i$ and D the sum of all,
-
-    $$w = \frac{D - P_t}{k - t}, \qquad
-    t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$$
+    D is the sum of all $d_i$, $P_t$ that of the t largest, which are cut, and
+    $t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$. The largest, `top` `[..., K]`, are
+    positive and fall; `tail` `[...]` is the sum of the others. k <= K is an int or like `tail`.
 
     Source: Rankmax, Proposition 3.
-
-    Returns $D - P_t$ and t, the number of $d_i$ that are cut, for the largest $d_i$, `top`
-    `[..., K]`, all positive, in falling order, and the sum of the others, `tail` `[...]`. k, at
-    most K, is an integer or of the shape of `tail`.
     """
     # Sums run from the smallest up, so that a large d_1 costs no digits.
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
@@ -124,17 +114,16 @@ def simplex_projection(
 
     with tf.GradientTape() as tape:
         tape.watch(threshold)
-        left = surplus(threshold)
-    slope = -tape.gradient(left, threshold)
+        rest = surplus(threshold)
+    slope = -tape.gradient(rest, threshold)
 
     @tf.custom_gradient
-    def newton_step(left: Tensor) -> WithGradient:
+    def newton_step(rest: Tensor) -> WithGradient:
         # The surplus is 0 already: the step only gives the threshold its derivative. Only gradients
-        # read the slope, so that a graph for inference, which TFLite and ONNX must be able to
-        # express, holds none of it.
-        return tf.zeros_like(left), lambda upstream: tf.math.divide_no_nan(upstream, slope)
+        # read the slope, which TFLite and ONNX cannot express in a graph for inference.
+        return tf.zeros_like(rest), lambda upstream: tf.math.divide_no_nan(upstream, slope)
 
-    threshold += newton_step(left)
+    threshold += newton_step(rest)
     lists = lists.dense()
     return tf.where(lists.mask, regularizer.project(lists.scores, threshold), 0)
 
@@ -151,11 +140,9 @@ def scaled_by(lists: Lists, alpha: Array) -> Lists:
 
 
 def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, Tensor, Tensor]:
-    """The lists minus their k-th highest score, a constant, which keeps the digits near it.
-
-    Returns also their k highest `[batch, k]`, and how many items to select, `[batch]` int32: at
-    most `limit`, and all of a shorter list.
-    """
+    """The lists minus their k-th highest score, their k highest, and how many to select."""
+    # The k-th highest is a constant, which keeps the digits near it. Select at most `limit`, and
+    # all of a shorter list, `[batch]` int32.
     top, _, selected = lists.top_k(k)
     if limit is not None:
         selected = tf.minimum(selected, limit)
@@ -205,10 +192,8 @@ def rankmax(
 
 
 def lowest_in_support(lists: Lists, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""For each positive $\min(z_y, z_{[k]})$: the support ends a margin below this score.
-
-    Returns also the k highest scores `[batch, k]`, their columns, and how many of them to select.
-    """
+    r"""Each positive's $\min(z_y, z_{[k]})$; the k highest, their columns, how many to select."""
+    # The support ends a margin below the first.
     top, columns, selected = lists.top_k(k)
     kth = gather(top, selected[:, tf.newaxis] - 1)
     return tf.minimum(lists.positive_scores, kth), top, columns, selected
@@ -255,7 +240,7 @@ class Regularizer(_registry.Configured):
         return self._value(x)
 
     def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
-        """An item's share of the projection at a threshold, in [0, 1]."""
+        """An item's share of the projection at a threshold."""
         raw = scores - threshold
         x = self.inverse_derivative(raw)
         # A cut x may have overflowed, so its slope must not count.
@@ -267,27 +252,26 @@ class Regularizer(_registry.Configured):
         r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
 
         @tf.custom_gradient
-        def conjugate_of(u: Tensor) -> WithGradient:
+        def value(u: Tensor) -> WithGradient:
             x = self.project(u, tf.zeros([], u.dtype))
             value = tf.where(x == 0, tf.zeros_like(x), x * u) - self.value(x)
             return value, lambda upstream: upstream * x
 
-        return conjugate_of(scores - threshold)
+        return value(scores - threshold)
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
-        """The threshold `[batch, 1]` of what `from_kth` returns: the shares sum to `selected`."""
+        """The threshold `[batch, 1]` at which the shares sum to `selected`; see `from_kth`."""
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
         def enough(threshold: Tensor) -> Tensor:
             return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
 
         # Steps that double bracket the threshold, then halving narrows the bracket.
-        def widen(low: Tensor, high: Tensor, step: Tensor) -> tuple[Tensor, ...]:
+        def widen(low: Tensor, high: Tensor, step: Tensor) -> Tensors:
             low = tf.where(enough(low), low, low - step)
             return low, tf.where(enough(high), high + step, high), step * 2
 
-        def is_open(low: Tensor, high: Tensor, step: Tensor) -> Tensor:
-            del step
+        def is_open(low: Tensor, high: Tensor, _: Tensor) -> Tensor:
             return ~tf.reduce_all(enough(low) & ~enough(high))
 
         zero = tf.zeros_like(total)
@@ -328,15 +312,50 @@ class _Euclidean(Regularizer):
         tried = k + (_TRIED if isinstance(lists, DenseLists) else _TRIED_BY_BLOCKS)
         lowest = -tf.ones_like(total)
         if not isinstance(n, int) or n <= 2 * tried:
-            return _newton(lists, total, lowest)
+            return self._newton(lists, total, lowest)
         # Few items are usually above the threshold. The threshold of only the highest items is a
         # lower bound, and the right one if no other item is above it.
         values, columns, _ = lists.top_k(tried)
         if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
             bound = tf.clip_by_value(_by_sorting(values), -1, 0)
         else:
-            bound = _newton(lists.only(columns), total, lowest)
-        return _newton(lists, total, bound, is_done=values[:, -1:] <= bound)
+            bound = self._newton(lists.only(columns), total, lowest)
+        return self._newton(lists, total, bound, is_done=values[:, -1:] <= bound)
+
+    def _newton(
+        self, lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | bool = False
+    ) -> Tensor:
+        r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
+        # Newton's method inside a bracket that bisection narrows; for k = 1, Michelot's iteration.
+        resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
+
+        def is_free(s: Tensor, t: Tensor) -> Tensor:
+            return tf.cast((s > t) & (s < t + 1), s.dtype)
+
+        def newton(threshold: Tensor) -> TensorPair:
+            surplus = lists.sum(self.project, threshold, tends_to_zero=True)[:, tf.newaxis] - total
+            slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
+            return surplus, threshold + surplus / tf.maximum(slope, 1)
+
+        def step(low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor) -> Tensors:
+            surplus, following = newton(threshold)
+            low = tf.where(surplus >= 0, threshold, low)
+            high = tf.where(surplus <= 0, threshold, high)
+            # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
+            outside = (following <= low) | (following >= high)
+            following = tf.where(outside, (low + high) / 2, following)
+            following = tf.where(is_done, threshold, following)
+            # A NaN counts as done, so that it does not keep the others waiting.
+            change = tf.abs(following - threshold)
+            is_done |= (change <= resolution) | tf.math.is_nan(change)
+            return low, high, following, is_done
+
+        start = (low, tf.zeros_like(low), low, tf.zeros_like(low, tf.bool) | is_done)
+        _, _, threshold, _ = tf.while_loop(
+            lambda *state: ~tf.reduce_all(state[3]), step, start, maximum_iterations=_MAX_STEPS
+        )
+        # The error of a threshold counts once for each free item.
+        return newton(threshold)[1]
 
 
 class _Entropy(Regularizer):
@@ -367,57 +386,14 @@ class _Entropy(Regularizer):
 
 
 def _by_sorting(scores: Tensor) -> Tensor:
-    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on.
-
-    In the loss of 32 lists of 28 to 100 items it takes a third of the time of Newton's method.
-
-    Source: Martins & Astudillo 2016, algorithm 1.
-    """
+    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on."""
+    # Algorithm 1 of Martins & Astudillo 2016. In the loss of 32 lists of 28 to 100 items it takes a
+    # third of the time of Newton's method.
     scores = tf.maximum(scores, -2)  # Those below -1 are no part of the sum.
     counts = tf.range(1, tf.shape(scores)[1] + 1, dtype=scores.dtype)
     thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
     # The thresholds of the first i scores rise as long as these are above them.
     return tf.reduce_max(thresholds, axis=1, keepdims=True)
-
-
-def _newton(lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | None = None) -> Tensor:
-    r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
-    # Newton's method inside a bracket that bisection narrows; for k = 1 it is Michelot's iteration.
-    resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
-    is_done = tf.zeros_like(low, tf.bool) if is_done is None else is_done
-
-    def cut(s: Tensor, t: Tensor) -> Tensor:
-        return tf.clip_by_value(s - t, 0, 1)
-
-    def is_free(s: Tensor, t: Tensor) -> Tensor:
-        return tf.cast((s > t) & (s < t + 1), s.dtype)
-
-    def newton(threshold: Tensor) -> TensorPair:
-        surplus = lists.sum(cut, threshold, tends_to_zero=True)[:, tf.newaxis] - total
-        slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
-        return surplus, threshold + surplus / tf.maximum(slope, 1)
-
-    def step(low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor) -> tuple[Tensor, ...]:
-        surplus, following = newton(threshold)
-        low = tf.where(surplus >= 0, threshold, low)
-        high = tf.where(surplus <= 0, threshold, high)
-        # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
-        outside = (following <= low) | (following >= high)
-        following = tf.where(outside, (low + high) / 2, following)
-        following = tf.where(is_done, threshold, following)
-        # A NaN counts as done, so that it does not keep the others waiting.
-        change = tf.abs(following - threshold)
-        is_done |= (change <= resolution) | tf.math.is_nan(change)
-        return low, high, following, is_done
-
-    start = (low, tf.zeros_like(low), low, is_done)
-
-    def is_open(*state: Tensor) -> Tensor:
-        return ~tf.reduce_all(state[3])
-
-    threshold = tf.while_loop(is_open, step, start, maximum_iterations=_MAX_STEPS)[2]
-    # The error of a threshold counts once for each free item.
-    return newton(threshold)[1]
 
 
 REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}

@@ -1,8 +1,6 @@
 """Exact ranks of the positives, the order of tied items left open.
 
-Metrics read these ranks and average over the orders of ties (`mean_over_ties`). `over_ranks` gives
-a metric's formula only the positives that it reads; users call `ranks_of_positives`. Nothing here
-has a gradient: soft ranks are in `ops.soft_ranks`.
+Metrics average over the orders of ties. Nothing here has a gradient: see `ops.soft_ranks`.
 """
 
 from collections.abc import Callable, Iterable
@@ -32,14 +30,13 @@ class Ranks(NamedTuple):
 
     Attributes:
         above: `[batch, P]`, float32 or float64, the number of items with a higher score.
-        tied: `[batch, P]`, the number of items with the same score, itself included; 0 for a
-            positive whose score is NaN, which is never a hit, and for padding.
+        tied: `[batch, P]`, the number of items with the same score, itself included, also of -inf;
+            0 for a positive whose score is NaN, which is never a hit, and for padding.
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
         num_items: `[batch]`, how many items a list has.
         max_items: the width of the scores, an int, or a scalar int32 if known only at run time.
         counted: `[batch]`, how many positives a list has, if some have no column; else None.
-        class_ids: `[batch, P]`, the item of each positive, for metrics that tell items apart; None
-            where nothing needs them.
+        class_ids: `[batch, P]`, the items, for metrics that tell these apart; else None.
         weights: `[batch, P]`, the weight of each positive, where items have weights; else None.
     """
 
@@ -61,24 +58,15 @@ class Ranks(NamedTuple):
 
 
 class BestPositive(NamedTuple):
-    """The group of tied items that holds the best positive of each list.
+    """The group of tied items that holds the best positive of each list."""
 
-    `above`, `tied` and `positives` are 0 for a list whose positives are never a hit.
-
-    Attributes:
-        above: `[batch]`, float32 or float64, the number of items above the group.
-        tied: `[batch]`, the number of its items.
-        positives: `[batch]`, the number of its positives.
-        num_items, max_items: as in `Ranks`.
-        most: a bound on `positives`, an int or a scalar int32; 1 if no list has several positives.
-    """
-
-    above: Tensor
-    tied: Tensor
-    positives: Tensor
-    num_items: Tensor
-    max_items: int | Tensor
-    most: int | Tensor
+    # The first three are 0 for a list whose positives are never a hit.
+    above: Tensor  # `[batch]`, float32 or float64, the number of items above the group.
+    tied: Tensor  # `[batch]`, the number of its items.
+    positives: Tensor  # `[batch]`, the number of its positives.
+    num_items: Tensor  # As in `Ranks`.
+    max_items: int | Tensor  # As in `Ranks`.
+    most: int | Tensor  # A bound on `positives`; 1 if no list has several.
 
 
 def expected_ranks(scores: Array, class_ids: Array) -> Tensor:
@@ -142,33 +130,22 @@ def ranks_of_positives(
         relevance = tf.ones_like(ids)
     rule = "`relevance` must have the shape of `class_ids`."
     relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
-    ranks = _ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
+    ranks = _checked_ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
     return ranks._replace(above=ranks.above + zero)
 
 
-def _ranks(
-    scores: Tensor,
-    class_ids: Tensor,
-    relevance: Tensor,
-    mask: Array,
-    depth: int | None,
-    dtype: tf.DType,
+def _checked_ranks(
+    scores: Tensor, ids: Tensor, relevance: Tensor, mask: Array, depth: int | None, dtype: tf.DType
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
-    relevance = tf.where(class_ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    above, tied = _count_above_and_tied(_without_masked(scores, mask), class_ids, depth)
-    above, tied = tf.cast(above, dtype), tf.cast(tied, dtype)
+    relevance = tf.where(ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
+    counts = _count_above_and_tied(_without_masked(scores, mask), ids, depth)
+    above, tied = (tf.cast(count, dtype) for count in counts)
     return Ranks(above, tied, relevance, _num_items(scores, mask, dtype), _width(scores))
 
 
 def best_positive(ranks: Ranks) -> BestPositive:
-    """The best positive of each list among those of `Ranks`.
-
-    Example:
-        >>> best = best_positive(ranks_of_positives([[3.0, 1.0, 1.0, 1.0]], [[1, 2]]))
-        >>> best.above.numpy(), best.tied.numpy(), best.positives.numpy()
-        (array([1.]), array([3.]), array([2.]))
-    """
+    """The best positive of each list among those of `Ranks`."""
     is_hit = ranks.tied > 0
     infinity = tf.constant(float("inf"), ranks.above.dtype)
     above = tf.where(is_hit, ranks.above, infinity)
@@ -179,9 +156,6 @@ def best_positive(ranks: Ranks) -> BestPositive:
     above = tf.where(positives > 0, best[:, 0], tf.zeros_like(tied))
     most = _width(ranks.tied)
     return BestPositive(above, tied, positives, ranks.num_items, ranks.max_items, most)
-
-
-# Averages over the orders of ties.
 
 
 def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
@@ -222,10 +196,8 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
 
 
 def table_by_rank(function: Callable, size: int | Tensor) -> np.ndarray | Tensor:
-    """`[size]` float64, the values of a function of float64 ranks from 1 on.
-
-    A NumPy array if the size is an int, so that a graph needs no float64 operations.
-    """
+    """`[size]` float64, the values of a function of float64 ranks from 1 on."""
+    # A NumPy array if the size is an int, so that a graph needs no float64 operations.
     if isinstance(size, int):
         with tf.init_scope():
             if tf.executing_eagerly():
@@ -253,9 +225,6 @@ def num_ranks(table: np.ndarray | Tensor) -> int | Tensor:
 def highest(values: Tensor, k: int | Tensor) -> Tensor:
     """The k highest values of each row in falling order, or all if there are fewer."""
     return tf.math.top_k(values, tf.minimum(k, tf.shape(values)[1])).values
-
-
-# Counts of the items above and tied.
 
 
 def count_of_all(values: Tensor) -> TensorPair:
@@ -293,16 +262,14 @@ def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) 
     num_known = tf.math.count_nonzero(~missing, axis=1, keepdims=True, dtype=tf.int32)
     rising = tf.where(missing, tf.constant(float("inf"), scores.dtype), -scores)
     first, last = first_and_last_ranks(rising)
-    of_all = first - 1, tf.minimum(last, num_known) - first + 1
-    counts = (tf.gather(count, ids, batch_dims=1) for count in of_all)
+    item_counts = first - 1, tf.minimum(last, num_known) - first + 1
+    counts = (tf.gather(count, ids, batch_dims=1) for count in item_counts)
     return _zeros_unless(~tf.math.is_nan(positives), counts)
 
 
 def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """The scores, NaN for a masked item."""
-    if mask is None:
-        return scores
-    return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
+    nan = tf.constant(float("nan"), scores.dtype)
+    return scores if mask is None else tf.where(mask, scores, nan)
 
 
 def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
@@ -321,10 +288,8 @@ def _width(columns: Tensor) -> int | Tensor:
 def count_one_by_one(
     values: Tensor, thresholds: Tensor, lowest: Tensor | None = None
 ) -> TensorPair:
-    """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both.
-
-    With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
-    """
+    """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
+    # With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
     lowest = thresholds if lowest is None else lowest
     count = _count if values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
@@ -394,38 +359,24 @@ def _zeros_unless(compared: Tensor, counts: Iterable[Tensor]) -> TensorPair:
     return tuple(tf.where(compared, c, 0) for c in counts)
 
 
-# What a metric's formula gets.
-
-
 def over_ranks(
-    function: Callable,
-    labels: Labels,
-    dtype: tf.DType,
-    depth: int | None = None,
-    reads: str = "all",
+    formula: Callable, labels: Labels, dtype: tf.DType, depth: int | None = None, reads: str = "all"
 ) -> Any:
-    """Applies a function without gradients to the ranks of the positives, of float32 or float64.
-
-    Args:
-        function: of `Ranks`, or of `BestPositive` if it reads the best; the shape of its result
-            must not depend on their number of columns.
-        labels: `Labels`.
-        dtype: that of the ranks.
-        depth: None, or the number of ranks that matter.
-        reads: what the function reads: `"all"` positives; `"best"`, only the positives with the
-            highest score; or `"leading"`, only the positives among the first `depth` ranks, the
-            `depth` most relevant positives (for the ideal order), and the number of positives.
-            Where items have weights, `"leading"` is `"all"`.
-    """
+    """Applies a formula without gradients to the ranks of the positives, of float32 or float64."""
+    # The formula takes `Ranks`, or `BestPositive` if it reads the best; the shape of its result
+    # must not depend on their number of columns. With a depth, only so many ranks matter. It reads
+    # "all" positives; the "best", those with the highest score; or "leading" ones: the positives
+    # among the first `depth` ranks, the `depth` most relevant ones (for the ideal order), and the
+    # number of positives. Where items have weights, "leading" is "all".
     if reads == "best":
-        return function(_best_of_labels(labels, dtype))
+        return formula(_best_of_labels(labels, dtype))
 
     def on_positives(class_ids: Tensor, relevance: Tensor) -> Any:
-        ranks = _ranks(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
+        ranks = _checked_ranks(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
         if labels.item_weights is not None:
             weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
             ranks = ranks._replace(weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0))
-        return function(ranks)
+        return formula(ranks)
 
     n = labels.scores.shape[1]
     is_leading = reads == "leading" and labels.class_ids is None and labels.item_weights is None
@@ -433,14 +384,14 @@ def over_ranks(
         ranks, is_whole = _leading_ranks(labels, dtype, depth)
         return tf.cond(
             is_whole,
-            lambda: function(ranks),
+            lambda: formula(ranks),
             lambda: on_positives(labels.positives, labels.relevance),
         )
     return over_positives(on_positives, labels)
 
 
 def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
-    """`BestPositive` of `Labels`, which takes a maximum and one count."""
+    """`BestPositive` of `Labels`, by a maximum and one count."""
     scores, ids = _without_masked(labels.scores, labels.mask), labels.class_ids
     positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
     may_hit = (labels.relevance > 0) & ~tf.math.is_nan(positives)
@@ -461,11 +412,11 @@ def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, 
     # Only the former may be hits. A scalar boolean is False if another positive ties with the last
     # of the highest items.
     scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
-    top, places = _highest_items(scores, depth)
-    top_relevance = tf.gather(relevance, places, batch_dims=1)
-    top_scores = tf.gather(scores, places, batch_dims=1)
-    most, most_places = search.top_k(relevance, places.shape[1])
-    repeated = tf.reduce_any(most_places[..., tf.newaxis] == places[:, tf.newaxis], axis=-1)
+    top, items = _highest_items(scores, depth)
+    top_relevance = tf.gather(relevance, items, batch_dims=1)
+    top_scores = tf.gather(scores, items, batch_dims=1)
+    most, most_relevant = search.top_k(relevance, items.shape[1])
+    repeated = tf.reduce_any(most_relevant[..., tf.newaxis] == items[:, tf.newaxis], axis=-1)
 
     def num_ties(scores: Tensor, relevance: Tensor) -> Tensor:
         tied = (scores == top[:, -1:]) & (relevance > 0)
@@ -475,7 +426,7 @@ def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, 
     nan = tf.constant(float("nan"), scores.dtype)
     counts = _count_among(top, scores, tf.where(top_relevance > 0, top_scores, nan))
     # The most relevant positives that are not among the highest items have counts of 0.
-    missing = [[0, 0], [0, places.shape[1]]]
+    missing = [[0, 0], [0, items.shape[1]]]
     above, tied = (tf.cast(tf.pad(count, missing), dtype) for count in counts)
     columns = tf.concat([top_relevance, tf.where(repeated, tf.zeros_like(most), most)], axis=1)
     num_items = _num_items(scores, labels.mask, dtype)

@@ -16,10 +16,7 @@ from rank4class_tf._types import Array, Tensor
 def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     """Uniform draws from 2**23 evenly spaced values in (0, 1), symmetric about 1/2.
 
-    Args:
-        shape: of the result.
-        seed: two integers.
-        dtype: floating type of at least 32 bits.
+    The seed is two integers, the dtype a floating type of at least 32 bits.
     """
     fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
     # With the bits of 1 these are numbers in [1, 2). Subtracting 1 less half a step is exact.
@@ -29,12 +26,7 @@ def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
 
 
 def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
-    """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31).
-
-    Example:
-        >>> int(tf.reduce_max(uniform_integers([1000], seed=[1, 2], limit=3)))
-        2
-    """
+    """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31)."""
     # The limit times a fraction of 64 bits, so that no integer is measurably more likely.
     words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
     high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
@@ -58,12 +50,8 @@ def bits(shape: Array, seed: Array) -> Tensor:
 def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
-    All are finite; their mean is Euler's constant, 0.577, their variance π² / 6.
-
-    Args:
-        shape: of the result.
-        seed: two integers.
-        dtype: floating type.
+    All are finite; their mean is Euler's constant, 0.577, their variance π² / 6. The seed is two
+    integers, the dtype a floating type.
 
     Example:
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
@@ -78,10 +66,9 @@ def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Ten
 def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tensor = 1) -> Tensor:
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
-    A subset is the first `size` different numbers of a sequence of independent draws, in random
-    order. The sequence is too short with a probability below 2**-64, so for less than one of all
-    seeds; then class 0 fills up the subset. Time and memory are O(batch size), whatever K is. All
-    shapes are static, for XLA.
+    A subset is the first `size` different numbers of a sequence of independent draws. The sequence
+    is too short with a probability below 2**-64; then class 0 fills up the subset. Time and memory
+    are O(batch size), whatever K is. All shapes are static, for XLA.
 
     Args:
         num_classes: K, an int in [1, 2**31).
@@ -104,9 +91,8 @@ def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tenso
         return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
 
     draws = int(size) + _most_repeats(num_classes, size)
-    total = batch * draws
-    ids = tf.cast(uniform_integers([total], seed, num_classes), tf.int32)
-    ids = tf.reshape(ids, [batch, draws])
+    ids = uniform_integers([batch * draws], seed, num_classes)
+    ids = tf.reshape(tf.cast(ids, tf.int32), [batch, draws])
     first = gather.firsts(ids)
     # We move each first occurrence to the left, over the repeats before it.
     column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
@@ -122,8 +108,7 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
         num_sampled: B, positive integer.
 
     Returns:
-        `[batch, B]` int32 ids of items in random order. A list with fewer than B eligible items
-        gives all of them, then -1.
+        `[batch, B]` int32 ids in random order; -1 after all of fewer than B eligible items.
 
     Example:
         >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
@@ -141,7 +126,7 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
 
 @functools.lru_cache
 def _most_repeats(num_classes: int, size: int) -> int:
-    """A number of repeats, until `size` draws are new, that is exceeded with less than 2**-64."""
+    """A number of repeats among `size` new draws, exceeded with a probability below 2**-64."""
     # After i different draws, the next repeats one with probability i / K, so the number of repeats
     # before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
     repeated = np.arange(size) / num_classes

@@ -1,12 +1,7 @@
-"""Soft forms of metrics: functions of any ranks of the positives, for losses.
+"""Soft forms of metrics for losses: functions of any ranks of the positives, without ties.
 
-A metric has two forms. The exact one, in its class in `rank4class_tf.metrics`, reads `Ranks`: how
-many items are above a positive, and how many are tied with it. Equal scores are common (a new model
-may give them to all items), so it counts ties in expectation over their orders, which takes a
-formula of its own for each metric. The soft one, here, reads one number for each positive, its rank
-from `sigmoid_ranks` or a sorter. Such a rank moves with the scores without a jump, so there are no
-ties to count, and it has the gradient that a loss needs and that counts of items do not have. All
-return `[batch]`, in [0, 1], and 0 for a list without positives.
+Exact forms, in `rank4class_tf.metrics`, read `Ranks` and average over ties. Soft ones return
+`[batch]`, in [0, 1], and 0 for a list without positives.
 """
 
 import tensorflow as tf
@@ -37,7 +32,7 @@ def soft_ndcg(
         >>> soft_ndcg([[3.0]], [[1.0]]).numpy()  # 1 / log2(1 + 3)
         array([0.5], dtype=float32)
     """
-    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    ranks, relevance = _checked(ranks, relevance)
     discount = get_discount(discount)
     # A column without a positive may have a rank whose discount is not finite.
     ranks = tf.where(relevance > 0, ranks, 1.0)
@@ -71,7 +66,7 @@ def soft_recall(ranks: Array, relevance: Array, k: int, temperature: float = 1.0
     if not _checks.is_array(k):
         _checks.positive_int("k", k)
     _checks.positive_or_tensor("temperature", temperature)
-    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    ranks, relevance = _checked(ranks, relevance)
     hits = tf.sigmoid((k + 0.5 - ranks) / temperature)
     return _weighted_mean(hits, tf.cast(relevance > 0, ranks.dtype))
 
@@ -89,7 +84,7 @@ def soft_reciprocal_rank(ranks: Array, relevance: Array) -> Tensor:
         >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
         array([0.8125], dtype=float32)
     """
-    ranks, relevance = _ranks_and_relevance(ranks, relevance)
+    ranks, relevance = _checked(ranks, relevance)
     return _weighted_mean(_reciprocal(tf.where(relevance > 0, ranks, 1.0)), relevance)
 
 
@@ -105,29 +100,26 @@ def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance
     Args:
         ranks: `[batch, P]`, the rank of each positive among all items, >= 1.
         ranks_among_positives: `[batch, P]`, its rank among the positives, >= 1.
-        relevance: `[batch, P]`, > 0 for a positive, 0 where padded; grades don't count.
+        relevance: as in `soft_recall`.
 
     Example:
         >>> ap = soft_average_precision([[1.0, 4.0]], [[1.0, 2.0]], [[1.0, 1.0]])
         >>> ap.numpy()  # (1 + 2 / 4) / 2
         array([0.75], dtype=float32)
     """
-    ranks, relevance = _ranks_and_relevance(ranks, relevance)
-    among = tf.convert_to_tensor(ranks_among_positives)
-    rule = "`ranks_among_positives` must have the shape of `ranks`."
-    precision = same_sizes(among, ranks, rule, axes=2) / tf.where(relevance > 0, ranks, 1.0)
+    ranks, relevance = _checked(ranks, relevance)
+    ranks, among = _checked(ranks, ranks_among_positives, "ranks_among_positives")
+    precision = among / tf.where(relevance > 0, ranks, 1.0)
     return _weighted_mean(precision, tf.cast(relevance > 0, ranks.dtype))
 
 
-def _ranks_and_relevance(ranks: Array, relevance: Array) -> TensorPair:
-    """Both as tensors, `[batch, P]`; raises unless their shapes are the same."""
-    ranks, relevance = tf.convert_to_tensor(ranks), tf.convert_to_tensor(relevance)
-    rule = "`relevance` must have the shape of `ranks`."
-    return ranks, same_sizes(relevance, ranks, rule, axes=2)
+def _checked(ranks: Array, values: Array, name: str = "relevance") -> TensorPair:
+    ranks, values = tf.convert_to_tensor(ranks), tf.convert_to_tensor(values)
+    return ranks, same_sizes(values, ranks, f"`{name}` must have the shape of `ranks`.", axes=2)
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted mean of values `[batch, P]`, `[batch]`; 0 if all weights are 0."""
+    """Weighted means of rows; 0 if all weights are 0."""
     weights = tf.cast(weights, values.dtype)
     if values.shape[1] == 1:
         return tf.squeeze(tf.where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.

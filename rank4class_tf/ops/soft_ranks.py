@@ -1,12 +1,10 @@
-"""Differentiable ranks: sums of sigmoids or decays, and a projection.
+"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters.
 
-Losses read `sigmoid_ranks` of `Lists`. The other functions rank all items of a list `[batch, d]`
-for `layers.sorters`; each has a gradient of its own, of the same time and memory as its value.
+Those for sorters have gradients that take the same time and memory as the values.
 """
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -24,22 +22,14 @@ _TINY = 1e-30
 
 
 def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    r"""Scores of each list with mean 0 and standard deviation 1.
-
-    $$z_i = \frac{s_i - \bar s}{\sqrt{\frac{1}{n} \sum_j (s_j - \bar s)^2}}$$
-
-    A list of equal scores becomes zeros; its gradient is that of $s_i - \bar s$.
-
-    Scores `[batch, d]` are float32 or float64, within +-1e30. The result is 0 where masked.
-    """
-    present = tf.ones_like(scores) if mask is None else tf.cast(mask, scores.dtype)
+    """Scores `[batch, d]` of each list with mean 0 and standard deviation 1; 0 where masked."""
+    # Scores are float32 or float64, within +-1e30. A list of equal scores becomes zeros; its
+    # gradient is that of the scores less their mean.
+    mask = tf.ones_like(scores, tf.bool) if mask is None else mask
+    present = tf.cast(mask, scores.dtype)
     count = tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
-    lowest, highest = scores, scores
-    if mask is not None:
-        lowest = tf.where(mask, scores, scores.dtype.max)
-        highest = tf.where(mask, scores, scores.dtype.min)
-    lowest = tf.reduce_min(lowest, axis=1, keepdims=True)
-    highest = tf.reduce_max(highest, axis=1, keepdims=True)
+    lowest = tf.reduce_min(tf.where(mask, scores, scores.dtype.max), axis=1, keepdims=True)
+    highest = tf.reduce_max(tf.where(mask, scores, scores.dtype.min), axis=1, keepdims=True)
     half = highest / 2 - lowest / 2
     equal = half < _TINY
     # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither the result nor
@@ -109,27 +99,17 @@ def sigmoid_ranks_among_positives(
     return sigmoid_ranks(lists, temperature=temperature)
 
 
-class _BestFirst(NamedTuple):
-    """Scores `[batch, d]` in falling order, masked items last, and which item is at each place."""
-
-    scores: Tensor
-    order: Tensor
-
-    def sort(self, values: Tensor) -> Tensor:
-        """Puts values of the items into the order of the scores."""
-        return tf.gather(values, self.order, batch_dims=1)
-
-    def restore(self, values: Tensor) -> Tensor:
-        """Puts values in the order of the scores back to their items."""
-        return scatter_add(self.order, values, tf.shape(values))
-
-
-def _best_first(scores: Tensor, mask: Tensor | None) -> _BestFirst:
-    """Sorts lists of finite scores, far from the largest number of their dtype."""
+def _best_first(scores: Tensor, mask: Tensor | None) -> TensorPair:
+    """Finite scores `[batch, d]` in falling order, masked items last, and their columns."""
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
         scores = tf.where(mask, scores, LOWEST[scores.dtype])
-    return _BestFirst(*tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1]))
+    return tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1])
+
+
+def _restored(order: Tensor, values: Tensor) -> Tensor:
+    """Values in the order of `_best_first`, back at their items."""
+    return scatter_add(order, values, tf.shape(values))
 
 
 def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> Tensors:
@@ -151,60 +131,52 @@ def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> 
 
 
 def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
-    """The ranks of `layers.SigmoidSorter`, which has the formula; meaningless where masked.
-
-    Scores `[batch, d]` lie within +-1e30. Time is O(d²). Memory is O(d), also for the gradient,
-    since both go block by block.
-    """
+    """The ranks of `layers.SigmoidSorter`; meaningless where masked."""
     scores = tf.convert_to_tensor(scores)
     # A masked item adds 0 to the ranks of the others and to their gradients.
     items = scores if mask is None else tf.where(mask, scores, LOWEST[scores.dtype])
-    every = tf.ones_like(scores)
-    sums = sum_over_items(
-        lambda other, score: tf.sigmoid((other - score) / temperature), [items], [scores], every
-    )
-    return 0.5 + sums  # The item itself adds sigmoid(0) = 1/2.
+
+    def term(other: Tensor, score: Tensor) -> Tensor:
+        return tf.sigmoid((other - score) / temperature)
+
+    # The item itself adds sigmoid(0) = 1/2. Value and gradient go block by block, in O(d) memory.
+    return 0.5 + sum_over_items(term, [items], [scores], tf.ones_like(scores))
 
 
 def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
-    """The ranks of `layers.LaplaceSorter`, which has the formula.
-
-    Along the sorted scores the terms from above and from below are decaying sums, so that a list
-    takes O(d log d). The ranks are as exact as their dtype. The gradient takes two more such sums.
-    """
+    """The ranks of `layers.LaplaceSorter`."""
+    # Along the sorted scores the terms from above and from below are decaying sums, so that a list
+    # takes O(d log d). The ranks are as exact as their dtype.
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
     def ranks(scores: Tensor) -> WithGradient:
-        items = _best_first(scores, mask)
-        places = tf.cast(tf.range(1, tf.shape(scores)[1] + 1), scores.dtype)
-        above, below = _decaying_sums(items.scores, temperature, tf.ones_like(scores))
+        falling, order = _best_first(scores, mask)
+        positions = tf.cast(tf.range(1, tf.shape(scores)[1] + 1), scores.dtype)
+        above, below = _decaying_sums(falling, temperature, tf.ones_like(scores))
 
         def gradient(upstream: Tensor) -> Tensor:
-            values = items.sort(upstream)
+            values = tf.gather(upstream, order, batch_dims=1)
             # Only differences count, so subtracting the mean keeps their digits.
             values -= tf.reduce_mean(values, axis=1, keepdims=True)
-            from_above, from_below = _decaying_sums(items.scores, temperature, values)
+            from_above, from_below = _decaying_sums(falling, temperature, values)
             pulls = from_above + from_below - values * (above + below)
-            result = items.restore(pulls / (2 * temperature))
+            result = _restored(order, pulls / (2 * temperature))
             return result if mask is None else tf.where(mask, result, tf.zeros_like(result))
 
-        return items.restore(places + (below - above) / 2), gradient
+        return _restored(order, positions + (below - above) / 2), gradient
 
     return ranks(scores)
 
 
 def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensors:
-    r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$.
+    r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$."""
 
-    Each power of two doubles the number of neighbours in a sum. Each factor comes from a difference
-    of two scores `[batch, d]`, which fall, so it cannot overflow, and rounding errors do not add up
-    along the list, as they would if we multiplied factors of neighbours or subtracted one offset
-    from all.
-    """
-
+    # Each power of two doubles the number of neighbours in a sum. Each factor comes from a
+    # difference of two falling scores `[batch, d]`, so it cannot overflow, and rounding errors do
+    # not add up along the list, as they would in products of factors of neighbours.
     def step(power: int | Tensor, above: Tensor, below: Tensor) -> TensorPair:
-        # The decay from the item so many places above; 0 where the list has no such item.
+        # The decay from the item `power` positions above; 0 where the list has no such item.
         higher = shifted(scores, power, scores.dtype.max, right=True)
         decay = tf.exp((scores - higher) / temperature)
         above += decay * shifted(above, power, right=True)
@@ -214,56 +186,47 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
 
 
 def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = None) -> Tensor:
-    """The ranks of `layers.SoftRankSorter`, which has the formula.
-
-    An isotonic regression in float64 finds the blocks of the projection. Where XLA compiles lists
-    of unknown length, time and memory are those of `[batch, d, d]`.
-    """
+    """The ranks of `layers.SoftRankSorter`."""
+    # An isotonic regression in float64 finds the blocks of the projection.
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
     def ranks(scores: Tensor) -> WithGradient:
-        items = _best_first(scores, mask)
+        falling, order = _best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
         # Items further apart than half a list never share a block, so this limit changes no block
         # and saves digits of the sums.
-        gaps = (items.scores[:, :-1] - items.scores[:, 1:]) / regularization
+        gaps = (falling[:, :-1] - falling[:, 1:]) / regularization
         gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
         points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
         fit = isotonic_regression(points)
-        places = tf.cast(tf.range(1, size + 1), tf.float64)
+        positions = tf.cast(tf.range(1, size + 1), tf.float64)
 
         def gradient(upstream: Tensor) -> Tensor:
-            values = items.sort(upstream)
+            values = tf.gather(upstream, order, batch_dims=1)
             starts = tf.pad(fit[:, 1:] != fit[:, :-1], [[0, 0], [1, 0]])[:, :size]
             blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             shape = tf.shape(values)
             sums = scatter_add(blocks, values, shape)
             means = tf.math.divide_no_nan(sums, scatter_add(blocks, tf.ones_like(values), shape))
             pulls = tf.gather(means, blocks, batch_dims=1) - values
-            return items.restore(pulls / regularization)
+            return _restored(order, pulls / regularization)
 
-        return items.restore(tf.cast(places + points - fit, scores.dtype)), gradient
+        return _restored(order, tf.cast(positions + points - fit, scores.dtype)), gradient
 
     return ranks(scores)
 
 
 def isotonic_regression(values: Tensor) -> Tensor:
-    r"""Isotonic regression: the nearest list that does not fall.
-
-    $$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$$
-
-    Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
-    end of the left part with the start of the right one; a binary search finds where to begin.
-
-    Values `[batch, d]` are float64; a step between neighbours should not be much above d. All
-    places of a block get the same number.
-    """
+    r"""$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$ of float64 values `[batch, d]`."""
+    # Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
+    # end of the left part with the start of the right one; a binary search finds where to begin. A
+    # step between neighbours should not be much above d. All of a block get the same number.
     size = values.shape[1]
     if size is not None:
         padded = 2 ** (max(size, 1) - 1).bit_length()
     elif in_xla():  # XLA would need the sizes of the parts.
-        return _isotonic_of_all_blocks(values)
+        return _isotonic_by_all_blocks(values)
     else:
         size = tf.shape(values)[1]
         exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
@@ -275,15 +238,15 @@ def isotonic_regression(values: Tensor) -> Tensor:
     return fit[:, :size]
 
 
-def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
+def _isotonic_by_all_blocks(values: Tensor) -> Tensor:
     """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`."""
     # For each start up to an item, take the lowest mean of a block that ends at the item or later.
     # The item's value is the highest of these.
     batch, size = tf.unstack(tf.shape(values))
     sums = tf.cumsum(values, axis=1)
     before = sums - values
-    places = tf.range(size)
-    widths = tf.cast(places - places[:, tf.newaxis] + 1, values.dtype)
+    columns = tf.range(size)
+    widths = tf.cast(columns - columns[:, tf.newaxis] + 1, values.dtype)
     infinite = tf.constant(float("inf"), values.dtype)
     means = (sums[:, tf.newaxis] - before[:, :, tf.newaxis]) / widths
     means = tf.where(widths > 0, means, infinite)
@@ -294,7 +257,7 @@ def _isotonic_of_all_blocks(values: Tensor) -> Tensor:
 
 def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two."""
-    # The sums `[batch, d]` are those from the start of its part up to each item, itself included.
+    # The sums `[batch, d]` run from the start of a part up to each item, itself included.
     shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
@@ -304,8 +267,8 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
         sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
-    def keep_more(step: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-        """Keeps `step` more items of the left part if they lie below the value of the pool."""
+    def keep_more(step: Tensor, kept: Tensor) -> TensorPair:
+        # Keeps `step` more items of the left part if they lie below the value of the pool.
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
         number = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
@@ -326,16 +289,14 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     widths = width[:, :, tf.newaxis] + tf.cast(tf.range(half), fit.dtype)
     joins = right * widths < pool[:, :, tf.newaxis] + right_sums - right
     taken = tf.reduce_sum(tf.cast(joins, tf.int32), axis=2)
-    mean = tf.math.divide_no_nan(
-        pool + sum_of_first(taken, right_sums), width + tf.cast(taken, fit.dtype)
-    )
-    kept, taken, mean, start, total = (
-        x[:, :, tf.newaxis] for x in (kept, taken, mean, start, left_total)
-    )
-    places = tf.range(2 * half)
-    pooled = (places >= kept) & (places < half + taken)
+    pool += sum_of_first(taken, right_sums)
+    mean = tf.math.divide_no_nan(pool, width + tf.cast(taken, fit.dtype))
+    parts = (kept, taken, mean, start, left_total)
+    kept, taken, mean, start, total = (x[:, :, tf.newaxis] for x in parts)
+    columns = tf.range(2 * half)
+    pooled = (columns >= kept) & (columns < half + taken)
     fit = tf.where(pooled, mean, tf.concat([left, right], axis=2))
-    pooled_sums = start + mean * tf.cast(places - kept + 1, fit.dtype)
+    pooled_sums = start + mean * tf.cast(columns - kept + 1, fit.dtype)
     sums = tf.where(pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2))
     shape = tf.stack([tf.shape(fit)[0], -1])
     return tf.reshape(fit, shape), tf.reshape(sums, shape)

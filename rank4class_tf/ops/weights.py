@@ -1,8 +1,4 @@
-"""What formulas weigh by: gains of labels, discounts and weights of ranks, functions of margins.
-
-Losses and metrics take these by name or as a function of the user. A formula that orders or counts
-items belongs to `ops.ranks` or to its loss.
-"""
+"""Gains of labels, discounts and weights of ranks, functions of margins: by name, or a user's."""
 
 import dataclasses
 import math
@@ -37,10 +33,7 @@ def logarithmic_discount(rank: Array) -> Tensor:
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
 
-GAINS: dict[str, Callable] = {
-    "exponential": exponential_gain,
-    "linear": lambda relevance: relevance,
-}
+GAINS: dict[str, Callable] = {"exponential": exponential_gain, "linear": lambda label: label}
 DISCOUNTS: dict[str, Callable] = {
     "logarithmic": logarithmic_discount,
     "reciprocal": lambda rank: 1 / rank,
@@ -63,15 +56,13 @@ def gain_cancels(gain: Choice, relevance: Tensor) -> bool:
 
 
 def gains_up_to_a_factor(gain: Choice, relevance: Tensor) -> Tensor:
-    """Gains of labels `[batch, P]`, scaled per list by a common factor."""
+    """Gains of labels `[batch, P]`, each list's up to a factor."""
     return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
 
 
 def relative_gain(relevance: Tensor) -> Tensor:
-    """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite.
-
-    A list whose labels are at most 64 has the factor 1.
-    """
+    """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite."""
+    # A list whose labels are at most 64 has the factor 1.
     excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
     scaled = relevance - excess
     far = tf.exp(scaled * np.log(2.0)) - tf.exp(-excess * np.log(2.0))
@@ -88,7 +79,7 @@ def ideal_dcg(
 
 
 def discounted_sum(best_gains: Tensor, table: np.ndarray | Tensor) -> Tensor:
-    """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
+    """Sums gains `[batch, P]` in the order of their ranks, times a table of discounts."""
     # Not a product of matrices, which some devices round to bfloat16.
     width = best_gains.shape[1]
     if isinstance(table, np.ndarray):
@@ -110,7 +101,7 @@ def hinge(margins: Tensor) -> Tensor:
 
 def squared_hinge(margins: Tensor) -> Tensor:
     r"""Squared hinge, $(1 - u)_+^2$."""
-    return tf.square(violation(-margins, 1.0))
+    return tf.square(hinge(margins))
 
 
 def logistic(margins: Tensor) -> Tensor:
@@ -125,7 +116,6 @@ def exponential(margins: Tensor) -> Tensor:
 
 
 def _set(instance: object, **values: Any) -> None:
-    """Sets fields of a frozen dataclass."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
@@ -190,9 +180,8 @@ def get_phi(phi: Choice) -> Callable:
 
     Args:
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of width 1), a
-            `Ramp`, a `Scaled`, or any elementwise function of a tensor of margins. The bounds of
-            the paper hold for a function that is non-increasing and at least 1 where the margin is
-            <= 0.
+            `Ramp`, a `Scaled`, or any elementwise function of margins. The bounds of the paper hold
+            if it does not increase and is at least 1 where the margin is <= 0.
     """
     function = _registry.by_name("phi", _BY_NAME, phi)
     if function is not phi or isinstance(phi, Ramp | Scaled):
@@ -208,13 +197,12 @@ def get_phi(phi: Choice) -> Callable:
 class RankWeights(_registry.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    Leading weights cost a search for the highest scores, the constant one costs only a sum. A
-    subclass lists the leading weights, or computes as many as are asked for in `leading`.
+    Leading weights cost a search for the highest scores, the constant one only a sum. A subclass
+    lists them, or computes as many as are asked for in `leading`.
     """
 
-    # The leading weights, None if any number of weights leads, and the weight of the others, >= 0.
-    listed: Sequence[float] | None = None
-    tail: float = 0.0
+    listed: Sequence[float] | None = None  # The leading weights; None if any number leads.
+    tail: float = 0.0  # The weight of the others, >= 0.
 
     @property
     def num_leading(self) -> int | None:
@@ -318,9 +306,8 @@ class StaircaseWeights(RankWeights):
             pairs = [(end, weight) for end, weight in self.steps]
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {self.steps!r}.") from error
-        steps = tuple(
-            (_checks.positive_int("steps", end), _weight("steps", weight)) for end, weight in pairs
-        )
+        check = _checks.positive_int
+        steps = tuple((check("steps", end), _weight("steps", weight)) for end, weight in pairs)
         ends = [end for end, _ in steps]
         _checks.require(bool(ends) and ends == sorted(set(ends)), rule, repr(self.steps))
         _set(self, steps=steps, tail=_weight("tail", self.tail))
@@ -344,12 +331,9 @@ class ListedWeights(RankWeights):
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
-        _checks.require(
-            values.ndim == 1 and values.size > 0,
-            "`rank_weights` must be a list of at least one number, or an object such as "
-            "TopKWeights(k=5).",
-            repr(self.values),
-        )
+        rule = "`rank_weights` must be a list of at least one number, or an object such as"
+        is_right = values.ndim == 1 and values.size > 0
+        _checks.require(is_right, f"{rule} TopKWeights(k=5).", repr(self.values))
         _set(self, values=tuple(_weight("rank_weights", value) for value in values.tolist()))
 
     @property
@@ -363,23 +347,20 @@ def get_rank_weights(weights: RankWeights | Tensor) -> RankWeights:
 
 
 def _weight(name: str, value: Any) -> float:
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    is_right = number and np.isfinite(value) and value >= 0
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    is_right = is_number and np.isfinite(value) and value >= 0
     _checks.require(is_right, f"`{name}` must hold finite numbers >= 0.", repr(value))
     return float(value)
 
 
 class PairWeights(NamedTuple):
-    """What the weight of a pair depends on: of items `[batch, n]`, of positives `[batch, P]`.
-
-    `pair_weight` maps an item's gain and rank and a positive's gain and rank to the pair's weight.
-    """
+    """Gains and ranks of items `[batch, n]` and positives `[batch, P]`, and a function of them."""
 
     item_gains: Tensor
     item_ranks: Tensor
     positive_gains: Tensor
     positive_ranks: Tensor
-    pair_weight: Callable
+    pair_weight: Callable  # The fields above, of one item and one positive -> the pair's weight.
 
 
 @_keras.register
@@ -393,8 +374,8 @@ class NDCGLambdaWeights(_registry.Configured):
 
     with the gain $g = 2^y - 1$, the discount $d(r) = 1 / \log_2(1 + r)$, the exact ranks $r$ and
     the n items of the list. Pairs with no item among the first k weigh 0, and in the second term d
-    is 0 beyond rank k. No gradient flows through the weights. Ties count against the model: the
-    more relevant item of a pair ranks last among its ties, the less relevant one first.
+    is 0 beyond rank k. Weights have no gradient. Ties count against the model: the more relevant
+    item of a pair ranks last among its ties, the less relevant one first.
 
     Source: Wang et al. 2018, "The LambdaLoss framework"; Burges 2010 (LambdaMART) for f = 1.
 
