@@ -54,14 +54,13 @@ from rank4class_tf.layers.sorters import (
 )
 
 __all__ = ["DotProductHead", "CosineHead", "BilinearHead", "LatentCrossHead", "ConcatHead"]
-__all__ += ["Head", "get_head"]
 __all__ += ["ClassTable", "EncodedClasses", "ClassAttention", "ShardedClassTable", "Classes"]
-__all__ += ["ClassEmbedding"]
+__all__ += ["Head", "get_head", "ClassEmbedding"]
 __all__ += ["SampledScores", "HardNegativeMining", "UniformNegatives", "CrossBatchMemory"]
 __all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "CandidateFrequencies"]
 __all__ += ["Probabilities", "TopClasses", "PredictionSets", "ExcludeItems", "SparseDense"]
 __all__ += ["LaplaceSorter", "SoftRankSorter", "SigmoidSorter", "SetSorter", "RecurrentSorter"]
 __all__ += ["ConvolutionalSorter", "Companion", "Sorter", "get_sorter"]
 __all__ += ["DotProductInteraction", "CosineInteraction", "BilinearInteraction"]
-__all__ += ["LatentCrossInteraction", "ConcatInteraction", "MLPInteraction", "Interaction"]
-__all__ += ["get_interaction"]
+__all__ += ["LatentCrossInteraction", "ConcatInteraction", "MLPInteraction"]
+__all__ += ["Interaction", "get_interaction"]

@@ -1,9 +1,6 @@
 """The classes that a head scores: a table, features through an encoder, attention among them.
 
 A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
-Heads and models read it: `rows` for some classes or all, `tables` for losses over all classes in
-blocks, `rows_of_step` where a step scores a sample. `shards.py` has the table that replicas share,
-`scoring.py` the scores of encodings with rows.
 """
 
 import base64
@@ -25,10 +22,10 @@ _ENCODED_AT_ONCE = 1024
 
 
 class Classes(keras.layers.Layer):
-    """Base: the encodings of classes, their number and their width.
+    """Base of what any head accepts: the encodings of classes, their number and their width.
 
     A subclass has `num_classes`, `rows` and, once built, the `width` of an encoding; `build` gets
-    the shape of the encodings that are scored, `(None, d)`. Any head accepts it.
+    the shape of the encodings that are scored, `(None, d)`.
 
     Example:
         >>> class OneHot(Classes):
@@ -45,10 +42,7 @@ class Classes(keras.layers.Layer):
     width: Any
 
     def rows(self, ids: Array | None = None) -> Tensor:
-        """Encodings of all classes, `[num_classes, width]`, or of ids of any shape.
-
-        The dtype is always that of the weights; heads cast in mixed precision.
-        """
+        """Encodings of all classes, or of ids of any shape, in the dtype of the weights."""
         raise NotImplementedError
 
     def biases(self, ids: Array | None = None) -> Tensor | None:
@@ -56,10 +50,8 @@ class Classes(keras.layers.Layer):
         return None
 
     def tables(self) -> tuple[Any, ...]:
-        """Rows of all classes and, if there are any, biases: variables or tensors.
-
-        The rows of encoded classes are computed in blocks, and again in the backward pass.
-        """
+        """Rows of all classes and, if there are any, biases: variables or tensors."""
+        # Rows are computed in blocks, and again in the backward pass.
         size = min(_ENCODED_AT_ONCE, self.num_classes)
         spec = tf.TensorSpec([size, self.width], self.variable_dtype)
         rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
@@ -68,7 +60,7 @@ class Classes(keras.layers.Layer):
         return (rows,) if biases is None else (rows, biases)
 
     def shard(self) -> Shard | None:
-        """Which of the classes `tables` has, where this replica has only some; None for all."""
+        """The classes that `tables` has, where this replica has only some; None for all."""
         return None
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
@@ -76,13 +68,10 @@ class Classes(keras.layers.Layer):
         return [self.rows(x) for x in ids]
 
     def to_table(self, block_size: int = 1024) -> "Classes":
-        """Encodes all classes, `block_size` at a time, and returns a `ClassTable` of these rows.
-
-        `Head.with_classes` puts it into a head. Later training does not change the table.
-        """
-        ids = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
-        blocks = [tf.range(i, min(i + block_size, self.num_classes)) for i in ids]
-        rows = tf.concat([self.rows(block) for block in blocks], axis=0)
+        """Encodes all classes, in blocks, as a `ClassTable` that later training does not change."""
+        ids = tf.range(self.num_classes)
+        starts = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
+        rows = tf.concat([self.rows(ids[i : i + block_size]) for i in starts], axis=0)
         return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
 
 
@@ -145,41 +134,32 @@ class ClassTable(_registry.Configured, Classes):
 
     def build(self, input_shape: Any) -> None:
         self.width = self.width or int(input_shape[-1])
-        self._add_weights(self.initializer, "zeros")
+        self._add_weights(self.initializer)
         self.built = True
 
-    def _add_weights(self, rows: Any, biases: Any) -> None:
+    def _add_weights(self, initializer: Any) -> None:
         self.embeddings = _keras.add_table(
-            self, "embeddings", (self.num_classes, self.width), rows, self.regularizer
+            self, "embeddings", (self.num_classes, self.width), initializer, self.regularizer
         )
         if self.use_bias:
-            self.bias = _keras.add_table(self, "bias", (self.num_classes,), biases)
+            self.bias = _keras.add_table(self, "bias", (self.num_classes,), "zeros")
 
     def rows(self, ids: Array | None = None) -> Tensor:
-        if ids is None:
-            return tf.convert_to_tensor(self.embeddings)
-        return tf.gather(_keras.variable(self.embeddings), ids)
+        return _lookup(self.embeddings, ids)
 
     def tables(self) -> tuple[Any, ...]:
         weights = [self.embeddings, self.bias] if self.use_bias else [self.embeddings]
         return tuple(_keras.variable(weight) for weight in weights)
 
     def biases(self, ids: Array | None = None) -> Tensor | None:
-        if not self.use_bias:
-            return None
-        if ids is None:
-            return tf.convert_to_tensor(self.bias)
-        return tf.gather(_keras.variable(self.bias), ids)
+        return _lookup(self.bias, ids) if self.use_bias else None
 
     def assign(self, rows: Array) -> None:
         """Sets the rows of all classes."""
         self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
     def add(self, rows: Array, biases: Array | None = None) -> None:
-        """Adds classes after the others; they are scored from now on.
-
-        If the model was compiled or called through `predict`, compile it again, as after a change
-        of `trainable`.
+        """Adds classes after the others. Compile a model again that has trained or predicted.
 
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each class.
@@ -190,11 +170,9 @@ class ClassTable(_registry.Configured, Classes):
         rule = f"`rows` must have the shape [m, {self.width}]."
         _checks.require(rows.shape[1:] == (self.width,), rule, f"shape {rows.shape}")
         added = _numbers("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
-        _checks.require(
-            added.shape == (len(rows),) and (biases is None or self.use_bias),
-            f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`.",
-            f"shape {added.shape}, use_bias={self.use_bias}",
-        )
+        is_right = added.shape == (len(rows),) and (biases is None or self.use_bias)
+        rule = f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`."
+        _checks.require(is_right, rule, f"shape {added.shape}, use_bias={self.use_bias}")
         all_rows = np.concatenate([np.array(self.embeddings), rows])
         all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
         # A weight cannot grow, so that others replace it.
@@ -203,19 +181,32 @@ class ClassTable(_registry.Configured, Classes):
             del self.embeddings
             if self.use_bias:
                 del self.bias
-            self._add_weights("zeros", "zeros")
+            self._add_weights("zeros")
         self.embeddings.assign(all_rows)
         if self.use_bias:
             self.bias.assign(all_biases)
 
 
+def _lookup(weight: Any, ids: Array | None) -> Tensor:
+    if ids is None:
+        return tf.convert_to_tensor(weight)
+    return tf.gather(_keras.variable(weight), ids)
+
+
+def _numbers(name: str, values: Array, dtype: Any) -> np.ndarray:
+    """The values as an array, rounded as a weight of this dtype holds them."""
+    try:
+        return tf.cast(values, dtype).numpy()
+    except (ValueError, TypeError, tf.errors.OpError) as error:
+        raise ValueError(f"`{name}` must be numbers. Received: {name}={values!r}.") from error
+
+
 @_keras.register
-class ClassEmbedding(keras.layers.Layer):
+class ClassEmbedding(_registry.Configured, keras.layers.Layer):
     """Looks up the rows of a layer of classes: one table for the inputs and for the scores.
 
     Args:
-        classes: a `ClassTable` or another layer of classes, which a head or an `ExtremeClassifier`
-            scores as well. Its width must be known.
+        classes: a layer of classes of known width, which a head or an `ExtremeClassifier` scores.
 
     Input: class ids of any shape; those below 0 are padding, which the mask leaves out. Output:
     `[..., width]`.
@@ -248,9 +239,6 @@ class ClassEmbedding(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return (*input_shape, self.classes.width)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "classes": keras.utils.serialize_keras_object(self.classes)}
-
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
     """The layer of classes for the argument of a head: a number, a layer or the config of one."""
@@ -259,33 +247,24 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
     return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 
-def _numbers(name: str, values: Array, dtype: Any) -> np.ndarray:
-    """The values as an array, rounded as a weight of this dtype holds them."""
-    try:
-        return tf.cast(values, dtype).numpy()
-    except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise ValueError(f"`{name}` must be numbers. Received: {name}={values!r}.") from error
-
-
 @_keras.register
 class EncodedClasses(Classes):
     """Classes whose features, such as descriptions or places in a taxonomy, an encoder encodes.
 
     Classes with few examples learn from similar ones, and unseen classes can be scored.
 
+    A head encodes each class that it scores once in a step, in `over_classes` without dropout. For
+    inference, `to_table` encodes all once. The features are part of the config, and so of a saved
+    model. XLA does not support strings: use token ids or similar there.
+
     Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
-    A head encodes each class that it scores once in a step, for all examples. The features are part
-    of the config, and so of a saved model. For inference, `to_table` encodes all classes once. XLA
-    does not support strings: use token ids or similar as features there. In `over_classes` the
-    encoder runs as in inference, without dropout.
-
     Args:
-        features: features of all classes: an array, a list of strings, or a dict or tuple of such,
-            each with a row for each class.
-        encoder: a Keras layer or model that maps them to `[n, width]`; it trains with the rest
-            unless its `trainable` is False. It may also be the encoder of the examples; a `.keras`
-            file then needs Keras 3, since Keras 2 loads two layers in place of one.
+        features: an array, a list of strings, or a dict or tuple of such, with a row for each
+            class.
+        encoder: a Keras layer or model that maps them to `[n, width]`; it trains unless its
+            `trainable` is False. It may also be the encoder of the examples; a `.keras` file then
+            needs Keras 3, since Keras 2 loads two layers in place of one.
 
     Example:
         >>> classes = EncodedClasses(tf.eye(3), keras.layers.Dense(8))
@@ -351,12 +330,10 @@ class _Features:
     def __init__(self, structure: Any):
         self.tensors = _tensors(structure)
         sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
-        if len(set(sizes)) != 1 or not sizes[0]:
-            raise ValueError(
-                "`features` must have a row for each class, and at least one. "
-                f"Received: arrays with {sizes} rows."
-            )
-        self.num_rows = sizes[0]
+        rule = "`features` must have a row for each class, and at least one."
+        is_right = len(set(sizes)) == 1 and sizes[0]
+        _checks.require(is_right, rule, f"arrays with {sizes} rows")
+        self.num_rows: Any = sizes[0]
 
     def rows(self, ids: Array) -> Any:
         """The features of classes `[m]`."""
@@ -372,9 +349,8 @@ def _tensors(structure: Any) -> Any:
     try:
         return tf.convert_to_tensor(structure)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`features` must be arrays, in dicts and tuples. Received: {structure!r}."
-        ) from error
+        rule = "`features` must be arrays, in dicts and tuples."
+        raise ValueError(f"{rule} Received: {structure!r}.") from error
 
 
 def _to_config(structure: Any) -> dict[str, Any]:

@@ -1,9 +1,7 @@
 """Heads: layers that score all classes.
 
-A head is a layer of classes (`classes.py`), an interaction of an encoding with each class
-(`interactions.py`), and the biases of the classes. A named head fixes the interaction and takes
-its arguments. A formula of a score belongs into an interaction, not here. `sampled.py` has the head
-for very many classes. Losses over all classes get their scores from `Head.over_classes`.
+A head is a layer of classes, an interaction of an encoding with each class, and biases. A named
+head fixes the interaction, which owns the formula. `sampled.py` has the head for very many classes.
 """
 
 import inspect
@@ -37,8 +35,7 @@ from rank4class_tf.layers.scoring import ClassScores
 class Head(keras.layers.Layer):
     """Scores all classes, through an interaction between the encoding and each class.
 
-    The other heads are this one with an interaction of this package. Use `Head` itself with your
-    own interaction.
+    The other heads are this one with an interaction of this package. Use it with your own.
 
     Args:
         classes: a number of classes, >= 1, for a `ClassTable`, or a layer of classes.
@@ -51,20 +48,14 @@ class Head(keras.layers.Layer):
         (None, 28)
     """
 
-    # Whether the `ClassTable` that a number of classes becomes has biases.
-    _use_bias = False
-
-    # The arguments that `try_out` may tune; see `RankingLoss`.
-    tunable: tuple[str, ...] = ()
+    _use_bias = False  # Of the `ClassTable` that a number of classes becomes.
+    tunable: tuple[str, ...] = ()  # The arguments that `try_out` may tune; see `RankingLoss`.
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
         for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
-            if name in kwargs:
-                table_argument = name.removeprefix("kernel_")
-                raise ValueError(
-                    f"`{name}` is no argument of this head: `classes` may be a "
-                    f"`ClassTable({table_argument}=...)`. Received: {name}={kwargs[name]!r}."
-                )
+            table = f"a `ClassTable({name.removeprefix('kernel_')}=...)`"
+            rule = f"`{name}` is no argument of this head: `classes` may be {table}."
+            _checks.require(name not in kwargs, rule, f"{name}={kwargs.get(name)!r}")
         super().__init__(**kwargs)
         self.supports_masking = True
         self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
@@ -81,12 +72,8 @@ class Head(keras.layers.Layer):
     def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
-        The interaction must be able to start as a dot product. An MLP does so with
-        `add_dot_product`, which is set, and starts at 0 itself.
-
-        Args:
-            layer: a built `Dense` without activation.
-            **kwargs: arguments of the constructor, except `classes`.
+        The layer has no activation; further arguments are those of the constructor. The interaction
+        must be able to start as a dot product. An MLP does so with `add_dot_product`, which is set.
         """
         classes = ClassTable.from_dense(layer)
         head = cls(classes, **kwargs)
@@ -95,10 +82,10 @@ class Head(keras.layers.Layer):
         return head
 
     def with_classes(self, classes: Any) -> "Head":
-        """Returns a head over other classes that shares this head's interaction and its weights.
+        """Returns a head over other classes, equally wide, that shares this head's interaction.
 
-        The layer of classes is as wide as this one. `head.classes.to_table()` keeps the encodings
-        for inference; classes that training has not seen are scored zero-shot.
+        `head.classes.to_table()` keeps the encodings for inference; classes that training has not
+        seen are scored zero-shot.
         """
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
@@ -114,9 +101,9 @@ class Head(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        return at_positions(self._scores_of_rows, inputs)
+        return at_positions(self._row_scores, inputs)
 
-    def _scores_of_rows(self, inputs: tf.Tensor, *_: None) -> tf.Tensor:
+    def _row_scores(self, inputs: tf.Tensor, *_: None) -> tf.Tensor:
         """Scores `[batch, num_classes]` of encodings `[batch, d]`."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
@@ -128,9 +115,9 @@ class Head(keras.layers.Layer):
         """Prepares the scores of all classes for a loss that computes them in blocks.
 
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
-        labels. It computes the scores block by block, and again for the gradient, so
-        `[batch, num_classes]` is never in memory. The scores are float32 in mixed precision too.
-        Encodings are `[batch, d]`; the interaction must be the dot product or the cosine.
+        labels. It computes blocks of scores, and again for the gradient, so `[batch, num_classes]`
+        is never in memory. The scores are float32 in mixed precision too. Encodings are
+        `[batch, d]`; the interaction must be the dot product or the cosine.
 
         Example:
             >>> from rank4class_tf.losses import SoftmaxLoss
@@ -141,12 +128,9 @@ class Head(keras.layers.Layer):
         """
         encodings, interaction = tf.convert_to_tensor(encodings), self.interaction
         is_cosine = isinstance(interaction, CosineInteraction)
-        _checks.require(
-            is_cosine or isinstance(interaction, DotProductInteraction),
-            "`interaction` must be the dot product or the cosine for a loss over classes in "
-            "blocks.",
-            type(interaction).__name__,
-        )
+        is_right = is_cosine or isinstance(interaction, DotProductInteraction)
+        rule = "`interaction` must be the dot product or the cosine for a loss over classes in"
+        _checks.require(is_right, f"{rule} blocks.", type(interaction).__name__)
         if not self.built:
             self.build(encodings.shape)
         scores = ClassScores(self.classes, normalize=is_cosine)
@@ -223,8 +207,7 @@ class CosineHead(Head):
     $$s_i = a \left(\frac{h^\top c_i}{\|h\| \|c_i\|} - m \, y_i\right)$$
 
     With a margin m > 0, training lowers the score of an example's own class, y_i = 1, so that it
-    must exceed the other scores by more, as in losses for face recognition. The margin takes effect
-    only if the head is called with class ids, which `keras.Sequential` does not do.
+    must exceed the others by more. This needs calls with class ids, unlike `keras.Sequential`'s.
 
     Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
 
@@ -254,21 +237,18 @@ class CosineHead(Head):
         """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
         if class_ids is None:
             if training and self.margin:
-                warnings.warn(
-                    f"`margin`={self.margin} has no effect without class ids: call the head with "
-                    "`class_ids=`, in a functional model.",
-                    stacklevel=2,
-                )
+                problem = f"`margin`={self.margin} has no effect without class ids"
+                remedy = "call the head with `class_ids=`, in a functional model."
+                warnings.warn(f"{problem}: {remedy}", stacklevel=2)
             return super().call(inputs)
 
         def lowered_scores(inputs: tf.Tensor, class_ids: Array, _: None) -> tf.Tensor:
-            scores = self._scores_of_rows(inputs)
-            # Each class of an example is lowered once, however often it is given.
+            scores = self._row_scores(inputs)
             positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
-            positives = _labels.distinct_ids(positives)
-            lowered = self.interaction.scale * self.margin
-            lowered *= tf.cast(training or False, scores.dtype)
-            lowered = tf.where(positives >= 0, -lowered, 0)
+            positives = _labels.distinct_ids(positives)  # Each class is lowered once.
+            margin = self.interaction.scale * self.margin
+            margin *= tf.cast(training or False, scores.dtype)
+            lowered = tf.where(positives >= 0, -margin, 0)
             return search.add_columns(scores, tf.maximum(positives, 0), lowered)
 
         return at_positions(lowered_scores, inputs, class_ids)
@@ -280,8 +260,6 @@ class CosineHead(Head):
 
 
 class _MLPHead(Head):
-    """Base of the heads with an MLP, whose arguments are those of their `MLPInteraction`."""
-
     _interaction_class: type[MLPInteraction]
 
     def __init__(
@@ -295,10 +273,8 @@ class _MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        dtype = kwargs.get("dtype")
-        interaction = self._interaction_class(
-            units, activation, dropout, add_dot_product, kernel_initializer, seed, dtype=dtype
-        )
+        arguments = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
+        interaction = self._interaction_class(*arguments, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod
@@ -315,11 +291,8 @@ class LatentCrossHead(_MLPHead):
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest hidden layer, that of a thousand classes if they are more than two thousand.
-
-    Args:
-        classes: as in `Head`, as wide as the encodings.
-        units, ..., seed: as in `MLPInteraction`.
+    widest hidden layer, that of a thousand classes if they are more than two thousand. The
+    arguments are those of `Head`, with classes as wide as the encodings, and `MLPInteraction`.
 
     Example:
         >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -337,11 +310,8 @@ class ConcatHead(_MLPHead):
 
     Source: Rank4Class, section 4.2.
 
-    Time and memory are as in `LatentCrossHead`, without the factor d.
-
-    Args:
-        classes: as in `Head`.
-        units, ..., seed: as in `MLPInteraction`.
+    Time and memory are as in `LatentCrossHead`, without the factor d. The arguments are those of
+    `Head` and `MLPInteraction`.
 
     Example:
         >>> ConcatHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -352,9 +322,7 @@ class ConcatHead(_MLPHead):
 
 
 def get_head(identifier: Any, **kwargs: Any) -> Head:
-    """Returns a head by name, such as `"latent_cross"`, or from a serialized config.
-
-    A head is returned as it is. Constructor arguments go with a name only.
+    """Returns a head by name with its arguments, from a serialized config, or as it is.
 
     Example:
         >>> get_head("latent_cross", classes=28).num_classes

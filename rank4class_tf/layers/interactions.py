@@ -1,8 +1,6 @@
 """Interactions: how the encodings of an example and of a class are combined into a score.
 
-An interaction knows neither where the rows of classes come from (`classes.py`) nor biases: heads
-and TF-Ranking scorers call it. Where it scores many shared candidates, it does so in blocks of
-`ops/blocks.py`, which the backward pass computes again.
+An interaction knows neither the layer of classes nor biases: heads and TF-Ranking scorers call it.
 """
 
 from collections.abc import Sequence
@@ -21,8 +19,7 @@ from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, u
 class Interaction(_registry.Configured, keras.layers.Layer):
     """Base: computes scores from the encoding of an example and encodings of classes or documents.
 
-    A subclass has `score_candidates`, and `build_for` if it has weights.
-    `rank4class_tf.layers.Head(classes, interaction)` turns it into a head.
+    A subclass has `score_candidates`, and `build_for` if it has weights. `Head` makes it a head.
 
     Input: a list of encodings `[batch, d]` and candidates, `[n, c]` shared by all examples or
     `[batch, n, c]`. Output: `[batch, n]`.
@@ -59,10 +56,9 @@ class Interaction(_registry.Configured, keras.layers.Layer):
 
     def start_as_dot_product(self) -> None:
         """Sets the built weights so that the scores are dot products."""
-        raise ValueError(
-            "`from_dense` needs an interaction that can start as a dot product: "
-            f"implement `start_as_dot_product`. Received: {type(self).__name__}."
-        )
+        rule = "`from_dense` needs an interaction that can start as a dot product"
+        remedy = f"implement `start_as_dot_product`. Received: {type(self).__name__}."
+        raise ValueError(f"{rule}: {remedy}")
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         encodings_shape, candidates_shape = input_shape
@@ -85,13 +81,11 @@ class DotProductInteraction(Interaction):
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(
-        self, encodings: Array, candidates: Array, training: bool | None = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         return _dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
-        """Does nothing, since there are no weights."""
+        pass  # There are no weights.
 
 
 @_registry.register("interaction")
@@ -104,8 +98,7 @@ class BilinearInteraction(Interaction):
         kernel_initializer: initializer of W, `[d, c]`.
 
     Example:
-        >>> interaction = BilinearInteraction(kernel_initializer="ones")
-        >>> interaction([tf.ones([1, 2]), tf.constant([[3.0, 4.0, 5.0]])]).numpy()
+        >>> BilinearInteraction("ones")([tf.ones([1, 2]), tf.constant([[3.0, 4.0, 5.0]])]).numpy()
         array([[24.]], dtype=float32)
     """
 
@@ -118,9 +111,7 @@ class BilinearInteraction(Interaction):
             name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
         )
 
-    def score_candidates(
-        self, encodings: Array, candidates: Array, training: bool | None = None
-    ) -> Tensor:
+    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
         return _dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
@@ -166,18 +157,15 @@ class CosineInteraction(Interaction):
 class MLPInteraction(Interaction):
     """Base: an MLP on each pair of an encoding and a candidate.
 
-    A subclass defines the first layer, which reads the pair: `build_first` and `first_layer`.
-
-    More than two thousand shared candidates are scored in blocks of a thousand, which the backward
-    pass computes again. This needs the memory of only one block, and a third more time.
+    A subclass defines the first layer, which reads the pair: `build_first` and `first_layer`. More
+    than two thousand shared candidates are scored in blocks of a thousand, computed again by the
+    backward pass. This needs the memory of only one block, and a third more time.
 
     Args:
         units: widths of the hidden layers, at least one, each >= 1.
-        activation: activation of the hidden layers, a name or a function of tensors without
-            weights.
+        activation: of the hidden layers, a name or a function of tensors without weights.
         dropout: share of the hidden numbers that training sets to zero, in [0, 1).
-        add_dot_product: whether to add the dot product of encoding and candidate to the score of
-            the MLP; both must then be equally wide.
+        add_dot_product: whether to add the dot product, of equally wide pairs, to the MLP's score.
         kernel_initializer: initializer of the kernels.
         seed: an int, for the dropout; None draws one from NumPy's global generator.
 
@@ -220,34 +208,30 @@ class MLPInteraction(Interaction):
         sizes = [*self.units, 1]
         self.first = self.build_first(width, class_width)
         first_bias = self._add("first_bias", sizes[:1], "zeros")
-        self.kernels = [
-            self.add_kernel(f"kernel_{i}", size) for i, size in enumerate(pairwise(sizes), 1)
-        ]
-        biases = [self._add(f"bias_{i}", (size,), "zeros") for i, size in enumerate(sizes[1:], 1)]
+        shapes = list(enumerate(pairwise(sizes), 1))
+        self.kernels = [self.add_kernel(f"kernel_{i}", shape) for i, shape in shapes]
+        biases = [self._add(f"bias_{i}", shape[1:], "zeros") for i, shape in shapes]
         self.biases = [first_bias, *biases]
         if self.dropout:
             self.random_state = _random.add_state(self, self.seed)
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
-        """Creates the kernels of the first layer, a list of what `add_kernel` returns."""
+        """Creates the kernels of the first layer by `add_kernel`."""
         raise NotImplementedError
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        """The first layer without bias and activation, `[batch, n, units[0]]`.
-
-        Encodings and candidates are as in a call, kernels the values of those of `build_first`.
-        """
+        """The first layer, `[batch, n, units[0]]`, without bias and activation, by its kernels."""
         raise NotImplementedError
 
     def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
-        """Adds a kernel of this shape, with the initializer of the constructor."""
+        """Adds a kernel with the initializer of the constructor."""
         # An initializer that is used twice would give the same numbers twice.
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
         return self._add(name, shape, initializer)
 
     def _add(self, name: str, shape: Sequence[int], initializer: Any) -> Any:
         weight = self.add_weight(name=name, shape=shape, initializer=initializer)
-        # An attribute of its own, since `tf.train.Checkpoint` does not look into Keras 3's lists.
+        # An attribute as well, since `tf.train.Checkpoint` does not look into Keras 3's lists.
         setattr(self, f"_of_{name}", weight)
         return weight
 
@@ -271,8 +255,8 @@ class MLPInteraction(Interaction):
             for i, (kernel, bias) in enumerate(zip(kernels, biases[1:], strict=True)):
                 hidden = self.activation(hidden)
                 if drops:
-                    kept = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
-                    hidden = tf.where(kept >= self.dropout, hidden / (1 - self.dropout), 0)
+                    draws = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
+                    hidden = tf.where(draws >= self.dropout, hidden / (1 - self.dropout), 0)
                 hidden = tf.tensordot(hidden, kernel, axes=1) + bias
             return tf.squeeze(hidden, axis=-1)
 
@@ -287,8 +271,8 @@ class MLPInteraction(Interaction):
         return scores
 
     def start_as_dot_product(self) -> None:
-        if not self.add_dot_product:
-            raise ValueError("`add_dot_product` must be True. Received: add_dot_product=False.")
+        rule = "`add_dot_product` must be True."
+        _checks.require(self.add_dot_product, rule, "add_dot_product=False")
         self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))  # The MLP scores 0.
 
     def get_config(self) -> dict[str, Any]:
@@ -298,17 +282,14 @@ class MLPInteraction(Interaction):
 
 @_registry.register("interaction")
 class LatentCrossInteraction(MLPInteraction):
-    r"""Latent cross of encoding and candidate, then an MLP.
+    r"""Latent cross of encoding and candidate, then an MLP; arguments as in `MLPInteraction`.
 
     $$s_i = \mathrm{MLP}\left(h \odot (1 + c_i)\right)$$
 
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
-    The arguments are those of `MLPInteraction`.
-
     Example:
-        >>> interaction = LatentCrossInteraction(units=(16,))
-        >>> interaction([tf.ones([2, 8]), tf.ones([5, 8])]).shape
+        >>> LatentCrossInteraction(units=(16,))([tf.ones([2, 8]), tf.ones([5, 8])]).shape
         TensorShape([2, 5])
     """
 
@@ -322,18 +303,14 @@ class LatentCrossInteraction(MLPInteraction):
 
 @_registry.register("interaction")
 class ConcatInteraction(MLPInteraction):
-    r"""Encoding and candidate side by side, then an MLP; they may differ in width.
+    r"""Encoding and candidate side by side, then an MLP; arguments as in `MLPInteraction`.
 
     $$s_i = \mathrm{MLP}\left([h; c_i]\right)$$
 
-    Source: Rank4Class, section 4.2.
-
-    The first layer acts on each half separately, so that the pairs are formed only after it. The
-    arguments are those of `MLPInteraction`.
+    The two may differ in width. Source: Rank4Class, section 4.2.
 
     Example:
-        >>> interaction = ConcatInteraction(units=(16,))
-        >>> interaction([tf.ones([2, 8]), tf.ones([5, 3])]).shape
+        >>> ConcatInteraction(units=(16,))([tf.ones([2, 8]), tf.ones([5, 3])]).shape
         TensorShape([2, 5])
     """
 
@@ -342,15 +319,14 @@ class ConcatInteraction(MLPInteraction):
         return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
+        # The first layer acts on each half separately, so that pairs are formed only after it.
         encodings_kernel, candidates_kernel = kernels
         hidden = tf.matmul(encodings, encodings_kernel)[:, tf.newaxis]
         return hidden + tf.tensordot(candidates, candidates_kernel, axes=1)
 
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
-    """Returns an interaction by name, such as `"latent_cross"`, or from a serialized config.
-
-    An interaction is returned as it is. Constructor arguments go with a name only.
+    """Returns an interaction by name with its arguments, from a serialized config, or as it is.
 
     Example:
         >>> get_interaction("cosine", scale=8.0).scale
@@ -360,15 +336,12 @@ def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
 
 
 def _check_same_width(width: int, class_width: int) -> None:
-    _checks.require(
-        width == class_width,
-        "`classes` must be as wide as the encodings for this interaction.",
-        f"classes of width {class_width}, encodings of width {width}",
-    )
+    rule = "`classes` must be as wide as the encodings for this interaction."
+    received = f"classes of width {class_width}, encodings of width {width}"
+    _checks.require(width == class_width, rule, received)
 
 
 def _dot_products(encodings: Tensor, candidates: Tensor) -> Tensor:
-    """The scores of each encoding with its candidates, `[batch, n]`."""
     if candidates.shape.rank == 2:
         return tf.matmul(encodings, candidates, transpose_b=True)
     return tf.linalg.matvec(candidates, encodings)

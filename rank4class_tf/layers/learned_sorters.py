@@ -72,11 +72,11 @@ class LearnedSorter(Sorter):
 
     def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         """The features of each item, `[batch, d, number of features]`."""
-        log_count = tf.math.log(_count(standardized, mask)) / 5  # About 1 for 100 items.
-        log_counts = (log_count * tf.ones_like(standardized))[:, :, None]
-        standardized = standardized[:, :, None]
-        angles = standardized * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
-        parts = [standardized, tf.sin(angles), tf.cos(angles), log_counts]
+        angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
+        log_counts = tf.math.log(_count(standardized, mask)) / 5 * tf.ones_like(standardized)
+        columns = standardized[:, :, None]
+        # The last feature is about 1 for 100 items.
+        parts = [columns, tf.sin(angles), tf.cos(angles), log_counts[:, :, None]]
         features = tf.concat(parts, axis=2)
         return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
 

@@ -1,10 +1,7 @@
-"""Layers that choose and correct the negatives of a step.
+"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's own model.
 
-Three layers work on scores whose positives are columns: they mask other copies of the positive,
-correct for how often negatives are drawn, and keep the hardest. The others keep what a step leaves
-to the next: counts, earlier candidates, random draws. `TwoTower` is made of them, and so may be a
-user's own model. Negatives that a head scores by class id stand in `sampled.py`.
-The dtype of all is float32, also under mixed precision, unless it is given.
+Negatives that a head scores by class id are in `sampled.py`. The dtype of all is float32, also
+under mixed precision, unless another is set.
 """
 
 from typing import Any, Self
@@ -24,14 +21,10 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.layers.base import ScoreLayer
 
 
-def _columns_of_positives(scores: Array, labels: Array) -> tuple[Tensor, ...]:
-    """Checks scores `[batch, n]`, and labels `[batch]` or `[batch, P]`, columns of positives.
-
-    Returns:
-        The scores, floating; the columns `[batch, P]`, int32, with another one of the list, or 0,
-        in place of padding; booleans `[batch, P]`, False for padding; and zeros `[batch, 1]` in
-        the dtype of the scores, NaN where a label is a column that does not exist.
-    """
+def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:
+    """Checks scores and labels; returns scores, columns, booleans and zeros."""
+    # The columns `[batch, P]` have another one of the list, or 0, in place of padding; there the
+    # booleans are False. The zeros `[batch, 1]` are NaN where a label is no column.
     scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)
     rule = "`scores` must have the shape [batch, n]."
@@ -55,7 +48,7 @@ def _columns_of_positives(scores: Array, labels: Array) -> tuple[Tensor, ...]:
 
 
 def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
-    """Values of the items of lists, `[n]` or `[batch, n]`, after a check of their shape."""
+    """Values of items, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
     rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
@@ -70,8 +63,8 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
-    where $c_i$ is how often training has seen the bucket of id i, the remainder of the id divided
-    by `num_buckets`. Ids that share a bucket count as more frequent than they are.
+    where $c_i$ is how often training has seen the bucket of id i, i modulo `num_buckets`. Ids that
+    share a bucket count as more frequent than they are.
 
     Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
     Recommendations", who estimate the gap between two occurrences instead.
@@ -97,10 +90,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     @classmethod
     def from_counts(cls, counts: Array, **kwargs: Any) -> Self:
-        """Returns a layer with fixed frequencies for the ids from 0 on.
-
-        Counts `[num_buckets]` are integers >= 0: how often each id is the positive.
-        """
+        """Returns a layer with fixed counts, integers >= 0, of the ids from 0 on as positives."""
         counts = checked_counts(counts)
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)
@@ -118,9 +108,8 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         counts = tf.identity(_keras.variable(self.counts))
         if training and self.running:
             flat = tf.reshape(buckets, [-1])
-            one = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
-            new = tf.math.unsorted_segment_sum(one, flat, self.num_buckets)
-            counts += new
+            is_id = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
+            counts += tf.math.unsorted_segment_sum(is_id, flat, self.num_buckets)
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)
         id_counts = tf.cast(tf.maximum(tf.gather(counts, buckets), 1), tf.float64)
@@ -138,8 +127,8 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 class CrossBatchMemory(ScoreLayer):
     """Keeps encodings of candidates of earlier batches, to serve as further negatives.
 
-    Each call in training puts its batch into the memory and drops the oldest candidates. The
-    encodings that the memory returns have no gradient.
+    Each call in training adds its batch and drops the oldest candidates. The encodings that it
+    returns have no gradient.
 
     Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two towers, Wang et
     al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower Recommenders".
@@ -188,8 +177,7 @@ class CrossBatchMemory(ScoreLayer):
             self.encodings.assign(tf.concat([kept, new], axis=0)[-self.size :])
             new_ids = tf.cast(ids, tf.int64)
             self.ids.assign(tf.concat([kept_ids, new_ids], axis=0)[-self.size :])
-            count = tf.shape(new_ids, tf.int64)[0]
-            self.num_filled.assign(tf.minimum(num_filled + count, self.size))
+            self.num_filled.assign(tf.minimum(num_filled + tf.size(ids, tf.int64), self.size))
         return kept, kept_ids, filled
 
     def load_own_variables(self, store: Any) -> None:
@@ -203,8 +191,7 @@ class CrossBatchMemory(ScoreLayer):
 class HardNegativeMining(ScoreLayer):
     """Keeps the positives of each list and the negatives with the highest scores.
 
-    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    who analyse the effect on a loss.
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces".
 
     Args:
         num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer columns.
@@ -214,8 +201,7 @@ class HardNegativeMining(ScoreLayer):
     XLA, its list gets a NaN instead.
 
     Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from high to low,
-    -inf for a missing one; and their new columns, labels `[batch]`, or `[batch, P]` if P > 1: 0 to
-    P - 1, or -1 where there is none.
+    -inf for a missing one; labels `[batch]`, or `[batch, P]` if P > 1: 0 to P - 1, or -1 for none.
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
@@ -229,14 +215,14 @@ class HardNegativeMining(ScoreLayer):
         self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
 
     def call(self, scores: Array, labels: Array) -> TensorPair:
-        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
+        scores, columns, is_present, zero = _positive_columns(scores, labels)
         least = min if scores.shape[1] else tf.minimum
         size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
         positives = tf.where(is_present, column_scores, minus_infinity) + zero
 
-        # The search leaves out the columns of positives; without any, it leaves out nothing.
+        # The search leaves out the columns of positives, if there are any.
         negatives = tf.stop_gradient(scores)
         has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
         kept = tf.where(has_positive, minus_infinity, tf.stop_gradient(column_scores))
@@ -258,7 +244,7 @@ class RemoveAccidentalHits(ScoreLayer):
     """Masks negatives that are in fact the positive: other columns with the same candidate.
 
     If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
-    once. A masked item has the score -inf. The losses of this package leave it out, and so does
+    once. The losses of this package leave out a masked item, which has the score -inf, and so does
     Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
 
     Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
@@ -273,7 +259,7 @@ class RemoveAccidentalHits(ScoreLayer):
     """
 
     def call(self, scores: Array, labels: Array, candidate_ids: Array) -> Tensor:
-        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
+        scores, columns, is_present, zero = _positive_columns(scores, labels)
         ids = _item_values("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
         positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
         if positive_ids.shape[1] == 1:
@@ -299,17 +285,15 @@ class SamplingProbabilityCorrection(ScoreLayer):
 
     $$s_j - \log E_j$$
 
-    for a negative that is expected $E_j$ times among the negatives. $E_j$ is the number of draws
-    times its probability. The positive, which is not drawn, keeps its score. Then
+    for a negative that is expected $E_j$ times among the negatives, the number of draws times its
+    probability. The positive, which is not drawn, keeps its score. Then
     $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
-    negative is the positive (`RemoveAccidentalHits`).
+    negative is the positive (`RemoveAccidentalHits`). TensorFlow's `sampled_softmax_loss` corrects
+    the positive's score too, so its sum has another expectation.
 
-    It is for `SoftmaxLoss` and similar losses. A temperature must divide the scores before this
-    layer, not in the loss. TensorFlow's `sampled_softmax_loss` corrects the positive's score too;
-    then the sum has another expectation.
+    For `SoftmaxLoss` and its like. A temperature must divide the scores before this layer.
 
-    Source: Bengio and Senécal 2008; Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for
-    Large Corpus Item Recommendations".
+    Source: Bengio and Senécal 2008; Yi et al. 2019, see `CandidateFrequencies`.
 
     Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and expected counts, > 0,
     `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`; NaN for a negative whose
@@ -322,7 +306,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
     """
 
     def call(self, scores: Array, labels: Array, expected_counts: Array) -> Tensor:
-        scores, columns, is_present, zero = _columns_of_positives(scores, labels)
+        scores, columns, is_present, zero = _positive_columns(scores, labels)
         counts = tf.cast(_item_values("expected_counts", expected_counts, scores), scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
         is_valid = (counts > 0) & tf.math.is_finite(counts)
@@ -338,8 +322,8 @@ class SamplingProbabilityCorrection(ScoreLayer):
 class UniformNegatives(_registry.Configured, keras.layers.Layer):
     """Draws negatives from all candidates, uniformly without replacement.
 
-    In-batch negatives are mostly frequent candidates; most others would never be negatives. Each
-    call in training draws other candidates, the same on all devices of a strategy.
+    In-batch negatives are mostly frequent candidates. Each call in training draws others, the same
+    on all devices of a strategy.
 
     Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
     Recommendations".
@@ -367,10 +351,9 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        num_candidates = inputs.shape[0] if inputs.shape.rank else None
-        if num_candidates is None:
-            rule = "`inputs` must have a known number of rows, one for each candidate."
-            raise ValueError(f"{rule} Received: shape {inputs.shape}.")
+        num_candidates: Any = inputs.shape[0] if inputs.shape.rank else None
+        rule = "`inputs` must have a known number of rows, one for each candidate."
+        _checks.require(num_candidates is not None, rule, f"shape {inputs.shape}")
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)
         return ops.sample_distinct(num_candidates, size, seed)[0]

@@ -1,11 +1,6 @@
-"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets.
+"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets."""
 
-They take inputs or scores of a model that is trained already; none has a loss. `calibrate` and
-`conformalize` make `Probabilities` and `PredictionSets` from data, `export_top_k` writes what
-`TopClasses` computes.
-"""
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -53,9 +48,9 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
     def call(self, inputs: Any) -> Tensor:
         rule = "`inputs` must be a SparseTensor [batch, features]."
         _checks.require(isinstance(inputs, tf.SparseTensor), rule, type(inputs).__name__)
-        features, position = tf.unique(inputs.indices[:, 1])
+        features, columns = tf.unique(inputs.indices[:, 1])
         rows = tf.gather(_keras.variable(self.kernel), features)
-        indices = tf.stack([inputs.indices[:, 0], tf.cast(position, tf.int64)], axis=1)
+        indices = tf.stack([inputs.indices[:, 0], tf.cast(columns, tf.int64)], axis=1)
         shape = tf.stack([inputs.dense_shape[0], tf.size(features, tf.int64)])
         # The columns of a row may be out of order now, which the product allows.
         product = tf.sparse.sparse_dense_matmul(
@@ -71,8 +66,8 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
 class ExcludeItems(ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
-    Put it at the end of a model that is evaluated or served. In training exclude no positive, whose
-    loss is undefined. A metric ranks -inf last.
+    Put it at the end of a model that is evaluated or served; a metric ranks -inf last. In training
+    exclude no positive, whose loss is undefined.
 
     Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
     True for an item to exclude. An item that does not exist raises `ValueError`; under XLA, the
@@ -97,10 +92,8 @@ class Probabilities(ScoreLayer):
     $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
 
     over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for the Euclidean
-    regulariser, it is Sparsemax, $(s_i / T - \tau)_+$.
-
-    `rank4class_tf.calibrate` fits the temperature. If a loss defines probabilities itself,
-    `loss.probabilities` is the layer for them; for other losses it is None.
+    regulariser, it is Sparsemax, $(s_i / T - \tau)_+$. `rank4class_tf.calibrate` fits the
+    temperature. The layer of a loss that defines probabilities is `loss.probabilities`, else None.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the temperature;
     Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the projections.
@@ -146,13 +139,9 @@ class Probabilities(ScoreLayer):
 
 
 def _mass_not_above(probabilities: Tensor) -> Tensor:
-    r"""The probability that is not in the classes above, for each class, `[batch, n]`.
-
-    $$s_i = \sum_{j : p_j \le p_i} p_j$$
-
-    1 less it is the score of adaptive prediction sets, without the class's own share, so that the
-    best class is in each set. Small sums keep their digits.
-    """
+    """The probability of the classes not above each class, `[batch, n]`."""
+    # 1 less it is the score of adaptive prediction sets, without the class's share, so that the
+    # best class is in each set. Small sums keep their digits.
     first, _ = first_and_last_ranks(-probabilities)
     ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
     # Rounded, a sum may exceed 1.
@@ -161,10 +150,7 @@ def _mass_not_above(probabilities: Tensor) -> Tensor:
 
 
 # Maps probabilities `[batch, n]` to conformity: a class needs enough of it to be in a set.
-_CONFORMITY: dict[str, Callable[[Tensor], Tensor]] = {
-    "lac": tf.identity,
-    "aps": _mass_not_above,
-}
+_CONFORMITY = {"lac": tf.identity, "aps": _mass_not_above}
 
 
 @_keras.register
@@ -175,9 +161,7 @@ class PredictionSets(ScoreLayer):
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
     and always the best class, so that no set is empty. The less certain the model is, the larger
-    the set.
-
-    `rank4class_tf.conformalize` finds the threshold for a coverage, and explains its guarantee.
+    the set. `rank4class_tf.conformalize` finds the threshold for a coverage.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al. 2019, "Least
     Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC); Romano et al. 2020,
@@ -185,8 +169,8 @@ class PredictionSets(ScoreLayer):
 
     Args:
         threshold: t in [0, 1]; 0 means all classes.
-        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends
-            less on how hard an example is.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
+            on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
 
     Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set. If the
@@ -243,16 +227,15 @@ class TopClasses(ScoreLayer):
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
 
-    - `scores`: `[batch, k]`; -inf where fewer than k classes are left, as after `ExcludeItems`: the
-      class id is -1 there, the name "", the probability 0,
+    - `scores`: `[batch, k]`; where fewer than k classes are left, as after `ExcludeItems`, -inf,
+      with the class id -1, the name "" and the probability 0,
     - `class_ids`: int32 `[batch, k]`,
     - `class_names`: strings `[batch, k]`, if there are names,
     - `probabilities`: `[batch, k]`, with `probabilities`,
-    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes are in the
-      set. If it exceeds k, the output does not show all of the set.
+    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes, also
+      beyond k, are in the set.
 
     Example:
-        >>> from rank4class_tf.layers import Probabilities
         >>> best = TopClasses(2, ["cat", "dog", "eel"], Probabilities())
         >>> result = best(tf.math.log([[0.25, 0.625, 0.125]]))
         >>> result["class_names"].numpy(), result["probabilities"].numpy().round(3)
@@ -302,7 +285,7 @@ class TopClasses(ScoreLayer):
 
 
 def names_at(names: Tensor, ids: Tensor) -> Tensor:
-    """The names `[n + 1]` at ids, the last one, "", at -1; phones choose between no strings."""
+    """The names `[n + 1]` at ids; the last one, "", at -1."""  # Phones cannot choose strings.
     return tf.gather(names, tf.where(ids < 0, names.shape[0] - 1, ids))
 
 

@@ -1,9 +1,7 @@
 """A table of classes whose rows are divided among the replicas of a strategy.
 
-`OneShard` has the rows of one device, `Shards` all of those of this process and what replicas
-exchange about them, `ShardedClassTable` is the layer. Rows never become weights of Keras, which
-would put all of them on each replica. Searches (`sampled.py`) and losses over all classes
-(`_lists/blocked.py`) run on each shard, and join what they find by `_tf/exchange.py`.
+Rows never become weights of Keras, which would put all of them on each replica. Searches and losses
+over all classes run on each shard, and join their results by `_tf/exchange.py`.
 """
 
 import collections
@@ -27,16 +25,12 @@ from rank4class_tf._tf.gather import within
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
-# Rows that are drawn from one seed, so that any number of shards starts the same, and that are read
-# at once where a file is written.
+# Rows drawn from one seed, whatever the number of shards; files are written in such blocks.
 _ROWS = 16_384
 
 
 class OneShard:
-    """Rows of the classes from `first` to before `last`, and their optimizer, on one device.
-
-    `table` is a layer of them, `variable` the rows `[n, width]`; files hold the variables `kept`.
-    """
+    """Rows of the classes in [first, last) and their optimizer; files hold what is `kept`."""
 
     def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any):
         self.first, self.last = first, last
@@ -58,22 +52,21 @@ class OneShard:
             self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
 
     def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
-        """Rows of ids `[m]`, 0 for other shards' classes; their places; whether they are here."""
-        places, is_here = within(ids - self.first, self.last - self.first)
-        rows = tf.gather(self.kept[name], places)
-        return tf.where(is_here[:, tf.newaxis], rows, 0.0), places, is_here
+        """Values of ids `[m]`, 0 for other shards' classes; their rows; whether they are here."""
+        rows, is_here = within(ids - self.first, self.last - self.first)
+        values = tf.gather(self.kept[name], rows)
+        return tf.where(is_here[:, tf.newaxis], values, 0.0), rows, is_here
 
     def set(self, name: str, start: int, stop: int, values: Any) -> None:
-        """Sets the rows of the ids from `start` to `stop`, as far as they are here."""
+        """Sets the rows of the ids in [start, stop), as far as they are here."""
         first, last = max(start, self.first), min(stop, self.last)
-        places = slice(first - self.first, last - self.first)
-        self.kept[name][places].assign(values[first - start : last - start])
+        rows = slice(first - self.first, last - self.first)
+        self.kept[name][rows].assign(values[first - start : last - start])
 
     def update(self, gradient: Any) -> None:
-        """Takes a step of the optimizer."""
-        optimizer = self._optimizer
-        optimizer.update_step(gradient, self.variable, _keras.current_rate(optimizer))
-        optimizer.iterations.assign_add(1)
+        rate = _keras.current_rate(self._optimizer)
+        self._optimizer.update_step(gradient, self.variable, rate)
+        self._optimizer.iterations.assign_add(1)
 
 
 class Shards(Trackable):
@@ -108,11 +101,9 @@ class Shards(Trackable):
         if tf.distribute.get_replica_context() is None:
             return False
         is_same = tf.distribute.get_strategy() is self._strategy
-        _checks.require(
-            is_same or not tf.distribute.has_strategy(),
-            "A `ShardedClassTable` must be built in the scope of the strategy that uses it.",
-            f"a table of {self.size} shards, built in another",
-        )
+        rule = "A `ShardedClassTable` must be built in the scope of the strategy that uses it."
+        received = f"a table of {self.size} shards, built in another"
+        _checks.require(is_same or not tf.distribute.has_strategy(), rule, received)
         return is_same
 
     @property
@@ -121,7 +112,7 @@ class Shards(Trackable):
         return self.local[Exchange().rank]
 
     def together(self, function: Callable, *batch: Any) -> Any:
-        """What a function returns for a batch; in a step, for those of all replicas, joined."""
+        """Results of a function of a batch, which meets the shards of all replicas."""
         # In a step each replica has some examples and some classes: all examples meet all shards.
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
@@ -134,7 +125,7 @@ class Shards(Trackable):
         return self._run(lambda *batch: self.together(function, *batch), *batch)
 
     def _run(self, function: Callable, *args: Any) -> Any:
-        """Calls a function from outside of a step on all replicas; all workers must do so."""
+        """Calls a function on all replicas from outside a step; all workers must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
         received = f"{len(self.local)} of {self.size} shards"
         _checks.require(tf.executing_eagerly(), rule, received)
@@ -144,7 +135,7 @@ class Shards(Trackable):
 
     @property
     def are_here(self) -> bool:
-        """Whether a loop over `local` reads all shards, or a graph that will never run."""
+        """Whether a loop over `local` reads all shards, or the graph never runs."""
         return len(self.local) == self.size or _keras.builds_symbolically()
 
     def read(self, ids: Tensor, name: str = "rows") -> Tensor:
@@ -154,14 +145,14 @@ class Shards(Trackable):
         return self._run(lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids)
 
     def best(self, function: Callable, k: Array) -> TensorPair:
-        """The k best of what a function finds in each shard: values and ids, `[batch, <= k]`."""
+        """The k best of a function's results for each shard: values, ids, `[batch, <= k]`."""
         if self.are_exchanged:
             values, ids = function(self.replica_shard)
             return Exchange().best(values, ids, k)
         return best_of([function(shard) for shard in self.local.values()], k)
 
     def total(self, function: Callable) -> Any:
-        """The sum of what a function returns for each shard, a list of tensors."""
+        """The sums of a function's results for each shard, a list of tensors."""
         if self.are_exchanged:
             return [Exchange().total(x) for x in function(self.replica_shard)]
         return [tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)]
@@ -170,10 +161,8 @@ class Shards(Trackable):
 
     def values(self) -> dict[str, np.ndarray]:
         """The rows `[K, width]` and what the optimizer keeps, by name."""
-        blocks = [
-            tf.range(first, min(first + _ROWS, self.num_classes))
-            for first in range(0, self.num_classes, _ROWS)
-        ]
+        starts = range(0, self.num_classes, _ROWS)
+        blocks = [tf.range(i, min(i + _ROWS, self.num_classes)) for i in starts]
         kept = next(iter(self.local.values())).kept
         return {
             name: np.concatenate([self.read(ids, name).numpy() for ids in blocks])
@@ -188,43 +177,16 @@ class Shards(Trackable):
             for name, variable in shard.kept.items():
                 if name not in values:
                     continue
+                new = values[name]
                 if not len(variable.shape):
-                    variable.assign(values[name])
+                    variable.assign(new)
                     continue
                 shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
-                is_right = shape.is_compatible_with(values[name].shape)
                 rule = f"`{name}` must have the shape {shape}."
-                _checks.require(is_right, rule, f"{values[name].shape}")
+                _checks.require(shape.is_compatible_with(new.shape), rule, f"{new.shape}")
                 for first in range(shard.first, shard.last, _ROWS):
                     last = min(first + _ROWS, shard.last)
-                    shard.set(name, first, last, values[name][first:last])
-
-    def save(self, folder: PathLike) -> None:
-        """Writes what each shard here keeps to files of its own."""
-        os.makedirs(folder, exist_ok=True)
-        for shard in self.local.values():
-            for name, variable in shard.kept.items():
-                path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
-                if not len(variable.shape):
-                    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
-                        np.save(file, variable.numpy())
-                    continue
-                starts = range(0, variable.shape[0], _ROWS)
-                blocks = (variable[start : start + _ROWS] for start in starts)
-                _files.write_rows(path, tuple(variable.shape), blocks)
-
-    def load(self, folder: PathLike) -> None:
-        """Reads what `save` of all processes wrote, with any number of shards."""
-        parts: dict[str, list] = collections.defaultdict(list)
-        for path in pathlib.Path(folder).glob("*-*-*.npy"):
-            name, first, _ = path.stem.split("-")
-            parts[name].append((int(first), np.load(path, mmap_mode="r")))
-        values = {
-            name: _Joined(folder, files) if files[0][1].ndim else files[0][1]
-            for name, files in parts.items()
-        }
-        _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
-        self.assign(values)
+                    shard.set(name, first, last, new[first:last])
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
         # What `tf.train.Checkpoint` writes; that of TensorFlow 2.15 takes tensors only.
@@ -252,7 +214,7 @@ class _Joined:
         )
 
 
-# With these options a step needs the gradients of all shards, or writes to rows without one.
+# With these options a step needs the gradients of all shards, or changes rows without one.
 _NOT_LOCAL = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
 
 
@@ -261,14 +223,12 @@ class ShardedClassTable(Classes):
     r"""A table of classes that is split over the replicas of a strategy.
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
-    `MirroredStrategy` or `MultiWorkerMirroredStrategy`. With W replicas, each holds about K / W
-    rows and the optimizer's state for them. A step gives the same result as on one device. What
-    replicas exchange, rows and their gradients or encodings and sums, does not grow with K. Without
-    a strategy there is one shard.
+    `MirroredStrategy` or `MultiWorkerMirroredStrategy`; without a strategy there is one shard. With
+    W replicas, each holds about K / W rows and the optimizer's state for them. A step gives the
+    same result as on one device, and what replicas exchange does not grow with K.
 
     The table has its own optimizer, which updates the rows during the backward pass. So take the
-    gradient only once per step. Callbacks that change the learning rate of the model's optimizer
-    don't change its learning rate; a schedule does.
+    gradient only once per step. Its learning rate may follow a schedule, not a callback.
 
     Outside of a step, `rows`, `top_k` and all functions that save a model read all shards. With
     several machines, all workers must then make the same call at the same time.
@@ -276,11 +236,10 @@ class ShardedClassTable(Classes):
     Args:
         num_classes: number of classes K, at least the number of replicas.
         width: numbers in a row, >= 1; None for the width of the encodings that are scored.
-        optimizer: one of `rank4class_tf.optimizers`, for the rows, without options that need the
-            gradients of all shards: clipping, weight decay or an average of the weights. None if
-            the rows are not trained.
-        seed: an int, for the initial rows, which do not depend on the number of shards. None draws
-            one from NumPy's global generator.
+        optimizer: one of `rank4class_tf.optimizers`, for the rows, without clipping, weight decay
+            or an average of the weights, which need all shards. None if rows are not trained.
+        seed: an int, for the initial rows, whatever the number of shards; None draws one from
+            NumPy's global generator.
 
     Example:
         >>> from rank4class_tf import models, optimizers
@@ -305,7 +264,17 @@ class ShardedClassTable(Classes):
         self.width = width if width is None else _checks.positive_int("width", width)
         if isinstance(optimizer, dict):
             optimizer = _keras.deserialized(optimizer)
-        self._optimizer_config = None if optimizer is None else _config_of(optimizer)
+        self._optimizer_config = None
+        if optimizer is not None:
+            # It updates rows of a shard without the others.
+            has_rows = callable(getattr(optimizer, "update_rows", None))
+            rule = "`optimizer` must be one of rank4class_tf.optimizers, such as"
+            _checks.require(has_rows, f"{rule} `RowwiseAdagrad(0.03)`.", repr(optimizer))
+            for name in _NOT_LOCAL:
+                value = getattr(optimizer, name, None)
+                rule = f"`optimizer` must have no `{name}`, which needs more than the rows of"
+                _checks.require(not value, f"{rule} a shard.", f"{name}={value}")
+            self._optimizer_config = keras.utils.serialize_keras_object(optimizer)
         self.seed = start_seed(seed)
 
     @classmethod
@@ -333,9 +302,9 @@ class ShardedClassTable(Classes):
     def rows(self, ids: Array | None = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""
         if ids is None:
-            return self._rows_of([], [tf.range(self.num_classes)])[0]
+            return self._joint_rows([], [tf.range(self.num_classes)])[0]
         class_ids = tf.convert_to_tensor(ids)
-        (rows,) = self._rows_of([class_ids], [])
+        (rows,) = self._joint_rows([class_ids], [])
         is_class = (class_ids >= 0) & (class_ids < self.num_classes)
         return tf.where(is_class[..., tf.newaxis], rows, float("nan"))
 
@@ -343,45 +312,43 @@ class ShardedClassTable(Classes):
         # All in one exchange: ids `[batch, m]`, which differ between replicas, before ids `[m]`.
         local = [x for x in ids if x.shape.rank > 1]
         shared = [x for x in ids if x.shape.rank == 1]
-        rows = self._rows_of(local, shared)
+        rows = self._joint_rows(local, shared)
         shared_rows = rows[len(local) :]
         return [shared_rows.pop(0) if x.shape.rank == 1 else rows.pop(0) for x in ids]
 
-    def _rows_of(self, local: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
+    def _joint_rows(self, local: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*local, *shared)]
         sizes = [tf.size(x) for x in ids]
         flat = tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0)
         num_local = tf.add_n([tf.constant(0), *sizes[: len(local)]])
-        rows = tf.split(self._flat_rows(flat, num_local), sizes)
+        is_exchanged = self.shards.are_exchanged
+        rows = self._exchanged_rows(flat, num_local) if is_exchanged else self.shards.read(flat)
         shapes = [tf.concat([tf.shape(x), [self.width]], axis=0) for x in ids]
         return [
             tf.ensure_shape(tf.reshape(part, shape), [*x.shape, self.width])
-            for part, shape, x in zip(rows, shapes, ids, strict=True)
+            for part, shape, x in zip(tf.split(rows, sizes), shapes, ids, strict=True)
         ]
 
-    def _flat_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
+    def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`, of which the first may differ between replicas."""
-        shards = self.shards
-        if not shards.are_exchanged:
-            return shards.read(ids)
         # Every replica asks its shard for the ids of all, and takes the sum over the shards.
-        exchange, shard = Exchange(), shards.replica_shard
+        exchange, shard = Exchange(), self.shards.replica_shard
         joined = exchange.joined(ids[:num_local])
         first = exchange.first_row(num_local)
         all_ids = tf.concat([joined, ids[num_local:]], axis=0)
 
         @tf.custom_gradient
         def lookup(anchor: Tensor) -> WithGradient:
-            rows, places, here = shard.lookup(all_ids)
+            rows, shard_rows, is_here = shard.lookup(all_ids)
 
             def gradient(upstream: Tensor) -> Tensor:
-                # The rows of this replica stand among those of all; the shard sums over replicas.
+                # The local rows stand among those of all replicas; the shard sums over these.
                 after = tf.size(joined) - first - num_local
                 local = tf.pad(upstream[:num_local], [[first, after], [0, 0]])
                 upstream = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
-                values, places_here = (tf.boolean_mask(x, here) for x in (upstream, places))
-                self._update(shard, tf.IndexedSlices(values, places_here, shard.variable.shape))
+                slices = (tf.boolean_mask(x, is_here) for x in (upstream, shard_rows))
+                self._update(shard, tf.IndexedSlices(*slices, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
             rows = exchange.total(rows)
@@ -418,16 +385,35 @@ class ShardedClassTable(Classes):
         )
 
     def save_shards(self, folder: PathLike) -> None:
-        """Writes one `.npy` file per shard of this process for the rows and each optimizer state.
+        """Writes the rows and optimizer states of each shard of this process to `.npy` files.
 
         Use it for tables larger than the memory of a machine, with an empty folder that all
         processes share. `rows-0-1000.npy` has the rows of the classes 0 to 999.
         """
-        self.shards.save(folder)
+        os.makedirs(folder, exist_ok=True)
+        for shard in self.shards.local.values():
+            for name, variable in shard.kept.items():
+                path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
+                if not len(variable.shape):
+                    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
+                        np.save(file, variable.numpy())
+                    continue
+                starts = range(0, variable.shape[0], _ROWS)
+                blocks = (variable[start : start + _ROWS] for start in starts)
+                _files.write_rows(path, tuple(variable.shape), blocks)
 
     def load_shards(self, folder: PathLike) -> None:
         """Reads what `save_shards` of all processes wrote, with any number of shards."""
-        self.shards.load(folder)
+        parts: dict[str, list] = collections.defaultdict(list)
+        for path in pathlib.Path(folder).glob("*-*-*.npy"):
+            name, first, _ = path.stem.split("-")
+            parts[name].append((int(first), np.load(path, mmap_mode="r")))
+        values = {
+            name: _Joined(folder, files) if files[0][1].ndim else files[0][1]
+            for name, files in parts.items()
+        }
+        _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
+        self.shards.assign(values)
 
     def save_own_variables(self, store: Any) -> None:
         for name, values in self.shards.values().items():
@@ -444,17 +430,3 @@ class ShardedClassTable(Classes):
             "optimizer": self._optimizer_config,
             "seed": self.seed,
         }
-
-
-def _config_of(optimizer: Any) -> dict[str, Any]:
-    """The configuration of an optimizer that updates the rows of a shard by itself."""
-    _checks.require(
-        callable(getattr(optimizer, "update_rows", None)),
-        "`optimizer` must be one of rank4class_tf.optimizers, such as `RowwiseAdagrad(0.03)`.",
-        repr(optimizer),
-    )
-    for name in _NOT_LOCAL:
-        value = getattr(optimizer, name, None)
-        rule = f"`optimizer` must have no `{name}`, which needs more than the rows of a shard."
-        _checks.require(not value, rule, f"{name}={value}")
-    return keras.utils.serialize_keras_object(optimizer)

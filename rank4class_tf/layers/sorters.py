@@ -1,8 +1,7 @@
 """Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`.
 
 The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter is one formula, of which the
-closed ones stand in `ops/soft_ranks.py`. `learned_sorters.py` has those with weights. Losses on
-ranks (`losses/sorted.py`) call them. `Companion` makes a sorter with weights part of a model.
+closed ones are in `ops/soft_ranks.py`.
 """
 
 from typing import Any
@@ -13,8 +12,8 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, projected_ranks
 
-# Scores beyond this limit count as equal. In float32, differences stay finite for all scores.
-# Squares of differences stay finite for ten thousand items of up to 1e15.
+# Scores beyond this limit count as equal. In float32, differences stay finite for all scores,
+# squares of differences for ten thousand items of up to 1e15.
 _LIMIT = 1e30
 
 
@@ -26,11 +25,10 @@ class Sorter(_registry.Configured, keras.layers.Layer):
     NaN, its ranks are NaN. Scores may have any floating dtype and may be infinite. Float64 stays
     float64; anything else is computed in float32, whatever Keras's dtype policy says.
 
-    A subclass defines its formula, `soft_ranks`, and keeps each argument of its constructor in an
-    attribute of that name. A subclass with weights creates them in `build`, as float32.
+    A subclass defines its formula, `soft_ranks`, keeps each argument of its constructor in an
+    attribute of that name, and creates weights, if it has some, in `build`, as float32.
 
-    Input: scores `[batch, d]`, and `mask`, booleans `[batch, d]` or None. Output: ranks
-    `[batch, d]`.
+    Input: scores and `mask`, booleans `[batch, d]` or None. Output: ranks `[batch, d]`.
     """
 
     def __init__(self, **kwargs: Any):
@@ -42,12 +40,11 @@ class Sorter(_registry.Configured, keras.layers.Layer):
         """The formula: ranks of lists without special cases, anything finite where masked.
 
         Scores `[batch, d]` are float32 or float64, within +-1e30, and 0 where masked. The mask is
-        False for an item that must change nothing for others; None if all items count.
+        None if all items count.
         """
         raise NotImplementedError
 
     def call(self, scores: Any, mask: Any = None) -> tf.Tensor:
-        """Ranks the items; `mask` is True for an item that counts."""
         scores = tf.convert_to_tensor(scores)
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)
@@ -78,8 +75,8 @@ class SigmoidSorter(_TemperatureSorter):
 
     $$\pi(i) = 1 + \sum_{j \ne i} \sigma\left(\frac{s_j - s_i}{T}\right)$$
 
-    Ranks rise where scores fall, and sum to d (d + 1) / 2. `LaplaceSorter` has nearly the same
-    ranks and is far faster for long lists.
+    Ranks of all closed forms rise where scores fall, and sum to d (d + 1) / 2. `LaplaceSorter` has
+    nearly the same ranks and is far faster for long lists.
 
     Source: SoDeep (Engilberge et al. 2019), equation 12, with $\lambda = 1 / T$; Qin et al. 2010.
 
@@ -103,8 +100,6 @@ class LaplaceSorter(_TemperatureSorter):
     $$\pi(i) = 1 + \sum_{j \ne i} F\left(\frac{s_j - s_i}{T}\right), \qquad
     F(x) = \begin{cases} e^x / 2 & x < 0 \\ 1 - e^{-x} / 2 & x \ge 0 \end{cases}$$
 
-    Ranks rise where scores fall, and sum to d (d + 1) / 2.
-
     Source: Struski et al. 2025 (LapSum), for the idea of the sums.
 
     Args:
@@ -126,12 +121,10 @@ class SoftRankSorter(Sorter):
     $$\pi = \arg\min_{\mu \in \mathcal{P}} \left\| \mu + \frac{s}{\varepsilon} \right\|^2, \qquad
     \mathcal{P} = \mathrm{conv} \{ \text{permutations of } (1, \dots, d) \}$$
 
-    Ranks rise where scores fall, and sum to d (d + 1) / 2. Along the sorted scores the projection
-    divides the list into blocks. An item has the mean rank of its block and moves from it by its
-    distance from the block's mean score over $\varepsilon$. Where neighbours are further apart than
-    $\varepsilon$, ranks are exact and have no gradient.
-
-    If XLA compiles this for lists of unknown length, time and memory are O(d²).
+    Along the sorted scores the projection divides the list into blocks. An item has the mean rank
+    of its block and moves from it by its distance from the block's mean score over $\varepsilon$.
+    Where neighbours are further apart than $\varepsilon$, ranks are exact and have no gradient. If
+    XLA compiles this for lists of unknown length, time and memory are O(d²).
 
     Source: Blondel et al. 2020, equations 6 and 8 (quadratic regularisation).
 
@@ -153,9 +146,7 @@ class SoftRankSorter(Sorter):
 
 
 def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
-    """Returns a sorter by name, such as `"laplace"`, or from a serialized config.
-
-    A sorter is returned as it is. Constructor arguments go with a name only.
+    """Returns a sorter by name with its arguments, from a serialized config, or as it is.
 
     Example:
         >>> get_sorter("laplace", temperature=0.5).temperature
@@ -170,13 +161,11 @@ class Companion(_registry.Configured, keras.layers.Layer):
 
     Keras does not count a loss as part of the model. If its sorter is in a `Companion` at the end
     of the model, the sorter's weights are trained (if it is trainable), saved, loaded and
-    checkpointed with the model's. A model that is loaded from a file has its sorter in
-    `model.layers[-1].layer`. To train it further, compile the model with a loss of that sorter.
+    checkpointed with the model's. In a model from a file it is `model.layers[-1].layer`. To train
+    it further, compile the model with a loss of that sorter.
 
     Example:
-        >>> from rank4class_tf.layers import LaplaceSorter
-        >>> sorter = LaplaceSorter()
-        >>> model = keras.Sequential([keras.layers.Dense(1), Companion(sorter)])
+        >>> model = keras.Sequential([keras.layers.Dense(1), Companion(LaplaceSorter())])
         >>> model(tf.zeros([2, 3])).shape
         TensorShape([2, 1])
     """
