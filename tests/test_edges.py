@@ -10,6 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf.data import elwc
+from tests.contract import rows
 
 
 def test_a_class_whose_positive_weighs_nothing_has_no_list():
@@ -198,25 +199,54 @@ def test_boolean_features_in_elwc():
 # What a framework reads.
 
 
+ABSTRACT = {layers.Classes, layers.Interaction, layers.MLPInteraction, layers.Sorter}
+# What a layer is called with; other layers get numbers `[2, 4]`. Classes are not called.
+INPUTS: dict[type, list] = {
+    layers.ClassEmbedding: [np.zeros([2, 4], "int32")],
+    layers.HardNegativeMining: [np.ones([2, 4], "float32"), np.zeros(2, "int32")],
+    layers.CrossBatchMemory: [np.ones([2, 4], "float32"), np.zeros(2, "int32")],
+    layers.CandidateFrequencies: [np.zeros(4, "int32")],
+    layers.ConvolutionalSorter: [np.ones([2, 100], "float32")],
+    models.ExtremeClassifier: [np.ones([2, 3], "float32")],
+    models.TwoTower: [np.ones([2, 3], "float32")],
+}
+for cls in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
+    of_candidates = np.ones(4, "int32" if cls is layers.RemoveAccidentalHits else "float32")
+    INPUTS[cls] = [*INPUTS[layers.HardNegativeMining], of_candidates]
+for cls in rows.public_classes(layers.Interaction):
+    INPUTS[cls] = [[np.ones([2, 4], "float32"), np.ones([5, 4], "float32")]]
+LAYERS = [
+    cls
+    for cls in rows.public_classes(keras.layers.Layer)
+    if cls not in ABSTRACT and not issubclass(cls, layers.Classes)
+]
+
+
+@pytest.mark.filterwarnings("ignore:.* has random weights")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
-def test_layers_announce_the_dtypes_that_they_return(policy):
-    """Also under each policy."""
-    made = [
-        (layers.PredictionSets(0.5, dtype=policy), (2, 4)),
-        (layers.TopClasses(2, dtype=policy), (2, 4)),
-        (layers.Probabilities(dtype=policy), (2, 4)),
-        (layers.DotProductHead(5, dtype=policy), (2, 4)),
-        (layers.CosineHead(5, dtype=policy), (2, 4)),
-        (layers.SampledScores(5, dtype=policy), (2, 4)),
-        (layers.LaplaceSorter(dtype=policy), (2, 4)),
-    ]
-    for layer, shape in made:
-        inputs = keras.Input(shape[1:], dtype="float32")
-        announced = tf.nest.flatten(layer(inputs))
-        returned = tf.nest.flatten(layer(tf.ones(shape)))
-        for symbolic, tensor in zip(announced, returned, strict=True):
-            assert tf.as_dtype(symbolic.dtype) == tensor.dtype, layer.name
-            assert tf.TensorShape(symbolic.shape)[1:] == tensor.shape[1:], layer.name
+@pytest.mark.parametrize("cls", LAYERS, ids=lambda cls: cls.__name__)
+def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
+    layer = cls(**rows.needed(cls), dtype=policy)
+    values = INPUTS.get(cls, [np.ones([2, 4], "float32")])
+    values = tf.nest.map_structure(tf.constant, values)
+    if cls is layers.SparseDense:
+        values = [tf.sparse.from_dense(values[0])]
+    elif cls is layers.ExcludeItems:
+        values = [[*values, np.zeros([2, 1], "int32")]]
+    # Candidates have a known number of rows.
+    known = isinstance(layer, layers.Interaction) or cls is layers.UniformNegatives
+
+    def symbolic(x):
+        sparse = isinstance(x, tf.SparseTensor)
+        size = x.shape[0] if known or x.shape == (4,) else None
+        return keras.Input(batch_shape=(size, *x.shape[1:]), dtype=x.dtype, sparse=sparse)
+
+    announced = tf.nest.flatten(layer(*tf.nest.map_structure(symbolic, values)))
+    returned = tf.nest.flatten(layer(*values))
+    for told, tensor in zip(announced, returned, strict=True):
+        assert tf.as_dtype(told.dtype) == tensor.dtype
+        assert tf.TensorShape(told.shape).is_compatible_with(tensor.shape)
+        assert tf.TensorShape(told.shape)[1:] == tensor.shape[1:]
 
 
 def test_uniform_negatives_of_an_unknown_number_of_candidates_raise():
