@@ -168,6 +168,66 @@ def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
 
 
+CLASSIFIER_PAIRS = {
+    "bias": {"classes": lambda: layers.ClassTable(9, use_bias=True)},
+    "encoded": {"classes": lambda: layers.EncodedClasses(np.eye(9, 3), keras.layers.Dense(3))},
+    "cosine": {"normalize": True},
+    "top": {"loss": lambda: losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))},
+    "sampled": {"num_sampled": 4},
+    "weights": {"weights": np.random.default_rng(3).uniform(1, 2, 8).astype("float32")},
+    "several": {"labels": np.random.default_rng(4).integers(-1, 9, (8, 2))},
+    "positions": {"features": np.random.default_rng(5).normal(size=(8, 3, 2))},
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=[] if "weights" in names else [pytest.mark.slow])
+        for names in itertools.combinations(CLASSIFIER_PAIRS, 2)
+        if names != ("bias", "encoded")
+    ],
+    ids="+".join,
+)
+def test_options_of_all_classes_in_pairs_on_two_replicas(names, two_devices):
+    """A step of two replicas is one of a single device; samples differ, so they only train."""
+    options = {key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()}
+    features = options.get("features", np.random.default_rng(6).normal(size=(8, 2)))
+    labels = options.get("labels", np.arange(8))
+    weights = options.get("weights", np.ones(8, "float32"))
+    if "positions" in names:
+        labels = np.repeat(labels[:, np.newaxis], 3, axis=1)
+        weights = weights[:, np.newaxis]
+    results = []
+    for strategy in (two_devices, tf.distribute.get_strategy()):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            encoder = keras.Sequential(
+                [keras.layers.Input(features.shape[1:]), keras.layers.Dense(3)]
+            )
+            model = models.ExtremeClassifier(
+                encoder,
+                options.get("classes", lambda: 9)(),
+                3,
+                options.get("num_sampled"),
+                options.get("normalize", False),
+                seed=1,
+            )
+            loss = options.get("loss", losses.SoftmaxLoss)()
+            model.compile(keras.optimizers.SGD(0.1), loss)
+        before = model.get_weights()
+        data = tf.data.Dataset.from_tensors((features, labels, weights)).repeat(2)
+        model.fit(data, shuffle=False, verbose=0)
+        results.append(model.get_weights())
+    for two, one, first in zip(*results, before, strict=True):
+        assert np.isfinite(two).all()
+        if "sampled" not in names:
+            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
+        elif two.dtype.kind == "f":
+            assert np.abs(two - first).max() > 0
+
+
 # Names and features.
 
 
