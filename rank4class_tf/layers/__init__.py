@@ -6,6 +6,7 @@ from rank4class_tf.layers.classes import (
     Classes,
     ClassTable,
     EncodedClasses,
+    TiedClasses,
 )
 from rank4class_tf.layers.heads import (
     BilinearHead,
@@ -56,7 +57,7 @@ from rank4class_tf.layers.sorters import (
 __all__ = ["DotProductHead", "CosineHead", "BilinearHead", "LatentCrossHead", "ConcatHead"]
 __all__ += ["Head", "get_head"]
 __all__ += ["ClassTable", "EncodedClasses", "ClassAttention", "ShardedClassTable", "Classes"]
-__all__ += ["ClassEmbedding"]
+__all__ += ["TiedClasses", "ClassEmbedding"]
 __all__ += ["SampledScores", "HardNegativeMining", "UniformNegatives", "CrossBatchMemory"]
 __all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "CandidateFrequencies"]
 __all__ += ["Probabilities", "TopClasses", "PredictionSets", "ExcludeItems", "SparseDense"]
