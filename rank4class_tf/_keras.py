@@ -244,6 +244,7 @@ def add_table(
     shape: tuple[int, ...],
     initializer: Any,
     regularizer: Any = None,
+    dtype: str | None = None,
 ) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
     weight = layer.add_weight(
@@ -251,7 +252,7 @@ def add_table(
         shape=shape,
         initializer=initializer,
         regularizer=regularizer,
-        dtype=layer.variable_dtype,
+        dtype=dtype or layer.variable_dtype,
         **({"autocast": False} if KERAS_3 else {"experimental_autocast": False}),
     )
     variable(weight)._rank4class_tf_table = True

@@ -10,6 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf.data import elwc
+from tests.contract import rows
 
 
 def test_a_class_whose_positive_weighs_nothing_has_no_list():
@@ -167,6 +168,66 @@ def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
         np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
 
 
+CLASSIFIER_PAIRS = {
+    "bias": {"classes": lambda: layers.ClassTable(9, use_bias=True)},
+    "encoded": {"classes": lambda: layers.EncodedClasses(np.eye(9, 3), keras.layers.Dense(3))},
+    "cosine": {"normalize": True},
+    "top": {"loss": lambda: losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))},
+    "sampled": {"num_sampled": 4},
+    "weights": {"weights": np.random.default_rng(3).uniform(1, 2, 8).astype("float32")},
+    "several": {"labels": np.random.default_rng(4).integers(-1, 9, (8, 2))},
+    "positions": {"features": np.random.default_rng(5).normal(size=(8, 3, 2))},
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, marks=[] if "weights" in names else [pytest.mark.slow])
+        for names in itertools.combinations(CLASSIFIER_PAIRS, 2)
+        if names != ("bias", "encoded")
+    ],
+    ids="+".join,
+)
+def test_options_of_all_classes_in_pairs_on_two_replicas(names, two_devices):
+    """A step of two replicas is one of a single device; samples differ, so they only train."""
+    options = {key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()}
+    features = options.get("features", np.random.default_rng(6).normal(size=(8, 2)))
+    labels = options.get("labels", np.arange(8))
+    weights = options.get("weights", np.ones(8, "float32"))
+    if "positions" in names:
+        labels = np.repeat(labels[:, np.newaxis], 3, axis=1)
+        weights = weights[:, np.newaxis]
+    results = []
+    for strategy in (two_devices, tf.distribute.get_strategy()):
+        keras.utils.set_random_seed(0)
+        with strategy.scope():
+            encoder = keras.Sequential(
+                [keras.layers.Input(features.shape[1:]), keras.layers.Dense(3)]
+            )
+            model = models.ExtremeClassifier(
+                encoder,
+                options.get("classes", lambda: 9)(),
+                3,
+                options.get("num_sampled"),
+                options.get("normalize", False),
+                seed=1,
+            )
+            loss = options.get("loss", losses.SoftmaxLoss)()
+            model.compile(keras.optimizers.SGD(0.1), loss)
+        before = model.get_weights()
+        data = tf.data.Dataset.from_tensors((features, labels, weights)).repeat(2)
+        model.fit(data, shuffle=False, verbose=0)
+        results.append(model.get_weights())
+    for two, one, first in zip(*results, before, strict=True):
+        assert np.isfinite(two).all()
+        if "sampled" not in names:
+            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
+        elif two.dtype.kind == "f":
+            assert np.abs(two - first).max() > 0
+
+
 # Names and features.
 
 
@@ -198,25 +259,54 @@ def test_boolean_features_in_elwc():
 # What a framework reads.
 
 
+ABSTRACT = {layers.Classes, layers.Interaction, layers.MLPInteraction, layers.Sorter}
+# What a layer is called with; other layers get numbers `[2, 4]`. Classes are not called.
+INPUTS: dict[type, list] = {
+    layers.ClassEmbedding: [np.zeros([2, 4], "int32")],
+    layers.HardNegativeMining: [np.ones([2, 4], "float32"), np.zeros(2, "int32")],
+    layers.CrossBatchMemory: [np.ones([2, 4], "float32"), np.zeros(2, "int32")],
+    layers.CandidateFrequencies: [np.zeros(4, "int32")],
+    layers.ConvolutionalSorter: [np.ones([2, 100], "float32")],
+    models.ExtremeClassifier: [np.ones([2, 3], "float32")],
+    models.TwoTower: [np.ones([2, 3], "float32")],
+}
+for cls in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
+    of_candidates = np.ones(4, "int32" if cls is layers.RemoveAccidentalHits else "float32")
+    INPUTS[cls] = [*INPUTS[layers.HardNegativeMining], of_candidates]
+for cls in rows.public_classes(layers.Interaction):
+    INPUTS[cls] = [[np.ones([2, 4], "float32"), np.ones([5, 4], "float32")]]
+LAYERS = [
+    cls
+    for cls in rows.public_classes(keras.layers.Layer)
+    if cls not in ABSTRACT and not issubclass(cls, layers.Classes)
+]
+
+
+@pytest.mark.filterwarnings("ignore:.* has random weights")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
-def test_layers_announce_the_dtypes_that_they_return(policy):
-    """Also under each policy."""
-    made = [
-        (layers.PredictionSets(0.5, dtype=policy), (2, 4)),
-        (layers.TopClasses(2, dtype=policy), (2, 4)),
-        (layers.Probabilities(dtype=policy), (2, 4)),
-        (layers.DotProductHead(5, dtype=policy), (2, 4)),
-        (layers.CosineHead(5, dtype=policy), (2, 4)),
-        (layers.SampledScores(5, dtype=policy), (2, 4)),
-        (layers.LaplaceSorter(dtype=policy), (2, 4)),
-    ]
-    for layer, shape in made:
-        inputs = keras.Input(shape[1:], dtype="float32")
-        announced = tf.nest.flatten(layer(inputs))
-        returned = tf.nest.flatten(layer(tf.ones(shape)))
-        for symbolic, tensor in zip(announced, returned, strict=True):
-            assert tf.as_dtype(symbolic.dtype) == tensor.dtype, layer.name
-            assert tf.TensorShape(symbolic.shape)[1:] == tensor.shape[1:], layer.name
+@pytest.mark.parametrize("cls", LAYERS, ids=lambda cls: cls.__name__)
+def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
+    layer = cls(**rows.needed(cls), dtype=policy)
+    values = INPUTS.get(cls, [np.ones([2, 4], "float32")])
+    values = tf.nest.map_structure(tf.constant, values)
+    if cls is layers.SparseDense:
+        values = [tf.sparse.from_dense(values[0])]
+    elif cls is layers.ExcludeItems:
+        values = [[*values, np.zeros([2, 1], "int32")]]
+    # Candidates have a known number of rows.
+    known = isinstance(layer, layers.Interaction) or cls is layers.UniformNegatives
+
+    def symbolic(x):
+        sparse = isinstance(x, tf.SparseTensor)
+        size = x.shape[0] if known or x.shape == (4,) else None
+        return keras.Input(batch_shape=(size, *x.shape[1:]), dtype=x.dtype, sparse=sparse)
+
+    announced = tf.nest.flatten(layer(*tf.nest.map_structure(symbolic, values)))
+    returned = tf.nest.flatten(layer(*values))
+    for told, tensor in zip(announced, returned, strict=True):
+        assert tf.as_dtype(told.dtype) == tensor.dtype
+        assert tf.TensorShape(told.shape).is_compatible_with(tensor.shape)
+        assert tf.TensorShape(told.shape)[1:] == tensor.shape[1:]
 
 
 def test_uniform_negatives_of_an_unknown_number_of_candidates_raise():

@@ -20,7 +20,7 @@ from rank4class_tf._checks import require
 from rank4class_tf._lists import classes
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import ClassProducts, Record, handle_of
-from rank4class_tf._lists.dense import dense_lists, fill_masked, others, without_padding
+from rank4class_tf._lists.dense import ListsOfOthers, dense_lists, fill_masked, without_padding
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import are_few, excess, masked
 from rank4class_tf._tf import raising
@@ -228,38 +228,35 @@ class BlockedLists(Lists):
 
     def _sum(
         self,
-        sum_block: Function,
         function: Callable,
         parameters: Tensors,
         start: Tensor,
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
+        terms: Function = lambda f, items, parameters: f(*items, *parameters),
         value: Tensor | None = None,
     ) -> Tensor:
-        """Sums `sum_block(function, [scores, *items], parameters)` over the blocks."""
+        """Sums `terms(function, [scores, *items], parameters)` over the classes of all blocks."""
         # The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
         # shape of the sum, `parameters` have gradients beside the scores. See `Record.sum` for
         # `vanishes` and `value`.
         transform = self._transform()
 
-        def block_sum(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
+        def block_terms(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
             scores = self._filled(raw, ids, *tensors[: len(transform)])
             parameters = tensors[len(transform) :]
             item_values = [values_of(ids) for values_of in items]
-            if tends_to_zero:
-                return sum_block(function, [scores, *item_values], parameters)
+            if tends_to_zero or vanishes:
+                return terms(function, [scores, *item_values], parameters)
             mask = scores != LOWEST[self.dtype]
-            present = tf.cast(mask, self.dtype)
-            masked_scores = tf.where(mask, scores, 0.0)
-            return sum_block(masked(function), [present, masked_scores, *item_values], parameters)
+            present, scores = tf.cast(mask, self.dtype), tf.where(mask, scores, 0.0)
+            return terms(masked(function), [present, scores, *item_values], parameters)
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
         tensors, zeros = [*transform, *parameters], tf.zeros_like(start)
-        return self._record.sum(
-            block_sum, tensors, zeros, self._has_gradient, vanishes=vanishes, value=value
-        )
+        return self._record.sum(block_terms, tensors, zeros, self._has_gradient, vanishes, value)
 
     def _sum_for_positives(
         self,
@@ -274,38 +271,34 @@ class BlockedLists(Lists):
         # The positives stand in columns, or in `Flat` without padding. Few are compared with all
         # classes of a block at once, many in blocks of columns or by `sum_many`, a function of
         # `(*items, *positives)`.
-        flat = self._flat
-        few = are_few(self.max_positives, None)
-        terms = _positives.terms if flat is None else flat.terms
-        vanishing = vanishes and few  # Only single terms tell which classes have a gradient.
+        flat, few = self._flat, are_few(self.max_positives, None)
 
         def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if sum_many is not None:
                 return sum_many(*items, *positives)
             return _positives.sum_over_items(f, items, positives, self.relevance)
 
-        def sum_block(f: Function, items: Tensors, positives: Tensors) -> Tensor:
+        def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if few:
-                values = terms(f, items, positives)
-                return values if vanishing else tf.reduce_sum(values, axis=-1)
+                return (_positives.terms if flat is None else flat.terms)(f, items, positives)
             if flat is None:
-                return sum_columns(f, items, positives)
+                return sum_columns(f, items, positives)[..., tf.newaxis]
             n = len(items)
-            return cond(  # Few on average, or many: known only at run time.
+            sums = cond(  # Few on average, or many: known only at run time.
                 flat.are_few,
                 lambda *x: tf.reduce_sum(flat.terms(f, x[:n], x[n:]), axis=-1),
                 lambda *x: flat.take(sum_columns(f, x[:n], [flat.columns(p) for p in x[n:]])),
                 *items,
                 *positives,
             )
+            return sums[..., tf.newaxis]
 
         start = self.relevance
         if flat is not None:
             start, *positives = (flat.take(x) for x in (start, *positives))
-        falls = tends_to_zero or vanishes
-        result = self._sum(
-            sum_block, function, positives, start, items, tends_to_zero=falls, vanishes=vanishing
-        )
+        # Only terms of single classes tell which of them have a gradient.
+        vanishing, falls = vanishes and few, tends_to_zero or vanishes
+        result = self._sum(function, positives, start, items, falls, vanishing, terms)
         return result if flat is None else flat.columns(result)
 
     # Reductions over the items.
@@ -318,14 +311,8 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        def sum_block(f: Function, items: Tensors, parameters: Tensors) -> Tensor:
-            terms = f(*items, *parameters)
-            return terms if vanishes else tf.reduce_sum(terms, axis=-1)
-
-        start, falls = self.relevance[:, 0], tends_to_zero or vanishes
-        return self._sum(
-            sum_block, function, parameters, start, items, tends_to_zero=falls, vanishes=vanishes
-        )
+        start = self.relevance[:, 0]
+        return self._sum(function, parameters, start, items, tends_to_zero, vanishes)
 
     def sum_over_items(
         self,
@@ -379,11 +366,8 @@ class BlockedLists(Lists):
             share = tf.exp((scores - highest) / temperature - log_total)
             return share + minus_mean(scores, temperature) if smooths else share
 
-        def sum_block(f: Function, items: Tensors, parameters: Tensors) -> Tensor:
-            return tf.reduce_sum(f(*items, *parameters), axis=-1)
-
         trained = [] if isinstance(temperature, int | float) else [temperature]
-        result = self._sum(sum_block, softmax, trained, mean, tends_to_zero=not smooths, value=mean)
+        result = self._sum(softmax, trained, mean, tends_to_zero=not smooths, value=mean)
         return log_total + result[:, tf.newaxis], highest
 
     def top_k(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -445,7 +429,8 @@ class BlockedLists(Lists):
 
     def only(self, places: Tensor) -> Lists:
         filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
-        return others(filled, self.relevance, self.positive_scores, seed=self.seed)
+        relevance, scores = self.relevance, self.positive_scores
+        return ListsOfOthers(filled, None, relevance, scores, seed=self.seed)
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum is NaN by itself. A search may miss the NaN of a row.

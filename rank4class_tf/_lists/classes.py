@@ -130,7 +130,7 @@ def _rows(handle: Tensor, table: Table, places: Tensor) -> Tensor:
 class _Sum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
-    block_sum: Callable  # Raw scores of a block, its ids and the parameters -> `[batch, ...]`.
+    block_sum: Callable  # Raw scores of a block, its ids and the parameters -> sums `[batch, ...]`.
     parameters: list[Tensor]  # They get a gradient.
     result: Tensor
     # `[K]` booleans, which classes have a term that is not 0; None where this was not asked: other
@@ -190,32 +190,31 @@ class Record:
 
     def sum(
         self,
-        block_sum: Callable,
+        terms: Callable,
         parameters: Tensors,
         start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
         value: Tensor | None = None,
     ) -> Tensor:
-        """The sum of `block_sum(raw scores, ids, *parameters)` over the blocks; see `_Sum`."""
-        # It starts with zeros of its shape. Of all sums only one can have a gradient. If it
-        # `vanishes`, terms are >= 0, and have no slope where they are 0; they are then those of
-        # single classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
+        """The sum of `terms(raw scores, ids, *parameters)`, of their last axis and all blocks."""
+        # It starts with zeros of its shape. Of all sums only one can have a gradient. If they
+        # `vanish`, terms are >= 0, have no slope where they are 0, and are those of single classes,
+        # `[batch, ..., size of the block]`. A `value` that is known saves the pass.
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
         # Copies: the gradient of a tensor passed twice would count twice.
         parameters = [tf.identity(x) for x in parameters]
 
-        def whole(*block: Tensor) -> Tensor:
-            terms = block_sum(*block)
-            return tf.reduce_sum(terms, axis=-1) if vanishes else terms
+        def block_sum(*block: Tensor) -> Tensor:
+            return tf.reduce_sum(terms(*block), axis=-1)
 
         def add(raw: Tensor, ids: Tensor, total: Tensor) -> list[Tensor]:
-            return [total + whole(raw, ids, *parameters)]
+            return [total + block_sum(raw, ids, *parameters)]
 
         used = None
         if value is None and vanishes and has_gradient and not raising.in_xla():
-            value, used = self._sum_and_used(block_sum, parameters, start)
+            value, used = self._sum_and_used(terms, parameters, start)
         elif value is None:
             (value,) = self.fold(add, start)
             with self.tape.stop_recording():
@@ -223,7 +222,7 @@ class Record:
         value = tf.stop_gradient(value)
         if has_gradient:
             self.tape.watch(value)
-            self._sum = _Sum(whole, parameters, value, used)
+            self._sum = _Sum(block_sum, parameters, value, used)
         return value
 
     def _sum_and_used(self, terms_of: Function, parameters: Tensors, start: Tensor) -> TensorPair:

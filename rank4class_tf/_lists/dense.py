@@ -212,9 +212,8 @@ class DenseLists(Lists):
         return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
 
     def _against(self, filled: Tensor) -> DenseLists:
-        return others(
-            filled, self.relevance, self.positive_scores, self.positive_weights, self.seed
-        )
+        scores, weights = self.positive_scores, self.positive_weights
+        return ListsOfOthers(filled, None, self.relevance, scores, weights, seed=self.seed)
 
     @property
     def tensors(self) -> TensorPair:
@@ -233,8 +232,8 @@ class DenseLists(Lists):
         return keep_nan(losses, self.filled, self.positive_scores)
 
 
-class _ListsOfOthers(DenseLists):
-    """Lists of items among which the positives are not: no item has a column of its own."""
+class ListsOfOthers(DenseLists):
+    """Positives against items `[batch, m]` among which they are not: no item has a column."""
 
     def by_item(self, values: Tensor) -> Tensor:
         raise ValueError(
@@ -258,17 +257,6 @@ def below(scores: Tensor, highest: Tensor) -> WithGradient:
     # The minimum keeps TensorFlow from rewriting `a - (b - highest)` in a graph as
     # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the gradient.
     return tf.minimum(scores - highest, 0), lambda upstream: (upstream, None)
-
-
-def others(
-    filled: Tensor,
-    relevance: Tensor,
-    positive_scores: Tensor,
-    positive_weights: Array | None = None,
-    seed: Tensor | None = None,
-) -> DenseLists:
-    """Positives against items `[batch, m]` among which they are not; see `DenseLists`."""
-    return _ListsOfOthers(filled, None, relevance, positive_scores, positive_weights, seed=seed)
 
 
 def as_lists(

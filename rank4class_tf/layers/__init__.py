@@ -6,6 +6,7 @@ from rank4class_tf.layers.classes import (
     Classes,
     ClassTable,
     EncodedClasses,
+    TiedClasses,
 )
 from rank4class_tf.layers.heads import (
     BilinearHead,
@@ -55,7 +56,7 @@ from rank4class_tf.layers.sorters import (
 
 __all__ = ["DotProductHead", "CosineHead", "BilinearHead", "LatentCrossHead", "ConcatHead"]
 __all__ += ["ClassTable", "EncodedClasses", "ClassAttention", "ShardedClassTable", "Classes"]
-__all__ += ["Head", "get_head", "ClassEmbedding"]
+__all__ += ["Head", "get_head", "TiedClasses", "ClassEmbedding"]
 __all__ += ["SampledScores", "HardNegativeMining", "UniformNegatives", "CrossBatchMemory"]
 __all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "CandidateFrequencies"]
 __all__ += ["Probabilities", "TopClasses", "PredictionSets", "ExcludeItems", "SparseDense"]

@@ -240,10 +240,80 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
         return (*input_shape, self.classes.width)
 
 
+@_keras.register
+class TiedClasses(_registry.Configured, Classes):
+    """Classes whose rows are the weights of a Keras layer that a model has anyway.
+
+    A head or an `ExtremeClassifier` makes one of such a layer in place of its `classes`. A language
+    model then trains over the table that looks up its own words.
+
+    Source: Press & Wolf 2017, "Using the Output Embedding to Improve Language Models".
+
+    Args:
+        layer: an `Embedding`, a `ReversibleEmbedding` of Keras or keras-hub without a soft cap, or
+            a built `Dense` without activation, whose kernel has a column for each class.
+
+    Example:
+        >>> words = keras.layers.Embedding(1000, 16)
+        >>> classes = TiedClasses(words)
+        >>> classes.num_classes, classes.width
+        (1000, 16)
+    """
+
+    def __init__(self, layer: keras.layers.Layer, **kwargs: Any):
+        super().__init__(**kwargs)
+        rule = "`layer` must be an Embedding without a soft cap, or a built Dense that is linear."
+        if isinstance(layer, keras.layers.Dense):
+            fits = layer.built and layer.activation is keras.activations.linear
+        else:
+            fits = isinstance(layer, keras.layers.Embedding)
+        fits &= getattr(layer, "logit_soft_cap", None) is None
+        fits &= getattr(layer, "quantization_mode", None) is None
+        _checks.require(fits, rule, repr(layer))
+        self.layer = layer
+        if not layer.built:
+            layer.build((None,))
+        table, are_columns = self._table()
+        self.num_classes, self.width = table.shape[::-1] if are_columns else table.shape
+        self.built = True
+
+    def _table(self) -> tuple[Any, bool]:
+        """The weights of the rows, and whether the classes are the columns."""
+        # A `ReversibleEmbedding` that is not tied has `reverse_embeddings`.
+        kernel = "kernel" if isinstance(self.layer, keras.layers.Dense) else "reverse_embeddings"
+        are_columns = hasattr(self.layer, kernel)
+        table = getattr(self.layer, kernel if are_columns else "embeddings")
+        # With LoRA it is a tensor.
+        return table if tf.is_tensor(table) else _keras.variable(table), are_columns
+
+    def rows(self, ids: Array | None = None) -> Tensor:
+        table, are_columns = self._table()
+        if ids is None:
+            table = tf.convert_to_tensor(table)
+            return tf.transpose(table) if are_columns else table
+        if not are_columns:
+            return tf.gather(table, ids)
+        columns = tf.gather(table, ids, axis=1)
+        return tf.transpose(columns, [*range(1, columns.shape.rank), 0])
+
+    def biases(self, ids: Array | None = None) -> Tensor | None:
+        bias = getattr(self.layer, "bias", None)
+        if bias is None:
+            return None
+        return tf.convert_to_tensor(bias) if ids is None else tf.gather(_keras.variable(bias), ids)
+
+    def tables(self) -> tuple[Any, ...]:
+        table, are_columns = self._table()
+        tables = (tf.transpose(table) if are_columns else table,)
+        return tables if self.biases() is None else (*tables, _keras.variable(self.layer.bias))
+
+
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
     """The layer of classes for the argument of a head: a number, a layer or the config of one."""
     if isinstance(classes, dict):
         classes = _keras.deserialized(classes)
+    if isinstance(classes, keras.layers.Layer) and not isinstance(classes, Classes):
+        return TiedClasses(classes)
     return classes if isinstance(classes, Classes) else ClassTable(classes, **kwargs)
 
 

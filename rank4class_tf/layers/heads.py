@@ -108,6 +108,7 @@ class Head(keras.layers.Layer):
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
         scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
+        scores = tf.cast(scores, self.compute_dtype)  # A user's interaction may have another dtype.
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 

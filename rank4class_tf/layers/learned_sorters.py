@@ -97,7 +97,7 @@ class LearnedSorter(Sorter):
 
     def build(self, input_shape: Any) -> None:
         self._of_name = {
-            name: _keras.add_table(self, name, shape, self._initializer(name))
+            name: _keras.add_table(self, name, shape, self._initializer(name), dtype="float32")
             for name, shape in self._weight_shapes().items()
         }
         for name, weight in self._of_name.items():

@@ -15,7 +15,7 @@ from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
-from rank4class_tf.layers.classes import Classes, ClassTable
+from rank4class_tf.layers.classes import ClassTable
 from rank4class_tf.layers.heads import Head
 from rank4class_tf.layers.interactions import CosineInteraction, DotProductInteraction
 from rank4class_tf.layers.scoring import ClassScores
@@ -104,7 +104,7 @@ class SampledScores(Head):
         **kwargs: Any,
     ):
         start_seed = _random.start_seed(seed)
-        if not isinstance(classes, (Classes, dict)):
+        if not isinstance(classes, keras.layers.Layer | dict):
             initializer = AboutUnitRows(start_seed)
             classes = ClassTable(classes, initializer=initializer, dtype="float32")
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()

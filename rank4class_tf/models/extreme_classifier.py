@@ -221,9 +221,10 @@ class ExtremeClassifier(RetrievalModel):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        scores = self.scores.get_config()
+        # The classes after the encoder, which marks the layers that they share with it.
+        config, scores = super().get_config(), self.scores.get_config()
+        config["embedding_dim"] = self.embedding_dim
         names = ("classes", "num_sampled", "normalize", "seed")
-        config = {**super().get_config(), "embedding_dim": self.embedding_dim}
         return config | {name: scores[name] for name in names}
 
     def _check_optimizer(self) -> None:
@@ -241,7 +242,8 @@ class ExtremeClassifier(RetrievalModel):
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         is_plain = isinstance(optimizer, keras.optimizers.SGD)
         is_plain = is_plain and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
-        if not is_plain and not isinstance(optimizer, Rowwise):
+        # Over all classes most gradients are dense, and any optimizer takes the right step.
+        if not (is_plain or self._scores_all or isinstance(optimizer, Rowwise)):
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
                 f"table of classes or take wrong steps. Received: {type(optimizer).__name__}.",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.dense import as_lists, others
+from rank4class_tf._lists.dense import ListsOfOthers, as_lists
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import sum_over_items
 from rank4class_tf._tf.gather import scatter_add
@@ -95,7 +95,7 @@ def sigmoid_ranks_among_positives(
     """
     lists = as_lists(scores, class_ids, mask=mask)
     positives = tf.where(lists.is_positive, lists.positive_scores, LOWEST[lists.dtype])
-    lists = others(positives, lists.relevance, lists.positive_scores)
+    lists = ListsOfOthers(positives, None, lists.relevance, lists.positive_scores)
     return sigmoid_ranks(lists, temperature=temperature)
 
 

@@ -5,31 +5,47 @@
 A step of `fit`, `evaluate` and `top_k` of a model that scores all classes at each position: Keras's
 `Dense` with `SparseCategoricalCrossentropy` and Adam, and `ExtremeClassifier` with losses of this
 package and `RowwiseAdam`. The encoder is one dense layer, so that the output layer is what counts.
-`padded` leaves out the second half of each sequence. Memory is the peak of the process less what it
-had after the imports; it includes weights, moments and data. Each figure has a process of its own.
+`padded` leaves out the second half of each sequence. `GPT-2` is keras-hub's `GPT2CausalLM` of two
+layers, with random weights; beside it the same backbone over the table of its own words. Memory is
+the peak of the process less what it had after the imports; it includes weights, moments and data.
+Each figure has a process of its own.
 """
 
 from scripts.benchmarks import harness
 
 KERAS = "Keras"
 LOSSES = ("softmax", "rankmax", "sampled softmax")
-FORMS = (KERAS, *LOSSES)
+CAUSAL = ("GPT-2", "GPT-2 by blocks")
+FORMS = (KERAS, *LOSSES, *CAUSAL)
 DOING = ("step", "padded step", "evaluate", "top_k")
 
 
-def compiled(form, classes, width):
+def compiled(form, classes, length, width):
     """A model that scores classes at each position of encodings `[batch, time, width]`."""
     from tensorflow import keras
 
     from rank4class_tf import losses, metrics, models, optimizers
 
+    of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    if form in CAUSAL:
+        import keras_hub
+
+        sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": width}
+        sizes |= {"intermediate_dim": 4 * width, "max_sequence_length": length}
+        backbone = keras_hub.models.GPT2Backbone(classes, **sizes)
+        if form == CAUSAL[0]:
+            model, loss = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None), of_keras
+        else:
+            words, loss = backbone.token_embedding, losses.SoftmaxLoss()
+            model = models.ExtremeClassifier(backbone, words, width, None, normalize=False)
+        model.compile(keras.optimizers.Adam(1e-3), loss)
+        return model
     inputs = keras.Input((None, width))
     x = keras.layers.Masking()(inputs)
     encodings = keras.layers.Dense(width)(x)
     if form == KERAS:
         model = keras.Model(inputs, keras.layers.Dense(classes, use_bias=False)(encodings))
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        model.compile(keras.optimizers.Adam(1e-3), loss)
+        model.compile(keras.optimizers.Adam(1e-3), of_keras)
         return model
     sampled = 256 if form == "sampled softmax" else None
     encoder = keras.Model(inputs, encodings)
@@ -51,7 +67,9 @@ def call_of(doing, form, classes, batch, length, width):
         x[:, length // 2 :] = 0
         # Keras has no id for padding; its mask leaves these positions out.
         y[:, length // 2 :] = 0 if form == KERAS else -1
-    model = compiled(form, classes, width)
+    if form in CAUSAL:
+        x = {"token_ids": y, "padding_mask": np.ones_like(y)}
+    model = compiled(form, classes, length, width)
     if doing == "top_k":
         if form == KERAS:
             best = tf.function(lambda x: tf.math.top_k(model(x), 10))
@@ -104,6 +122,8 @@ def measured(args):
                 for form in args.forms:
                     if form == "sampled softmax" and doing in ("evaluate", "top_k"):
                         continue  # They rank all classes, as the other forms do.
+                    if form in CAUSAL and doing != "step":
+                        continue
                     of_case = {"doing": doing, "form": form, "classes": classes, "shape": shape}
                     of_case["width"] = args.width
                     run = [
@@ -111,13 +131,13 @@ def measured(args):
                         for what, environment in (("time", None), ("memory", harness.RETURN_MEMORY))
                     ]
                     found = run[0] | run[1]
-                    peer = found if form == KERAS else peer
+                    peer = found if form in (KERAS, CAUSAL[0]) else peer
                     time = found.get("time", run[0].get("error"))
                     row = [doing, form, harness.number(time, 1e3, 0)]
                     row += [harness.quotient(found.get("time"), peer.get("time"))]
                     row += [harness.number(found.get("memory", run[1].get("error")), 1, 0)]
                     rows.append([*row, harness.quotient(found.get("memory"), peer.get("memory"))])
-            head = ["", "form", "ms", "over Keras", "MB", "over Keras"]
+            head = ["", "form", "ms", "over peer", "MB", "over peer"]
             title = f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = {args.width}"
             yield harness.Table(title, head, rows, 4)
 

@@ -392,6 +392,7 @@ NEEDED = {
     layers.SampledScores: lambda: {"classes": 2000},
     layers.ShardedClassTable: lambda: {"num_classes": 5},
     layers.SparseDense: lambda: {"units": 4},
+    layers.TiedClasses: lambda: {"layer": keras.layers.Embedding(5, 3)},
     layers.TopClasses: lambda: {"k": 2},
     layers.UniformNegatives: lambda: {"num_sampled": 3},
     losses.ForwardCorrectionLoss: lambda: {"transition": [[0.75, 0.25], [0.5, 0.5]]},
