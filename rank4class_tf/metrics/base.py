@@ -1,8 +1,6 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums.
+"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here.
 
-Keras calls `update_state`, which parses labels, ranks the positives (`ops.ranks.over_ranks`),
-applies the metric's formula and adds up. A formula stands in its metric's file. Forms of labels and
-counts of ties are the matter of `_lists.labels` and `ops.ranks`.
+Keras calls `update_state`, which parses labels, ranks the positives and adds up the formula's values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,16 +19,15 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
     without,
 )
-from rank4class_tf._lists.positions import positions_of
+from rank4class_tf._lists.positions import Positions, positions_of
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
 class Metric(_registry.Configured, keras.metrics.Metric):
-    """Base of all metrics: whether higher is better, and how states are handled."""
+    """Base of all metrics."""
 
-    # Whether a higher value is better.
     higher_is_better: bool = True
 
     @property
@@ -75,8 +72,9 @@ class RankingMetric(Metric):
             sums are kept to twice as many digits.
     """
 
-    # The number of ranks that matter; None for all.
+    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
     depth: int | None = None
+    _reads: str = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
@@ -129,8 +127,7 @@ class RankingMetric(Metric):
             exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
                 booleans `[batch, n]`, True for such an item.
         """
-        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
-        labels = self._parsed(y_true, y_pred, exclude)
+        labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
 
     def update_state(
@@ -141,15 +138,19 @@ class RankingMetric(Metric):
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
-        self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
+        self._add_batch(*self._parsed(y_true, y_pred, sample_weight, exclude))
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
-        """`Labels`; or the `Ranks` that are given in their place."""
+    def _parsed(
+        self, y_true: Any, y_pred: Array, sample_weight: Array | None, exclude: Array | None
+    ) -> tuple[Any, Array | None]:
+        """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
         if isinstance(y_true, ops.Ranks):
-            return y_true
+            return y_true, sample_weight
+        y_true, y_pred, sample_weight, exclude = flatten_positions(
+            y_true, y_pred, sample_weight, exclude
+        )
         y_true = _keras.given_labels(y_true)
-        return parse(y_true, y_pred, self.label_format, exclude=exclude)
+        return parse(y_true, y_pred, self.label_format, exclude=exclude), sample_weight
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
@@ -179,24 +180,16 @@ class RankingMetric(Metric):
             has_positive = (labels.num_positives > 0) & ~broken
             value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
             ranks = labels._replace(above=tf.where(~unknown, labels.above, 0))
-            values = self._over_known(values_of, ranks)
+            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
         else:
             has_positive = labels.has_positive
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
-            values = self._over_ranks(values_of, labels, dtype)
+            values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
         values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
         # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
-
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        """Applies a function to what `compute` reads: the `Ranks` of all positives."""
-        return over_ranks(function, labels, dtype, self.depth)
-
-    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
-        """The same, of `Ranks` that a model has counted."""
-        return function(ranks)
 
     def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
@@ -244,18 +237,13 @@ class ReadsLeadingRanks(RankingMetric):
     takes half of the time.
     """
 
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        return over_ranks(function, labels, dtype, self.depth, "leading")
+    _reads = "leading"
 
 
 class ReadsBestPositive(RankingMetric):
     """Base of the metrics whose `compute` gets `BestPositive` in place of `Ranks`."""
 
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        return over_ranks(function, labels, dtype, self.depth, "best")
-
-    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
-        return function(best_positive(ranks))
+    _reads = "best"
 
 
 class CutoffMetric(RankingMetric):
@@ -301,20 +289,26 @@ class CutoffMetric(RankingMetric):
         return name if k is None else f"{name}_at_{k}"
 
 
-def of_lists(
+def flatten_positions(
     y_true: Any, y_pred: Any, sample_weight: Array | None, exclude: Array | None = None
 ) -> tuple[Any, Any, Array | None, Array | None]:
     """Labels, scores, weights and ids of positions as those of lists; a masked one weighs 0."""
-    positions = None if isinstance(y_true, ops.Ranks) else positions_of(y_pred)
+    positions = positions_of(y_pred)
     if positions is None:
         return y_true, y_pred, sample_weight, exclude
-    labels, counted = positions.labels(_keras.given_labels(y_true))
-    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
-    is_counted = tf.reshape(counted.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
-    weights = tf.where(is_counted, weights, tf.zeros([], weights.dtype))
+    labels, positions = positions.labels(_keras.given_labels(y_true))
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
-    return labels, positions.rows(), weights, exclude
+    return labels, positions.rows(), masked_weights(positions, sample_weight), exclude
+
+
+def masked_weights(positions: Positions, sample_weight: Array | None) -> Tensor:
+    """Weights of positions, `[lists]` or `[lists, n]`, 0 for a masked one."""
+    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
+    if positions.mask is None:
+        return weights
+    is_counted = tf.reshape(positions.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
+    return tf.where(is_counted, weights, tf.zeros([], weights.dtype))
 
 
 def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
