@@ -1,7 +1,6 @@
 """Ranking metrics of soft ranks as losses, with and without Gumbel noise.
 
-The metrics stand in `ops.soft_metrics`, the soft ranks in `ops.soft_ranks` and in the sorters of
-`layers`. A loss here says which metric, a mixin that the scores are noisy.
+The metrics are in `ops.soft_metrics`; soft ranks, in `ops.soft_ranks` and the sorters of `layers`.
 """
 
 from collections.abc import Callable
@@ -102,8 +101,9 @@ class ApproxMRRLoss(MetricLoss):
 class ApproxNDCGLoss(MetricLoss):
     r"""Negative NDCG with soft ranks: a smooth form of the metric itself.
 
-    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
-    \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}$$
+
+    with the ranks $\pi$ of `MetricLoss`.
 
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 
@@ -140,8 +140,7 @@ class GumbelNoise(RandomRankingLoss):
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
     The paper takes the log-softmax of the noisy scores, which shifts all alike and changes nothing
-    in a loss of differences. The samples are taken one after the other, so that memory does not
-    grow with their number.
+    in a loss of differences.
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
 
@@ -189,7 +188,7 @@ class GumbelNoise(RandomRankingLoss):
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
-    It is defined like `GumbelApproxNDCGLoss`, and has its arguments but `gain` and `discount`.
+    Definition and arguments are those of `GumbelNoise` and `ApproxMRRLoss`.
     """
 
 
@@ -201,11 +200,9 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    Source: Bruch et al. 2020; Rank4Class, section 4.1.
+    Arguments are those of `GumbelNoise` and `ApproxNDCGLoss`, and `seed`.
 
-    Args:
-        num_samples, gumbel_temperature: m and $\beta$; see `GumbelNoise`.
-        **kwargs: those of `ApproxNDCGLoss`, and `seed`: see `RandomRankingLoss`.
+    Source: Bruch et al. 2020; Rank4Class, section 4.1.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

@@ -1,7 +1,6 @@
 """Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
 
-`SoftmaxLoss` reads one sum over all items. The two others need a sum over the less relevant items
-for each positive, `log_total`; only they sort.
+The last two need a sum over the less relevant items for each positive, `log_total`.
 """
 
 from collections.abc import Sequence
@@ -19,11 +18,9 @@ from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
-from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
-from rank4class_tf.ops import Lists
 
 
 def class_prior(
@@ -78,7 +75,7 @@ class SoftmaxOfRivalsLoss(RankingLoss):
         return Probabilities(float(present(self.temperature, tf.float32)))
 
 
-def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
+def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
@@ -95,16 +92,20 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     most = lists.max_items if isinstance(lists.max_items, int) else None
     # Positives also compete with each other: in pairs if few, else in the order of their labels.
     if are_few(lists.max_positives, most):
-        relevant = _by_pairs(positives, lists.relevance, temperature, with_ties)
+        # Columns without a positive get the largest label, and compete with nobody.
+        relevance = lists.relevance
+        other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
+        competes = (tf.less_equal if with_ties else tf.less)(other, relevance[:, :, tf.newaxis])
+        differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
+        floor = LOWEST[positives.dtype]
+        relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
     else:
         relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
 def cross_entropies(
-    lists: Lists,
-    temperature: Tensor = 1.0,
-    label_smoothing: Tensor = 0.0,
+    lists: ops.Lists, temperature: Tensor = 1.0, label_smoothing: Tensor = 0.0
 ) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
@@ -112,16 +113,6 @@ def cross_entropies(
     if not is_zero(label_smoothing):
         scores = (1 - label_smoothing) * scores
     return log_total - divided(scores, temperature)
-
-
-def _by_pairs(positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
-    # Columns without a positive get the largest label, and compete with nobody.
-    compare = tf.less_equal if with_ties else tf.less
-    other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
-    competes = compare(other, relevance[:, :, tf.newaxis])
-    differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
-    floor = LOWEST[positives.dtype]
-    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
 
 
 def _by_sorting(
@@ -139,7 +130,7 @@ def _by_sorting(
     sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), most)
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    start = search.searchsorted(ranked, -relevance, side="left" if with_ties else "right")
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -154,10 +145,8 @@ class SoftmaxLoss(PositivesLoss):
 
     Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
     items that are not masked, and only in the loss: metrics still see the class of each example.
-    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
-    loss is then that mixture of the two classes' losses.
-
-    Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
+    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another. Logit
+    adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
     $\tau = 1$ the scores of the model rank the classes as if all were equally frequent.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
@@ -194,9 +183,8 @@ class SoftmaxLoss(PositivesLoss):
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self.searches_positives = are_few(self.max_positives, None)
         self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
-        self.label_smoothing = _checks.changing(
-            "label_smoothing", label_smoothing, _checks.fraction_below(1)
-        )
+        check = _checks.fraction_below(1)
+        self.label_smoothing = _checks.changing("label_smoothing", label_smoothing, check)
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
                 "class_prior",
@@ -211,7 +199,7 @@ class SoftmaxLoss(PositivesLoss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the temperature of now; None with a prior, which the scores leave out."""
+        """Softmax with the present temperature; None with a prior, which the scores leave out."""
         if self.class_prior is not None:
             return None
         return Probabilities(float(present(self.temperature, tf.float32)))

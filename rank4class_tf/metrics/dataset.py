@@ -56,7 +56,7 @@ class DatasetMetric(Metric):
         return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
-        """The formula: three `[columns, examples]` -> values `[columns]`, and whether each counts."""
+        """The formula: three `[columns, examples]` -> values `[columns]`, and which ones count."""
         raise NotImplementedError
 
     def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:

@@ -99,8 +99,6 @@ class NDCG(DCG):
     NDCG@1 is Top-1 accuracy. With item weights $w_i$, the gain of an item is $w_i g(y_i)$, in the
     ideal order too, and the weight of a list is the same as in `DCG`.
 
-    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
-
     Args:
         gain, discount: as in `DCG`; functions must increase and decrease.
 

@@ -1,8 +1,9 @@
-"""Averages over groups of examples, by class or by confidence: means over groups, not over lists."""
+"""Averages over groups of examples, by class or by confidence; they are no means over lists."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
@@ -83,8 +84,7 @@ class MacroAverage(RankingMetric):
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
         if groups is None:
             # A list counts in the class of each of its positives.
-            if not isinstance(labels, ops.Ranks):
-                labels = without_weightless(labels, sample_weight)
+            labels = without_weightless(labels, sample_weight)
             zero = tf.cast(labels.value_if_empty, dtype)
             groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
         else:
@@ -157,12 +157,15 @@ class ExpectedCalibrationError(RankingMetric):
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
+    def _parsed(self, *args: Any) -> tuple[Any, Array | None]:
+        labels, sample_weight = super()._parsed(*args)
         if self.probabilities is not None:
-            scores = labels.scores
-            if labels.mask is not None:
-                scores = tf.where(labels.mask, scores, -float("inf"))
+            is_masked = labels.mask is not None
+            scores = tf.where(labels.mask, labels.scores, -np.inf) if is_masked else labels.scores
             labels = labels._replace(scores=self.probabilities(scores))
+        return labels, sample_weight
+
+    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         dtype = self.sums.dtype
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
         shares = labels.scores

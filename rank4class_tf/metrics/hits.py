@@ -1,8 +1,6 @@
-"""Metrics that count hits: Top-K accuracy, precision, recall, average precision, BPref.
+"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`.
 
-A hit is a positive among the first k. Where it ties with others, it is a hit with the probability
-of `hit_shares`. At the end stand the metrics of extreme classification, in which a hit counts more
-if its class is rare.
+At the end are the metrics of extreme classification, in which a hit of a rare class counts more.
 """
 
 from collections.abc import Sequence
@@ -155,7 +153,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
-        # A list weighs as much as it has positives, which come as a further value.
+        # A list weighs as much as it has positives; their number is a further value.
         def with_number(ranks: Ranks) -> list[Tensor]:
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
@@ -223,9 +221,8 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         if ranks.weights is not None:
             added *= ranks.weights
             all_count = k is None or self.over_all_positives
-            best = tf.reduce_sum(
-                ranks.weights if all_count else highest(ranks.weights, size), axis=-1
-            )
+            counted = ranks.weights if all_count else highest(ranks.weights, size)
+            best = tf.reduce_sum(counted, axis=-1)
         else:
             number = ranks.num_positives
             best = number if self.over_all_positives else tf.minimum(limit, number)
@@ -308,7 +305,7 @@ def propensities(
 
 
 class PropensityScored(ReadsLeadingRanks):
-    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
+    """Base: the gains of all lists over the best possible ones; a subclass defines `gains`."""
 
     bounds = (0.0, 1.0)
 
@@ -340,17 +337,13 @@ class PropensityScored(ReadsLeadingRanks):
         """Labels weighted by 1 / propensity; a graded label counts as 1."""
         if isinstance(labels, Ranks):
             class_ids, dtype = labels.class_ids, labels.relevance.dtype
-            if class_ids is None:
-                rule = "`y_true` must have the class ids of its positives."
-                raise ValueError(f"{rule} Received: None.")
+            rule = "`y_true` must have the class ids of its positives."
+            _checks.require(class_ids is not None, rule, None)
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            number = len(self.propensities)
-            _checks.require(
-                num_classes in (None, number),
-                "`propensities` must have one for each class.",
-                f"{number} of them and scores of {num_classes} classes",
-            )
+            is_right = num_classes in (None, len(self.propensities))
+            received = f"{len(self.propensities)} of them and scores of {num_classes} classes"
+            _checks.require(is_right, "`propensities` must have one for each class.", received)
             labels = labels._replace(highest=None)
         weights = tf.constant(1 / np.array(self.propensities), dtype)
         weights = tf.gather(weights, tf.maximum(class_ids, 0))
@@ -414,8 +407,5 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
-        hits = hit_shares(ranks, self.k) * ranks.relevance
-        return [
-            tf.reduce_sum(hits, axis=-1),
-            tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1),
-        ]
+        gain = tf.reduce_sum(hit_shares(ranks, self.k) * ranks.relevance, axis=-1)
+        return [gain, tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1)]
