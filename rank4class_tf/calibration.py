@@ -37,10 +37,9 @@ def calibrate(
     The problem is convex in 1 / T, so the result is exact. Several positives share an example
     equally. The order of the classes stays the same, and so do all ranking metrics.
 
-    It raises if no temperature is the best one: if all positives have the highest scores, any lower
-    temperature fits better, and if the scores say nothing about the labels, any higher one does. It
-    warns if the loss of a compiled model has probabilities of its own with a lower Brier score: use
-    `model.loss.probabilities` then.
+    It raises if no temperature is the best one: any lower one fits better if all positives have the
+    highest scores, any higher one if the scores say nothing about the labels. It warns if the loss
+    of a compiled model has probabilities with a lower Brier score: use `model.loss.probabilities`.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
@@ -53,7 +52,7 @@ def calibrate(
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
     Returns:
-        A layer. Put it at the end of a model, or pass it to `layers.TopClasses` or `conformalize`.
+        A layer for the end of a model, for `layers.TopClasses`, or for `conformalize`.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -136,10 +135,10 @@ def conformalize(
         probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
             other examples; None means softmax. It changes the size of the sets, not the guarantee.
         label_format: as in the losses.
-        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
+        batch_size: as for `calibrate`.
 
     Returns:
-        A layer. Put it at the end of a model, or pass it to `layers.TopClasses`.
+        A layer for the end of a model, or for `layers.TopClasses`.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])

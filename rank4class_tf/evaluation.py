@@ -66,9 +66,9 @@ class Evaluation:
             metric has `count_empty`.
         ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
         class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
-            and -1 without a positive. None if they were not kept.
+            -1 without a positive; None if not kept.
         top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, and -1
-            behind shorter lists. None if not kept, as by `average` and models that rank in blocks.
+            behind shorter lists; None if not kept, as by `average` and models that rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
@@ -94,8 +94,7 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It replaces an
-                older file only once it is complete.
+            path: a `.csv` or, with pyarrow, a `.parquet` file; it appears only once complete.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
@@ -317,9 +316,9 @@ def evaluate_retrieval(
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 
-    Each row ranks the columns, and each column ranks the rows. The hit rate at k, R@k in the
-    literature, is the share of queries with a match among the k best, and MedR the median rank of
-    the best match. Ties count in expectation; a query without a match is left out.
+    Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the share of
+    queries with a match among the k best, the median rank (MedR) that of the best match. Ties count
+    in expectation; a query without a match is left out.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
@@ -370,9 +369,8 @@ def evaluate_retrieval(
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """Averages the evaluations of several models on the same lists, such as several seeds.
 
-    The value of each list is the mean over the models. The intervals, as in
-    `evaluate(method="normal")`, show the uncertainty from the choice of lists, not from the choice
-    of models.
+    The value of each list is the mean over the models. The intervals are those of
+    `evaluate(method="normal")`, which show the uncertainty from the choice of lists, not of models.
 
     Args:
         evaluations: at least one, of the same metrics and lists in the same order.

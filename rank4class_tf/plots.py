@@ -58,7 +58,7 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
 
     Args:
         evaluations: one, or several by name, whose bars stand side by side.
-        max_rank: the last rank; lower places count there.
+        max_rank: the last rank; worse ranks count there.
     """
     named = _named(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)

@@ -28,7 +28,7 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._lists.positions import Positions, positions_of
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
@@ -46,17 +46,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
     Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0.
 
-    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
-    Item weights `[batch, n]` work as in TF-Ranking's loss of the same name, as each loss
-    describes; other losses raise an error.
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`. Item
+    weights `[batch, n]` work as each loss describes, as in TF-Ranking; other losses raise an error.
 
     Args:
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
             as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
             `"ids"`.
-        max_positives: the most positives that a list of relevance labels has, None for no bound; 1
-            for one-hot labels. A bound saves time and memory. A list that exceeds it raises, or
-            has a NaN loss where XLA compiles this.
+        max_positives: the most positives of a list of relevance labels, 1 for one-hot ones; None
+            for no bound, which costs time and memory. A list with more raises, or is NaN under XLA.
         class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
             others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the mean
             of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for one-hot
@@ -66,18 +64,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         dtype: of the reduced loss, in Keras 3.
 
     Attributes:
-        item_weights: what a subclass does with weights of items. With `"formula"` its `compute`
-            reads `lists.item_weights`, or sums by `lists.sum_of_positives`, which weighs by them.
-            With `"lists"` they become the weight of a list, `sum_i w_i y_i / sum_i y_i`. With None,
-            the default, they raise.
+        item_weights: `"formula"` if `compute` reads `lists.item_weights`, or sums by
+            `lists.sum_of_positives`, which weighs by them; `"lists"` if they become the weight of
+            a list, `sum_i w_i y_i / sum_i y_i`; None, the default, if they raise.
         searches_positives: whether `compute` takes a pass over the items for each positive, or
             sorts the positives. If not, it gets relevance of all items as it is.
-        takes_probabilities: whether `y_pred` may be probabilities, of which the loss then does not
-            warn.
+        takes_probabilities: whether `y_pred` may be probabilities, without a warning.
         num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
             for all.
-        by_class_id: the arguments that hold a number for each class. A model that scores only some
-            classes in a step refuses them.
+        by_class_id: the arguments with a number for each class, which a model refuses that scores
+            only some classes in a step.
         tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is not 0. The
             constructor takes a scalar `tf.Variable` in their place.
         is_random: whether the loss draws random numbers; see `RandomRankingLoss`.
@@ -141,8 +137,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ) -> Weighted:
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
-        In place of scores, a model may give the `ClassProducts` that make those of all classes.
-        Scores of many positions have losses `[...]`, with the mask of the positions that count.
+        A model may pass `ClassProducts`, which make the scores of all classes. Scores of many
+        positions have losses `[...]`, with the mask of the positions that count.
         """
         y_true = _keras.given_labels(y_true)
         is_products = isinstance(y_pred, ClassProducts)
@@ -152,33 +148,38 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             return self._per_list(y_true, y_pred, sample_weight)
         labels, positions = positions.labels(y_true)
         weights = None if sample_weight is None else positions.weights(sample_weight)
-        if is_products:
-            losses = self._over_classes_at_positions(labels, y_pred, positions)
+        rows = positions.rows()
+        if not is_products:
+            losses, weights = self._per_list(labels, rows, weights)
+        elif in_xla():  # XLA needs static shapes.
+            losses, _ = self._per_list(labels, y_pred.of_rows(rows), None)
         else:
-            losses, weights = self._per_list(labels, positions.rows(), weights)
+            # Only positions that count meet all classes; the others have a loss of 0.
+            counted = tf.where(positions.flat_mask)
+            products = y_pred.of_rows(tf.gather_nd(rows, counted))
+            losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
+            losses = tf.scatter_nd(counted, losses, tf.shape(rows, tf.int64)[:1])
         if weights is not None and weights.shape.rank == 1:
             weights = positions.unflat(weights)
         return _keras.with_mask(positions.unflat(losses), positions.mask), weights
-
-    def _over_classes_at_positions(
-        self, labels: Tensor, products: ClassProducts, positions: Positions
-    ) -> Tensor:
-        """The losses of all positions over all classes, 0 where one does not count."""
-        encodings = positions.rows()
-        if in_xla():  # XLA needs static shapes.
-            return self._per_list(labels, products.of_rows(encodings), None)[0]
-        counted = tf.where(positions.flat_mask)
-        products = products.of_rows(tf.gather_nd(encodings, counted))
-        losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
-        return tf.scatter_nd(counted, losses, tf.shape(encodings, tf.int64)[:1])
 
     def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
         """`per_example` of scores `[batch, n]`."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
+            # Labels over all classes are class ids.
+            encodings, num_classes = y_pred.encodings, y_pred.num_classes
             if sample_weight is not None:
-                sample_weight = example_weights(sample_weight, y_pred.encodings)
-            return self._over_classes(y_true, y_pred, seed), sample_weight
+                sample_weight = example_weights(sample_weight, encodings)
+            labels = parse_ids(y_true, encodings, num_classes, self.label_format)
+            counted = labels.has_positive
+            # An example without a positive has a loss of 0, whatever its encoding is.
+            encodings = tf.where(counted[:, tf.newaxis], encodings, 0.0)
+            products = y_pred._replace(encodings=encodings)
+            compute = _keras.with_autograph_of_caller(self.compute)
+            columns = labels.class_ids, labels.relevance
+            losses = losses_of_classes(compute, products, *columns, seed)
+            return self._finished(losses, labels, counted, num_classes), sample_weight
 
         # Weights of items work on labels, those of lists are left for Keras.
         item_weights = None
@@ -213,17 +214,6 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             columns = labels.class_ids, labels.relevance, labels.item_weights
             losses = compute(dense_lists(filled, *columns, seed))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
-
-    def _over_classes(self, y_true: Array, products: ClassProducts, seed: Tensor | None) -> Tensor:
-        """The loss of each example over all classes; labels are class ids."""
-        encodings, num_classes = products.encodings, products.num_classes
-        labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-        counted = labels.has_positive
-        # An example without a positive has a loss of 0, whatever its encoding is.
-        products = products._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
-        compute = _keras.with_autograph_of_caller(self.compute)
-        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
-        return self._finished(losses, labels, counted, num_classes)
 
     def _draw_seed(self) -> Tensor | None:
         """The seed of a batch, for its lists; None where nothing is random."""
@@ -345,7 +335,20 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
         losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight)
-        return self._counted(losses) if self.is_random else losses, sample_weight
+        if not self.is_random:
+            return losses, sample_weight
+        state = self._state_here()
+
+        # Whoever takes the gradient of the losses makes a step.
+        @tf.custom_gradient
+        def counted(losses: Tensor) -> WithGradient:
+            def gradient(upstream: Tensor) -> Tensor:
+                with tf.control_dependencies([state.assign_add(_random.STEP)]):
+                    return tf.identity(upstream)
+
+            return tf.identity(losses), gradient
+
+        return counted(losses), sample_weight
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count, for Keras."""
@@ -360,20 +363,6 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         if not self.is_random:
             return None
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)
-
-    def _counted(self, losses: Tensor) -> Tensor:
-        """The losses; whoever takes their gradient makes a step."""
-        state = self._state_here()
-
-        @tf.custom_gradient
-        def counted(losses: Tensor) -> WithGradient:
-            def gradient(upstream: Tensor) -> Tensor:
-                with tf.control_dependencies([state.assign_add(_random.STEP)]):
-                    return tf.identity(upstream)
-
-            return tf.identity(losses), gradient
-
-        return counted(losses)
 
     def _state_here(self) -> tf.Variable:
         """The state, which each replica of a strategy has for itself, and counts in step."""
@@ -408,8 +397,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     silently trains with `a` only.
 
     Args:
-        losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
-            as it would on its own. They must share a reduction other than `"none"`.
+        losses: Keras losses of any package, which reduce and weigh as on their own; they must share
+            a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
 
     Example:

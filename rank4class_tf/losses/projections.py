@@ -58,13 +58,12 @@ class RankmaxLoss(PositivesLoss):
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
-    sum and s the number of items in it; the paper's equation 16 prints -s/S for y, which
-    contradicts its own sum of zero. Where several items tie at the k-th score and y is above it,
-    one of them stands for $z_{[k]}$.
+    sum and s the number of items in it; equation 16 prints -s/S for y, with which gradients do not
+    add up to 0. Where several items tie at the k-th score and y is above it, one of them stands for
+    $z_{[k]}$.
 
     Args:
-        k: number of items to select, in [1, n]; a list in which fewer are not masked selects all
-            of these, with loss 0.
+        k: number of items to select, in [1, n]; a list of fewer selects all of them, with loss 0.
         margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
@@ -137,8 +136,8 @@ class FenchelYoungLoss(RankingLoss):
 
     It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list of fewer than
     k positives selects as many items as it has positives, so that y lies on the simplex; grades of
-    relevance do not matter. Euclidean with k = 1, $\alpha$ = 1 is the Sparsemax loss, entropy with
-    k = 1, $\alpha$ = 1 is softmax cross-entropy.
+    relevance do not matter. With k = 1, $\alpha$ = 1, Euclidean is the Sparsemax loss, and entropy
+    is softmax cross-entropy.
 
     `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and weighs their
     losses by relevance. It is convex, and 0 only where the label is a margin of 1 above all others.
@@ -188,28 +187,24 @@ class FenchelYoungLoss(RankingLoss):
         return Probabilities(1 / self.alpha, self.regularizer)
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        if self.alpha == "adaptive":
-            return _adaptive_losses(lists)
-        return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+        if self.alpha != "adaptive":
+            return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+        # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
+        constant = lists.constant()
+        # The label itself adds 1 to both sums.
+        total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
+        squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
+        # total**2 / (1 + total), written so that it does not overflow.
+        share = total / (1 + total)
+        losses = (squares / (1 + total) + total * share) / 2
+        # The gradient of both is one sum, since classes by blocks allow only one.
+        by_square = 1 / (2 * (1 + total))
+        by_total = share / 2 + by_square * (share - squares / (1 + total))
 
+        def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
+            hinge = violation(s - p, 1.0)
+            return hinge * (by_square * hinge + by_total)
 
-def _adaptive_losses(lists: ops.Lists) -> Tensor:
-    # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
-    constant = lists.constant()
-    # The label itself adds 1 to both sums.
-    total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
-    squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
-    # total**2 / (1 + total), written so that it does not overflow.
-    share = total / (1 + total)
-    losses = (squares / (1 + total) + total * share) / 2
-    # The gradient of both is one sum, since classes by blocks allow only one.
-    by_square = 1 / (2 * (1 + total))
-    by_total = share / 2 + by_square * (share - squares / (1 + total))
-
-    def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
-        hinge = violation(s - p, 1.0)
-        return hinge * (by_square * hinge + by_total)
-
-    gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
-    losses += gradient - tf.stop_gradient(gradient)
-    return lists.sum_of_positives(lists.relevance * losses)
+        gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
+        losses += gradient - tf.stop_gradient(gradient)
+        return lists.sum_of_positives(lists.relevance * losses)

@@ -120,12 +120,12 @@ class RankingMetric(Metric):
         A list without positives has the weight 0, unless `count_empty`.
 
         Args:
-            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, and then
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, with which
                 `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
-            exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
-                booleans `[batch, n]`, True for such an item.
+            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or `[batch, n]`,
+                True for such an item.
         """
         labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
@@ -173,7 +173,7 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
-        # Ranks that a model has counted block by block come with NaN for labels that break a rule.
+        # Ranks that a model has counted are NaN where labels break a rule.
         if is_ranked:
             unknown = tf.math.is_nan(labels.above)
             broken = tf.reduce_any(unknown, axis=-1)
@@ -257,9 +257,9 @@ class CutoffMetric(RankingMetric):
         count_empty: bool = False,
         **kwargs: Any,
     ):
-        several = isinstance(k, (list, tuple))
+        several = isinstance(k, list | tuple)
         values: Any = k if several else [k]
-        # The cutoffs, one or more, None for all ranks.
+        # One or more, None for all ranks.
         self.cutoffs = cutoffs = tuple(self._check_cutoff(cutoff) for cutoff in values)
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")

@@ -49,10 +49,9 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
 
-    In retrieval it is called the hit rate; `HitRate` is another name of this class. A tie counts by
-    the probability that its random order puts a positive into the first k: with $a$ items above the
-    best positive and $m$ tied with it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$
-    places left,
+    Retrieval calls it the hit rate, `HitRate`. A tie counts by the probability that its random
+    order puts a positive into the first k: with $a$ items above the best positive and $m$ tied with
+    it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$ places left,
 
     $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
 
@@ -139,8 +138,8 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     bounds = (0.0, 1.0)
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
-        rule = "`average` must be 'samples' or 'micro'."
-        _checks.require(average in ("samples", "micro"), rule, repr(average))
+        is_right = average in ("samples", "micro")
+        _checks.require(is_right, "`average` must be 'samples' or 'micro'.", repr(average))
         super().__init__(k, **kwargs)
         self.average = average
 
@@ -167,9 +166,6 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
-    With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list with
-    more than k positives then cannot reach 1.
-
     A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
     itself counted in both, adds
 
@@ -185,7 +181,8 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
-        over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
+        over_all_positives: whether the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list
+            with more than k positives then cannot reach 1.
 
     Example:
         >>> metric = AveragePrecisionAtK()
@@ -232,8 +229,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
     # Scores in the order of the ranks; a positive that is never a hit is left out.
-    nan = tf.cast(float("nan"), ranks.above.dtype)
-    scores = tf.where(ranks.tied > 0, -ranks.above, nan)
+    scores = tf.where(ranks.tied > 0, -ranks.above, float("nan"))
     return tuple(tf.cast(count, scores.dtype) for count in count_of_all(scores))
 
 
@@ -363,7 +359,7 @@ class PropensityScoredNDCG(PropensityScored):
     of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
     is the best possible gain. Graded relevance counts as 1.
 
-    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+    Source: Jain, Prabhu & Varma 2016, see `propensities`, section 4.
 
     Args:
         k: cutoff, >= 1.
@@ -394,10 +390,8 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
-    over all lists i with the positives $Y_i$; arguments, values and weights of lists are those of
-    `PropensityScoredNDCG`.
-
-    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+    over all lists i with the positives $Y_i$. Source, arguments, and values and weights of lists
+    are those of `PropensityScoredNDCG`.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])

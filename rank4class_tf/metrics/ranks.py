@@ -1,7 +1,7 @@
-"""Metrics of the best positive's rank: MRR, mean and median rank.
+"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`.
 
-The formulas read `BestPositive`, the group of tied items that holds it: with a items above and m in
-the group, q of them positive, `fold_places` computes the probability that its rank is a + j.
+With a items above it and m tied, q of them positive, its rank is a + j with the probability that
+`fold_places` computes.
 """
 
 from collections.abc import Callable
@@ -23,17 +23,11 @@ from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, r
 _PLACES = 128
 
 
-def rank_of_best(best: BestPositive) -> Tensor:
-    """Expected rank of the best positive, `[batch]`, n if its score is NaN; see `MeanRank`."""
-    rank = best.above + (best.tied + 1) / (best.positives + 1)
-    return tf.where(best.positives > 0, rank, best.num_items)
-
-
 def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last: Tensor) -> Any:
     """Folds the places of the first of several positives among tied items.
 
     `add` maps a total, places `[places]` from 1 on and their probabilities `[batch, places]` to the
-    new total. A list with fewer than two positives adds nothing. `last` is the last that counts.
+    new total; `last` is the last place that counts. Lists of fewer than two positives add nothing.
     """
     several = positives > 1
     end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
@@ -117,11 +111,12 @@ class MeanRank(ReadsBestPositive):
     higher_is_better = False
 
     def compute(self, best: BestPositive) -> list[Tensor]:
-        return [rank_of_best(best)]
+        rank = best.above + (best.tied + 1) / (best.positives + 1)
+        return [tf.where(best.positives > 0, rank, best.num_items)]
 
 
 @_registry.register("metric")
-class MedianRank(ReadsBestPositive):
+class MedianRank(MeanRank):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
     The median is the middle of the ranks where the weighted distribution passes one half. If the
@@ -141,8 +136,6 @@ class MedianRank(ReadsBestPositive):
         2.0
     """
 
-    higher_is_better = False
-
     def __init__(self, max_rank: int = 2**16, **kwargs: Any):
         self.max_rank = _checks.positive_int("max_rank", max_rank)
         super().__init__(**kwargs)
@@ -150,9 +143,6 @@ class MedianRank(ReadsBestPositive):
     def _add_states(self) -> None:
         # The mass at the ranks 1, ..., max_rank, and at all ranks above them.
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
-
-    def compute(self, best: BestPositive) -> list[Tensor]:
-        return [rank_of_best(best)]
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         def group(best: BestPositive) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Sums that metrics keep over batches and replicas, to more digits than float32 has."""
+"""Sums that metrics keep over batches and replicas."""
 
 import functools
 from collections.abc import Callable
@@ -73,8 +73,8 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 
 def _once(*ranks: int | None) -> Callable:
-    """A function whose graph is made once in a process, for tensors of these ranks."""
-    # `fit` makes the graph of a step twice; its metrics took two thirds of their operations here.
+    # The graph is made once in a process, for tensors of these ranks: `fit` makes the graph of a
+    # step twice, and two thirds of the operations of its metrics were these.
     specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
     return functools.partial(tf.function, input_signature=specs, autograph=False)
 

@@ -17,7 +17,7 @@ from rank4class_tf._types import PathLike
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The learning rate, the weight decay and a candidate's own parameter, by name.
+# Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
 
 
@@ -91,11 +91,8 @@ class TryOut:
         rows = [["", *self.trials[0].values, f"gain in {self.monitor}", "settings", "s/epoch"]]
         for trial in self.trials:
             values = [f"{x.value:.3f} ({x.low:.3f} to {x.high:.3f})" for x in trial.values.values()]
-            medians = {
-                name: np.median([setting[name] for setting in trial.settings])
-                for name in trial.settings[0]
-            }
-            settings = ", ".join(f"{name} {value:.2g}" for name, value in medians.items())
+            columns = {name: [s[name] for s in trial.settings] for name in trial.settings[0]}
+            settings = ", ".join(f"{name} {np.median(x):.2g}" for name, x in columns.items())
             gain = _gain(trial, self.monitor)
             rows.append([trial.name, *values, gain, settings, f"{trial.seconds:.2g}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -111,7 +108,7 @@ class TryOut:
         figure, axes = new_figure(6.4, 1.2 + 0.35 * len(self.trials))
         estimates = [trial.values[self.monitor] for trial in self.trials]
         values = [x.value for x in estimates]
-        errors = [[x.value - x.low for x in estimates], [x.high - x.value for x in estimates]]
+        errors = np.transpose([(x.value - x.low, x.high - x.value) for x in estimates])
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
         axes.set_yticks(range(len(values)), [trial.name for trial in self.trials], parse_math=False)
@@ -140,11 +137,7 @@ def notes(
     length: float | None,
     ahead: list[str],
 ) -> Iterator[str]:
-    """What a reader must know.
-
-    `trainings` and `chosen` have an entry per seed for each candidate. `length` is that of the
-    encodings, if known, and `ahead` are the candidates with a gain over the first.
-    """
+    """What a reader must know; `length` is that of encodings, `ahead` have gains over the first."""
     if length is not None and not 0.1 <= length <= 100:
         yield (
             f"Before training, the encodings have a length of {length:.2g}. Far from 1, they slow "

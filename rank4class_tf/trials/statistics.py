@@ -1,8 +1,4 @@
-"""Values and gains of the candidates of `try_out`, with intervals for test lists and seeds.
-
-`tests` have for each candidate one dict per seed: metric -> values of the lists, their weights, and
-the bounds of a value. The formulas are in `_intervals.py`.
-"""
+"""Values and gains of the candidates of `try_out`, with intervals for test lists and seeds."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -12,6 +8,7 @@ import numpy as np
 
 from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 
+# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
 Test: TypeAlias = dict[str, Sequence]
 
 
