@@ -225,17 +225,17 @@ class Evaluator:
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                measured = [m.per_list(ranks, None, sample_weight) for m in all_metrics]
+                lists = ranks, None, sample_weight, None
             else:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
                 lists = flatten_positions(labels, scores, sample_weight, left_out)
-                measured = [m.per_list(*lists) for m in all_metrics]
                 labels, scores, sample_weight, left_out = lists
                 parsed = parse(labels, scores, label_format, exclude=left_out)
                 best, top = _best_and_top(parsed)
                 ids = without_weightless(parsed, sample_weight).positives
+            measured = [metric.per_list(*lists) for metric in all_metrics]
             return (best, top, ids if keeps_classes else ids[:, :0]), measured
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.

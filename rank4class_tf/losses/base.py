@@ -290,9 +290,8 @@ class PositivesLoss(RankingLoss):
 class UnsavedLayer:
     """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
 
-    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it misses
-    the weights of a layer that the model has as well, and stops. The weights of a loss's layer are
-    in its configuration, or in the model's `Companion`.
+    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it stops
+    at a layer that the model has as well. The configuration or a `Companion` keeps its weights.
     """
 
     def __dir__(self) -> list[str]:

@@ -25,12 +25,11 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for noise.
 
     Args:
-        temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets no
-            gradient. The smaller, the closer to the metric, and the smaller the gradient of items
-            that are far apart.
+        temperature: T > 0 of the sigmoid, a number or a scalar `tf.Variable`, which gets no
+            gradient. The smaller, the closer to the metric, and the smaller gradients of far items.
         ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
-            `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1 for
-            the best. It replaces the sigmoid, and `temperature` then has no effect.
+            `[batch, n]` and a boolean `mask` of that shape, and returns ranks, 1 for the best. It
+            replaces the sigmoid, and `temperature` then has no effect.
 
     Example:
         >>> class ApproxRecall(MetricLoss):
@@ -53,8 +52,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The metric of each list, `[batch]`, higher for better.
 
-        `ranks` are those of the positives, `[batch, P]`, anything in a column without one;
-        `lists.relevance` are their labels.
+        `ranks` are those of the positives, `[batch, P]`, anything where `lists.relevance` is 0.
         """
         raise NotImplementedError
 
@@ -63,7 +61,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
-        # A sorter ranks whole lists, so that all scores must be there.
+        # A sorter ranks whole lists.
         lists = lists.dense()
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 

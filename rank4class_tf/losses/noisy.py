@@ -25,8 +25,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     with Noisy Labels", equation 6.
 
     Args:
-        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient; the paper takes
-            0.7.
+        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient. The paper's: 0.7.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -72,9 +71,8 @@ class ForwardCorrectionLoss(RankingLoss):
     Correction Approach", theorem 2.
 
     Args:
-        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column for
-            each label, which is not all 0; `estimate_transition` finds one. Memory is
-            `[batch, P, n]` for P labels.
+        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column of each
+            label, not all 0; see `estimate_transition`. Memory is `[batch, P, n]` for P labels.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])

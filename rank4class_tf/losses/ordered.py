@@ -156,8 +156,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     Source: Reddi et al. 2019, algorithm 1 and lemma 2; see `OrderedWeightedLoss`.
 
     Args:
-        num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
-            number of scores makes every list do so, nothing is random, and the loss warns.
+        num_sampled: B, positive integer. A list with fewer negatives takes them all. If every list
+            must do so, nothing is random, and the loss warns.
         kind, phi: see `OrderedWeightedLoss`.
         rank_weights: $\theta$ of the ordered sample, with at most B leading weights.
             `UniformWeights()` is plain negative sampling; None, `TopKWeights(1)`, the paper's best.
@@ -214,9 +214,8 @@ class WARPLoss(RandomRankingLoss):
 
     $$\sum_y w_y \frac{L(s_y)}{s_y} \sum_i (v_i - v_y + \eta)_+$$
 
-    With `num_trials` the rank is estimated as in the paper: negatives are drawn uniformly, with
-    replacement, until one violates y. Where the t-th of a list with N negatives is the first, the
-    term of y is
+    With `num_trials` the rank is estimated as in the paper: of N negatives some are drawn, with
+    replacement. If the t-th is the first that violates y, the term of y is
 
     $$w_y \, L(\lfloor N / t \rfloor) \, (v_i - v_y + \eta)_+$$
 
@@ -228,8 +227,8 @@ class WARPLoss(RandomRankingLoss):
     Args:
         rank_weights: $\theta$, see `OrderedWeightedLoss`; None means `PowerLawWeights(1.0)`.
         margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-        num_trials: the most draws for a list, or None for the exact rank. A positive has
-            no loss if no draw violates it, or none of the first N.
+        num_trials: the most draws for a list, or None for the exact rank. A positive has no loss if
+            none of them, or of the first N, violates it.
 
     Example:
         >>> float(WARPLoss()([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)

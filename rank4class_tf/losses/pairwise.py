@@ -44,7 +44,7 @@ class PairwiseLoss(RankingLoss):
         """
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
-        # A reversed pair has a loss that rises as the difference falls.
+        # The loss of a reversed pair rises as the difference falls.
         tends_to_zero, vanishes = not smooths, vanishes and not smooths
 
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
@@ -132,8 +132,7 @@ class PairwiseLogisticLoss(PairwiseLoss):
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
-        temperature: T > 0, one over the paper's $\sigma$: a number or a scalar `tf.Variable`, which
-            gets no gradient.
+        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
 
     Example:
@@ -165,8 +164,8 @@ class MeanSquaredLoss(RankingLoss):
     $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
-    over the n items of the list; $k = M = 1$ is the plain mean squared error. For the 1,000 classes
-    of ImageNet, Hui & Belkin take k = 15 and M = 30. Weights of items multiply the squares.
+    over the n items of the list; $k = M = 1$ is the plain mean squared error, k = 15 and M = 30 are
+    Hui & Belkin's for ImageNet. Weights of items multiply the squares.
 
     Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
     cross-entropy"; Rank4Class, section 4.1.

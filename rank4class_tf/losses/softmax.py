@@ -37,8 +37,7 @@ def class_prior(
 
     Args:
         labels: class ids of any shape, ragged too, padded with -1; relevance `[batch, n]`, whose
-            labels > 0 count as one; or a dataset of `(features, labels)`, or of these and weights,
-            which is read once.
+            labels > 0 count as one; or a dataset of `(features, labels)` and maybe weights.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
         counts: in place of the two, how many labels each class has, integers >= 0.
@@ -79,7 +78,7 @@ def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tenso
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
-    belong to the sum. Each is relative to scores that are in it, so that no other costs it digits.
+    belong to the sum. A sum is relative to its own scores, so that no other costs it digits.
     """
     temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
@@ -228,8 +227,8 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
 
     with the `temperature` T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
     Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
-    A call raises if a gain is too large for the dtype, as that of a label of 128 for float32; where
-    XLA compiles this, the loss is infinite or NaN.
+    A gain too large for the dtype, as of a label of 128 for float32, raises, or under XLA makes the
+    loss infinite or NaN.
 
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
     TF-Ranking.

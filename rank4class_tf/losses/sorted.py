@@ -37,6 +37,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
     tunable: tuple[str, ...] = ()
 
+    # Whether labels keep digits beyond float32, on which their order may depend.
+    _keeps_digits = False
+
     def __init__(
         self,
         sorter: Sorter | None = None,
@@ -100,10 +103,8 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         """The labels in their dtype; raises unless their shape fits that of the outputs."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
-        return tf.cast(labels, self._label_dtype(labels, outputs))
-
-    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
-        return outputs.dtype
+        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
+        return tf.cast(labels, tf.float64 if wide and self._keeps_digits else outputs.dtype)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """What the alignment brings to 0, `[batch]`."""
@@ -153,10 +154,7 @@ class SpearmanLoss(_LossAlongAxis):
         0.25
     """
 
-    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
-        # The order of the labels may depend on all their digits.
-        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
-        return tf.float64 if wide else outputs.dtype
+    _keeps_digits = True
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
@@ -177,8 +175,8 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
     with the positives R of the classes C that have one, and the ranks f that a sorter gives to the
     outputs of a class over the batch, or of an example over the classes.
 
-    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; with
-    these, the loss does not depend on how many positives a batch has.
+    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; these
+    make the loss independent of the number of positives.
 
     Args:
         sorter, **kwargs: as in `SorterLoss`.
@@ -189,7 +187,6 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
     `[batch, n]` scores.
 
     Example:
-        >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = MeanAveragePrecisionLoss(LaplaceSorter(temperature=0.01))
         >>> float(loss([[1.0], [0.0]], [[0.0], [1.0]]))  # rank 2 of 2
         1.0
@@ -237,7 +234,6 @@ class RankTripletLoss(SorterLoss):
     Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
 
     Example:
-        >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
         >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each positive is a rank ahead
         0.0

@@ -54,9 +54,9 @@ class RankingMetric(Metric):
     pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
     list without positives as 0, as TF-Ranking does.
 
-    **Items to leave out**, such as those that a user has already seen, are removed from the ranking
-    if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
-    `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
+    **Items to leave out**, such as those that a user has seen, are removed from the ranking if
+    `update_state` gets them as `exclude`, or by `rank4class_tf.layers.ExcludeItems` at the end of a
+    model, or by a negative relevance.
 
     **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
     Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
@@ -233,8 +233,7 @@ class ReadsLeadingRanks(RankingMetric):
     """Base of the metrics that read only the positives among the first `depth` ranks.
 
     `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
-    order, and the number of positives. Other positives may have no column. In long lists this
-    takes half of the time.
+    order, and the number of positives. In long lists this takes half of the time.
     """
 
     _reads = "leading"

@@ -29,7 +29,7 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
 
     Args:
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
-            at 0. To save the metric, register the function with Keras.
+            at 0, registered with Keras if the metric is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of float64 ranks >= 1, registered like `gain`.
 

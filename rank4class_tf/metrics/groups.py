@@ -125,8 +125,8 @@ class ExpectedCalibrationError(RankingMetric):
     B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
 
     0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
-    error is biased upwards. If several classes have the highest probability, the result is the
-    expectation over a random choice among them.
+    error is biased upwards. If several classes are the best, one of them is chosen at random, in
+    expectation.
 
     Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
     equation 3.

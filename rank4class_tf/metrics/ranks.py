@@ -95,8 +95,7 @@ class MeanRank(ReadsBestPositive):
     $$\min_{y \in Y} \pi(y)$$
 
     Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
-    them positive, its rank is $a + (m + 1) / (q + 1)$.
-    A positive whose score is NaN has the last rank.
+    them positive, its rank is $a + (m + 1) / (q + 1)$. A positive whose score is NaN ranks last.
 
     Source: the "mean rank" of cross-modal retrieval.
 
@@ -119,10 +118,9 @@ class MeanRank(ReadsBestPositive):
 class MedianRank(MeanRank):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
-    The median is the middle of the ranks where the weighted distribution passes one half. If the
-    best positive of a list is tied, the list is spread over the ranks that it may have. A positive
-    whose score is NaN has the last rank. A histogram is kept, which batches and replicas add up
-    exactly.
+    The median is the middle of the ranks where the weighted distribution passes one half. A list
+    whose best positive is tied is spread over the ranks that it may have. A positive whose score is
+    NaN has the last rank. Batches and replicas add up a histogram.
 
     Source: the "median rank", MedR, of cross-modal retrieval.
 
@@ -175,9 +173,8 @@ class MedianRank(MeanRank):
         flat = tf.concat([flat[:-1], [tf.reduce_sum(beyond * mass)]], axis=0)
 
         def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
-            return total + scatter(
-                above[:, tf.newaxis] + places, weights[:, tf.newaxis] * probability
-            )
+            mass = weights[:, tf.newaxis] * probability
+            return total + scatter(above[:, tf.newaxis] + places, mass)
 
         total = fold_places(add, flat, tied, positives, tied - positives + 1)
         self.histogram.add(total[tf.newaxis])

@@ -1,17 +1,17 @@
-"""What `try_out` returns: a table, a verdict, a picture, and notes on how far to trust them."""
+"""What `try_out` returns: estimates, gains, a verdict, and notes on how far to trust them."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from tensorflow import keras
 
 from rank4class_tf import _files
-from rank4class_tf._intervals import Comparison, Estimate
+from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._types import PathLike
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 # Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
+# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
+Test: TypeAlias = dict[str, Sequence]
 
 
 class Training(NamedTuple):
@@ -59,9 +61,8 @@ class TryOut:
         num_settings: how many settings each candidate tried for each seed.
         notes: what to know before you trust the table.
         noise: the estimate of wrong labels, or None: their `"share"`; `"concentration"`, the share
-            of wrong labels that are the most frequent confusion of their class, near
-            1 / (number of classes - 1) if they are spread evenly; and the most frequent
-            `"confusions"`: true class, label, number of examples.
+            of them that are the most frequent confusion of their class, 1 / (number of classes - 1)
+            if spread evenly; and the first `"confusions"`: true class, label, number of examples.
     """
 
     trials: list[Trial]
@@ -176,3 +177,38 @@ def notes(
 
 def _mean_of_best(seeds: list[list[Training]]) -> np.floating:
     return np.mean([max(training.value for training in seed) for seed in seeds])
+
+
+def estimate(tests: list[Test], metric: str) -> Estimate:
+    """The mean of a metric with its interval, from the tests of one candidate."""
+    values, weights, (low, high) = _values_of_lists(tests, metric)
+    mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
+    spread = mean_difference(values - mean, weights, 0.95, high - low)
+    return Estimate(mean, max(low, mean + spread.low), min(high, mean + spread.high))
+
+
+def gains(tests: dict[str, list[Test]]) -> dict[str, dict[str, Comparison]]:
+    """Comparisons of each candidate with the first, by metric."""
+    first, *others = tests
+    compared: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
+    for metric in tests[first][0]:
+        # Candidates share the lists and, in pairs, the seeds: their difference is the sample.
+        base, weights, (low, high) = _values_of_lists(tests[first], metric)
+        comparisons = []
+        for name in others:
+            differences = _values_of_lists(tests[name], metric)[0] - base
+            comparisons.append((name, mean_difference(differences, weights, 0.95, high - low)))
+        # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
+        comparisons.sort(key=lambda pair: pair[1].p_value)
+        highest = 0.0
+        for rank, (name, comparison) in enumerate(comparisons):
+            highest = max(highest, min(1.0, comparison.p_value * (len(others) - rank)))
+            compared[name][metric] = dataclasses.replace(comparison, p_value=highest)
+    return compared
+
+
+def _values_of_lists(tests: list[Test], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
+    _, weights, bounds = tests[0][metric]
+    values = np.array([test[metric][0] for test in tests])
+    return values, np.array(weights), [*map(float, bounds)]

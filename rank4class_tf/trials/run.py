@@ -26,7 +26,7 @@ from rank4class_tf._batches import Dataset, batches, inputs_as_tuple
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import Evaluator, Metrics, mean_metrics
-from rank4class_tf.trials import report, statistics
+from rank4class_tf.trials import report
 from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which multiplies it by the
@@ -68,11 +68,11 @@ def try_out(
     Args:
         build: a function of a layer that returns a Keras model that ends in it; or of nothing, for
             models with an end of their own, such as a `TwoTower`. It makes new layers at each call.
-            Where it compiles the model, its optimizer is used, else AdamW.
+            If it compiles the model, its optimizer is used, else AdamW.
         train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
             or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
-        validation: the same; or the share of `train` to set aside, drawn anew for each seed. If
-            labels may be wrong, a few hundred checked ones choose better than many.
+        validation: the same; or the share of `train` to set aside, drawn anew for each seed. A few
+            hundred checked labels choose better than many of which some are wrong.
         test: as `train`.
         candidates: name -> a loss, or a pair of a loss and a head; without a head it is a `Dense`.
             The first is the baseline. None compares a dozen of this package.
@@ -135,8 +135,7 @@ def try_out(
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
-    trainings: dict[str, list[list[Training]]]
-    trainings = {name: [[] for _ in range(seeds)] for name in compiled}
+    trainings: dict[str, Any] = {name: [[] for _ in range(seeds)] for name in compiled}
     drawn = [_draws(settings, seed) for seed in range(seeds)]
     begin = start = time.monotonic()
     # A round is one setting of every candidate and seed, so that all have tried as many at any end.
@@ -154,7 +153,7 @@ def try_out(
 
     # Measure the test data, which no choice has seen.
     chosen: dict[str, list[Setting]] = {name: [] for name in compiled}
-    tests: dict[str, list[statistics.Test]] = {name: [] for name in compiled}
+    tests: dict[str, list[report.Test]] = {name: [] for name in compiled}
     for name, seed in itertools.product(compiled, range(seeds)):
         best = int(np.argmax([training.value for training in trainings[name][seed]]))
         setting = trainings[name][seed][best].setting
@@ -164,11 +163,11 @@ def try_out(
         bar.add(1)
 
     # Report.
-    gains = statistics.gains(tests)
+    gains = report.gains(tests)
     trials = [
         Trial(
             name=name,
-            values={metric: statistics.estimate(tests[name], metric) for metric in tests[name][0]},
+            values={metric: report.estimate(tests[name], metric) for metric in tests[name][0]},
             gains=gains[name],
             settings=chosen[name],
             seconds=float(np.median([run.seconds for run in itertools.chain(*trainings[name])])),
@@ -377,7 +376,7 @@ class _Candidate:
         model.set_weights(weights)
         return best, (time.monotonic() - begin) / epoch
 
-    def test(self, setting: Setting, seed: int, test: Dataset) -> statistics.Test:
+    def test(self, setting: Setting, seed: int, test: Dataset) -> report.Test:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
         self.train(setting, seed)
         measured = self._evaluate(test)
