@@ -473,15 +473,14 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
 
 
 def _best_and_top(labels: Labels) -> TensorPair:
-    """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
+    """The most relevant item of each list, -1 if there is none, and the highest items."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
     scores, is_ranked = labels.scores, ~tf.math.is_nan(labels.scores)
     if labels.mask is not None:
         is_ranked &= labels.mask
     # -inf is a score, and ranks above masked items.
-    lowest = tf.constant(-float("inf"), scores.dtype)
-    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), lowest)
+    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), -float("inf"))
     top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
     top = tf.where(tf.gather(is_ranked, top, batch_dims=1), top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)

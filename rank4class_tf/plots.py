@@ -92,7 +92,7 @@ def hardest_classes(
         count: how many classes.
     """
     count = _checks.positive_int("count", count)
-    labels, rows = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
+    labels, rows = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
     lists = np.bincount(rows)
     means = np.bincount(rows, np.nan_to_num(evaluation.ranks)) / lists
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
@@ -120,7 +120,7 @@ def confusion_at_k(
         class_names: a name for each class; None for the ids.
         count: how many classes to show; those with most lists are.
     """
-    class_ids, top = _kept(evaluation, "class_ids"), _kept(evaluation, "top_classes")
+    class_ids, top = _required(evaluation, "class_ids"), _required(evaluation, "top_classes")
     is_right = _checks.positive_int("k", k) <= top.shape[1]
     _checks.require(is_right, f"`k` must be at most {top.shape[1]}.", f"k={k}")
     count = _checks.positive_int("count", count)
@@ -152,7 +152,7 @@ def _named(evaluations: Evaluations) -> Mapping[str, Evaluation]:
     return evaluations
 
 
-def _kept(evaluation: Evaluation, name: str) -> np.ndarray:
+def _required(evaluation: Evaluation, name: str) -> np.ndarray:
     array = getattr(evaluation, name)
     _checks.require(array is not None, f"`evaluation` must have `{name}`.", None)
     return array

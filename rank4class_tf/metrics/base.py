@@ -65,11 +65,9 @@ class RankingMetric(Metric):
     its weight.
 
     Args:
-        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
-            as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
-            `"ids"`.
-        dtype: dtype of the result. If it is not float64, values of lists are float32, and their
-            sums are kept to twice as many digits.
+        label_format: as in `losses.RankingLoss`.
+        dtype: that of the result. If it is not float64, values of lists are float32, and their sums
+            are kept to twice as many digits.
     """
 
     # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
@@ -146,11 +144,9 @@ class RankingMetric(Metric):
         """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
         if isinstance(y_true, ops.Ranks):
             return y_true, sample_weight
-        y_true, y_pred, sample_weight, exclude = flatten_positions(
-            y_true, y_pred, sample_weight, exclude
-        )
-        y_true = _keras.given_labels(y_true)
-        return parse(y_true, y_pred, self.label_format, exclude=exclude), sample_weight
+        lists = flatten_positions(_keras.given_labels(y_true), y_pred, sample_weight, exclude)
+        labels, scores, sample_weight, exclude = lists
+        return parse(labels, scores, self.label_format, exclude=exclude), sample_weight
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
@@ -295,7 +291,7 @@ def flatten_positions(
     positions = positions_of(y_pred)
     if positions is None:
         return y_true, y_pred, sample_weight, exclude
-    labels, positions = positions.labels(_keras.given_labels(y_true))
+    labels, positions = positions.labels(y_true)
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
     return labels, positions.rows(), masked_weights(positions, sample_weight), exclude

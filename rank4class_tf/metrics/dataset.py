@@ -36,10 +36,12 @@ class DatasetMetric(Metric):
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
         # Float64 only if it is asked for: not all devices have it.
-        self._kept = tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
+        self._dtype_kept = tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
-            self.add_weight(name=name, shape=shape, initializer="zeros", dtype=self._kept.name)
+            self.add_weight(
+                name=name, shape=shape, initializer="zeros", dtype=self._dtype_kept.name
+            )
             for name, shape in (("labels", shape), ("scores", shape), ("weights_seen", shape[:1]))
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
@@ -68,9 +70,11 @@ class DatasetMetric(Metric):
         labels, scores = self._columns("y_true", y_true), self._columns("y_pred", y_pred)
         labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
         batch = tf.shape(scores)[0]
-        weights = tf.ones([batch], self._kept)
+        weights = tf.ones([batch], self._dtype_kept)
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(sample_weight, scores, signed=False), self._kept)
+            weights *= tf.cast(
+                example_weights(sample_weight, scores, signed=False), self._dtype_kept
+            )
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name: str, values: Array) -> Tensor:
@@ -81,12 +85,12 @@ class DatasetMetric(Metric):
             rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
             raise ValueError(f"{rule} Received: {tuple(values.shape)}.")
         if values.dtype.is_integer and values.dtype.size > 2:
-            digits = 53 if self._kept == tf.float64 else 24
+            digits = 53 if self._dtype_kept == tf.float64 else 24
             rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"
             raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**digits, values, rule)
             with tf.control_dependencies([raised]):
                 values = tf.identity(values)
-        return tf.cast(values, self._kept)
+        return tf.cast(values, self._dtype_kept)
 
     def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, added: Tensor) -> None:
         count = tf.convert_to_tensor(self.count)
@@ -103,7 +107,7 @@ class DatasetMetric(Metric):
 
     def result(self) -> Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        values, counts = self.per_column(self._kept)
+        values, counts = self.per_column(self._dtype_kept)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
         mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)
@@ -128,15 +132,14 @@ class MeanAveragePrecision(DatasetMetric):
     left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
     score ranks last and is never a hit.
 
-    It is exact: `4 * (2 * num_classes + 1)` bytes, twice that for float64, keep each of
-    `max_examples`. Keras sorts them after each batch: in `fit`, keep that number small.
+    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for float64. Keras
+    sorts them after each batch: in `fit`, keep that number small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
     Args:
         num_classes: C, >= 1.
-        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
-            makes the result NaN.
+        max_examples: >= 1. One example more raises an error or, under XLA, makes the result NaN.
 
     Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
     Scores: `[batch, C]`.
