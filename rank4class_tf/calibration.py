@@ -30,12 +30,13 @@ _ROUNDING = 1e-5
 def calibrate(
     model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
-    r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
+    r"""Returns a softmax layer, fitted to turn a model's scores into probabilities after any loss.
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
-    The problem is convex in 1 / T, so the result is exact. Several positives share an example
-    equally. The order of the classes stays the same, and so do all ranking metrics.
+    The layer goes to the end of a model, or into `layers.TopClasses` or `conformalize`. The problem
+    is convex in 1 / T, so the result is exact. Several positives share an example equally. The
+    order of the classes stays the same, and so do all ranking metrics.
 
     It raises if no temperature is the best one: any lower one fits better if all positives have the
     highest scores, any higher one if the scores say nothing about the labels. It warns if the loss
@@ -50,9 +51,6 @@ def calibrate(
             `(features, labels, sample_weight)`, or one such tuple of all examples.
         label_format: as in the losses.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
-
-    Returns:
-        A layer for the end of a model, for `layers.TopClasses`, or for `conformalize`.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -120,7 +118,7 @@ def conformalize(
     exchangeable, for instance drawn from one distribution, then the new example's set holds its
     right class with a probability of at least `coverage`, whatever the model, on average over
     examples and datasets; for hard examples, or for one class, it may be lower. Fit neither the
-    model nor `probabilities` to `dataset`.
+    model nor `probabilities` to `dataset`. The layer also serves `layers.TopClasses`.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
@@ -136,9 +134,6 @@ def conformalize(
             other examples; None means softmax. It changes the size of the sets, not the guarantee.
         label_format: as in the losses.
         batch_size: as for `calibrate`.
-
-    Returns:
-        A layer for the end of a model, or for `layers.TopClasses`.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])

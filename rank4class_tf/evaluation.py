@@ -318,7 +318,8 @@ def evaluate_retrieval(
 
     Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the share of
     queries with a match among the k best, the median rank (MedR) that of the best match. Ties count
-    in expectation; a query without a match is left out.
+    in expectation; a query without a match is left out. The result has `"rows"` and `"columns"`,
+    the queries, each with `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
@@ -327,10 +328,6 @@ def evaluate_retrieval(
         matches: booleans of that shape, True for a match; None for the diagonal.
         k: the cutoff, or a list of them.
         batch_size: how many queries are ranked at once.
-
-    Returns:
-        A dict with `"rows"` and `"columns"`, the queries; each has a dict of `"hit_rate_at_<k>"`
-        and `"median_rank"`.
 
     Example:
         >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
@@ -409,7 +406,8 @@ def compare(
     So the test swaps them at random: the p-value is the share of draws with a difference at least
     as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more
     lists: half a list at each end of the range of a difference, and one without a difference. Where
-    few lists differ, or none, the others say little about rare differences.
+    few lists differ, or none, the others say little about rare differences. The result maps the
+    name of a metric, its own or one for `metrics.get`, and prints as a table.
 
     Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
     Confidence Intervals for Comparing Matched Proportions", for the two lists.
@@ -420,10 +418,6 @@ def compare(
         samples: how many times swaps are drawn.
         seed: of the draws, in [0, 2**32).
         confidence: the probability that an interval covers the difference, in (0, 1).
-
-    Returns:
-        A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`. It
-        prints as a table.
 
     Example:
         >>> data = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]

@@ -253,10 +253,10 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    with T > 0. Without ties among the labels this is the Plackett-Luce likelihood of ListMLE.
-    Positives that tie compete with each other (Breslow's form), which bounds the loss of every
-    order from above. The order of items with label 0 does not count. With one positive it is
-    softmax cross-entropy. T and weights of items are as in `UniqueSoftmaxLoss`.
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Positives that
+    tie compete with each other (Breslow's form), which bounds the loss of every order from above.
+    The order of items with label 0 does not count. With one positive it is softmax cross-entropy. T
+    and weights of items are as in `UniqueSoftmaxLoss`.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 

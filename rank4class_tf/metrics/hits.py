@@ -175,8 +175,8 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     to the sum: each item that is tied with it and comes before it is one of the $q - 1$ other
     positives with probability $(q - 1)/(m - 1)$.
 
-    With weights of items, what a positive adds is multiplied by its weight, and the divisor is the
-    sum of the $\min(k, |Y|)$ highest weights of positives, or of all of them.
+    With weights of items, they multiply what positives add, and the divisor is the sum of the
+    $\min(k, |Y|)$ highest weights of positives, or of all of them.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
@@ -281,7 +281,7 @@ def propensities(
 
     Args:
         labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; relevance
-            `[batch, n]`; or a dataset of `(features, labels)`, which is read once.
+            `[batch, n]`; or a dataset of `(features, labels)`.
         num_classes: positive integer.
         a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
         b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
