@@ -216,6 +216,18 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     return tf.where(tf.math.is_nan(hottest), hottest, temperature)
 
 
+def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
+    r"""The $\lceil (N + 1) c \rceil$-th highest of N values."""
+    # If they and that of a new example are exchangeable, the latter reaches it with a probability
+    # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The share is an
+    # exact decimal, since 100 * 0.07 is above 7 in floating point.
+    share, number = Fraction(str(coverage)), len(conformity)
+    rank, fewest = math.ceil((number + 1) * share), math.ceil(share / (1 - share))
+    rule = f"`dataset` must have at least {fewest} examples for coverage={coverage}."
+    _checks.require(rank <= number, rule, number)
+    return float(-np.sort(-np.asarray(conformity))[rank - 1])
+
+
 def _labelled_scores(
     model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
 ) -> Iterator[tuple[_labels.Labels, Tensor]]:

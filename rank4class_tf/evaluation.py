@@ -225,7 +225,7 @@ class Evaluator:
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                lists = ranks, None, sample_weight, None
+                lists: tuple = (ranks, None, sample_weight, None)
             else:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)

@@ -177,8 +177,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             encodings = tf.where(counted[:, tf.newaxis], encodings, 0.0)
             products = y_pred._replace(encodings=encodings)
             compute = _keras.with_autograph_of_caller(self.compute)
-            columns = labels.class_ids, labels.relevance
-            losses = losses_of_classes(compute, products, *columns, seed)
+            losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
             return self._finished(losses, labels, counted, num_classes), sample_weight
 
         # Weights of items work on labels, those of lists are left for Keras.

@@ -171,7 +171,7 @@ def _checked_transition(transition: Array) -> list[list[float]]:
     is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
     rule = "`transition` must be a square matrix."
     _checks.require(is_square, rule, f"the shape {matrix.shape}")
-    is_right = np.isfinite(matrix).all() and (matrix >= 0).all()
+    is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
     _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
     # Rows are distributions; a label that no class gives would have an infinite loss.
     rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)

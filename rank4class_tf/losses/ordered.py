@@ -35,9 +35,9 @@ class OrderedLoss(RankingLoss):
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
             # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum faster.
-            name, slope = self.phi, 1.0
-            if isinstance(name, ops.Scaled):
-                name, slope = name.phi, name.scale
+            name: Any = self.phi
+            is_scaled = isinstance(name, ops.Scaled)
+            name, slope = (name.phi, name.scale) if is_scaled else (name, 1.0)
 
             def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
                 if f is phi and name == "hinge":
