@@ -158,17 +158,7 @@ def conformalize(
         conformities.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
     values = np.concatenate(conformities)
     _checks.require(not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN")
-    # The threshold is the ceil((N + 1) c)-th highest of N values. If they and that of a new example
-    # are exchangeable, the latter reaches it with a probability of at least c, and of at most
-    # c + 1 / (N + 1) if no two values are equal. The share is an exact decimal, since 100 * 0.07 is
-    # above 7 in floating point.
-    share = Fraction(str(coverage))
-    rank = math.ceil((len(values) + 1) * share)
-    rule = (
-        f"`dataset` must have at least {math.ceil(share / (1 - share))} examples for {coverage=}."
-    )
-    _checks.require(rank <= len(values), rule, len(values))
-    threshold = float(-np.sort(-values)[rank - 1])
+    threshold = _conformal_threshold(values, coverage)
     # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
     return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
 
