@@ -25,9 +25,7 @@ def look_one_hot(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
-    # `labels` are class ids of any shape, ragged too, padded with -1; or relevance, in which a
-    # label > 0 counts as one; or a dataset of `(features, labels)`, or of these and weights, which
-    # is read once.
+    # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read once.
     counts, examples = np.zeros(num_classes, np.int64), 0
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for part in parts:

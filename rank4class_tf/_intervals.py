@@ -1,7 +1,6 @@
 """Means over lists with their confidence intervals: the statistics of `evaluate` and `compare`.
 
-Only NumPy arrays of values and weights come here, `[lists]` or `[seeds, lists]`; the formulas and
-their sources stand in the docstrings of `evaluate` and `compare`.
+Arrays are `[lists]` or `[seeds, lists]`. The docstrings of the two give formulas and sources.
 """
 
 import dataclasses
@@ -21,8 +20,7 @@ class Estimate:
 
     Attributes:
         value: the weighted mean.
-        low: lower end of the interval.
-        high: upper end of the interval.
+        low, high: the ends of the interval.
     """
 
     value: float
@@ -36,8 +34,7 @@ class Comparison:
 
     Attributes:
         difference: mean of the first minus mean of the second.
-        low: lower end of its confidence interval.
-        high: upper end of the interval.
+        low, high: the ends of its confidence interval.
         p_value: the probability of a difference at least as large if the models do not differ.
     """
 

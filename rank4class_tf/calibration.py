@@ -1,7 +1,6 @@
 """Probabilities and prediction sets for a trained model, from validation examples.
 
-`calibrate` and `conformalize` collect scores batch by batch, fit one number to all of them, and
-return the layer of `layers/serving.py` that applies it.
+`calibrate` and `conformalize` fit one number to all scores and return the layer that applies it.
 """
 
 import functools
@@ -31,30 +30,27 @@ _ROUNDING = 1e-5
 def calibrate(
     model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
-    r"""Fits a softmax temperature that turns a model's scores into probabilities, after any loss.
+    r"""Returns a softmax layer, fitted to turn a model's scores into probabilities after any loss.
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
-    The problem is convex in 1 / T, so the result is exact. Several positives share an example
-    equally. The order of the classes stays the same, and so do all ranking metrics.
+    The layer goes to the end of a model, or into `layers.TopClasses` or `conformalize`. The problem
+    is convex in 1 / T, so the result is exact. Several positives share an example equally. The
+    order of the classes stays the same, and so do all ranking metrics.
 
-    It raises if no temperature is the best one: if all positives have the highest scores, any lower
-    temperature fits better, and if the scores say nothing about the labels, any higher one does. It
-    warns if the loss of a compiled model has probabilities of its own with a lower Brier score: use
-    `model.loss.probabilities` then.
+    It raises if no temperature is the best one: any lower one fits better if all positives have the
+    highest scores, any higher one if the scores say nothing about the labels. It warns if the loss
+    of a compiled model has probabilities with a lower Brier score: use `model.loss.probabilities`.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
-        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled; None if `dataset` has the scores.
+        model: a Keras model, or a function of TensorFlow operations, that maps features to scores
+            `[batch, n]`; None if `dataset` has the scores.
         dataset: examples that the model was not trained on: batches `(features, labels)` or
             `(features, labels, sample_weight)`, or one such tuple of all examples.
         label_format: as in the losses.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
-
-    Returns:
-        A layer. Put it at the end of a model, or pass it to `layers.TopClasses` or `conformalize`.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -86,11 +82,18 @@ def calibrate(
     _checks.require(0 < temperature < math.inf, rule, f"{len(weights)} examples")
     fitted = Probabilities(temperature)
 
-    # Compare it with the probabilities that the loss of a compiled model defines.
+    # Compare its Brier score with that of the probabilities of a compiled model's loss.
     loss_layer = getattr(getattr(model, "loss", None), "probabilities", None)
     if loss_layer is not None:
-        error = _brier(fitted, scores, relevance, weights)
-        loss_error = _brier(loss_layer, scores, relevance, weights)
+        positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
+        right = tf.math.divide_no_nan(relevance, positives)
+        weights = tf.where(positives[:, 0] > 0, weights, 0)
+        errors = []
+        for layer in (fitted, loss_layer):
+            squares = tf.square(tf.cast(layer(scores), scores.dtype) - right)
+            total = tf.reduce_sum(weights * tf.reduce_sum(squares, axis=-1))
+            errors.append(float(total / tf.reduce_sum(weights)))
+        error, loss_error = errors
         if loss_error < error:
             warnings.warn(
                 "The loss's own probabilities are better than the fitted softmax. Use "
@@ -98,18 +101,6 @@ def calibrate(
                 stacklevel=2,
             )
     return fitted
-
-
-def _brier(
-    probabilities: keras.layers.Layer, scores: Tensor, relevance: Tensor, weights: Tensor
-) -> float:
-    """The weighted mean of the squared errors of an example's probabilities."""
-    positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
-    right = tf.math.divide_no_nan(relevance, positives)
-    errors = tf.cast(probabilities(scores), scores.dtype) - right
-    weights = tf.where(positives[:, 0] > 0, weights, 0)
-    squares = tf.reduce_sum(tf.square(errors), axis=-1)
-    return float(tf.reduce_sum(weights * squares) / tf.reduce_sum(weights))
 
 
 def conformalize(
@@ -127,7 +118,7 @@ def conformalize(
     exchangeable, for instance drawn from one distribution, then the new example's set holds its
     right class with a probability of at least `coverage`, whatever the model, on average over
     examples and datasets; for hard examples, or for one class, it may be lower. Fit neither the
-    model nor `probabilities` to `dataset`.
+    model nor `probabilities` to `dataset`. The layer also serves `layers.TopClasses`.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
@@ -142,10 +133,7 @@ def conformalize(
         probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
             other examples; None means softmax. It changes the size of the sets, not the guarantee.
         label_format: as in the losses.
-        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
-
-    Returns:
-        A layer. Put it at the end of a model, or pass it to `layers.TopClasses`.
+        batch_size: as for `calibrate`.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
@@ -157,14 +145,14 @@ def conformalize(
     """
     coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)
-    # The conformity of the right class of each example.
     conformities = []
     logits = isinstance(sets.probabilities, Probabilities)
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits):
         number, rule = labels.num_positives.numpy(), "`dataset` must have one positive per example."
-        _checks.require(bool((number == 1).all()), rule, number)
+        _checks.require((number == 1).all(), rule, number)
         no_weights = bool(tf.reduce_all(weights == 1))
         _checks.require(no_weights, "`dataset` must have no weights.", "weights other than 1")
+        # The conformity of the right class of each example.
         right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
         conformities.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
@@ -223,18 +211,11 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     # If they and that of a new example are exchangeable, the latter reaches it with a probability
     # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The share is an
     # exact decimal, since 100 * 0.07 is above 7 in floating point.
-    share = Fraction(str(coverage))
-    rank = math.ceil((len(conformity) + 1) * share)
-    fewest = math.ceil(share / (1 - share))
+    share, number = Fraction(str(coverage)), len(conformity)
+    rank, fewest = math.ceil((number + 1) * share), math.ceil(share / (1 - share))
     rule = f"`dataset` must have at least {fewest} examples for coverage={coverage}."
-    _checks.require(rank <= len(conformity), rule, len(conformity))
+    _checks.require(rank <= number, rule, number)
     return float(-np.sort(-np.asarray(conformity))[rank - 1])
-
-
-def _scores_and_mask(model: Scorer, logits: bool, features: Any) -> tuple[Tensor, Tensor | None]:
-    """Scores and Keras's mask of them, an attribute that a tensor loses when it leaves a graph."""
-    scores = scores_of(model, features, logits=logits)
-    return scores, _keras.mask_of(scores)
 
 
 def _labelled_scores(
@@ -242,7 +223,13 @@ def _labelled_scores(
 ) -> Iterator[tuple[_labels.Labels, Tensor]]:
     """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
     batch_size = _checks.positive_int("batch_size", batch_size)
-    compiled = tf.function(functools.partial(_scores_and_mask, model, logits))
+
+    # Keras's mask is an attribute that a tensor loses when it leaves a graph.
+    def scores_and_mask(features: Any) -> tuple[Tensor, Tensor | None]:
+        scores = scores_of(model, features, logits=logits)
+        return scores, _keras.mask_of(scores)
+
+    compiled = tf.function(functools.partial(scores_and_mask))
     width, behind = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
@@ -250,11 +237,8 @@ def _labelled_scores(
         positions = positions_of(scores)
         if positions is not None:
             y_true, positions = positions.labels(y_true)
-            counted = positions.flat_mask
-            sample_weight = [
-                x if not x.shape.rank else tf.boolean_mask(x, counted)
-                for x in map(positions.weights, sample_weight)
-            ]
+            counted, weights = positions.flat_mask, map(positions.weights, sample_weight)
+            sample_weight = [tf.boolean_mask(x, counted) if x.shape.rank else x for x in weights]
             y_true, scores = (tf.boolean_mask(x, counted) for x in (y_true, positions.rows()))
         labels = _labels.parse(y_true, scores, label_format)
         # The scores of one batch may look like probabilities by chance.
@@ -265,15 +249,12 @@ def _labelled_scores(
         width = num_classes
         if labels.mask is not None:
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
-        weights = tf.ones(tf.shape(labels.scores)[:1])
+        weights = tf.ones([])
         if sample_weight:
-            example_weights = _labels.example_weights(
-                sample_weight[0], labels.scores, per_item=True, signed=False
-            )
-            if example_weights.shape.rank == 2:  # A list weighs the mean of its positives.
-                item_weights = _labels.weights_of_items(example_weights, labels.scores)
-                example_weights = _labels.mean_weights(labels, item_weights)
-            weights *= tf.cast(example_weights, tf.float32)
-        yield labels, weights
+            weights = _labels.example_weights(sample_weight[0], labels.scores, True, signed=False)
+            if weights.shape.rank == 2:  # A list weighs the mean of its positives.
+                item_weights = _labels.weights_of_items(weights, labels.scores)
+                weights = _labels.mean_weights(labels, item_weights)
+        yield labels, tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1])
     _checks.require(width is not None, "`dataset` must have at least one batch.", "none")
     _checks.no_probabilities("model", behind)

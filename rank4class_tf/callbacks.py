@@ -21,9 +21,8 @@ __all__ = ["RankingTensorBoard"]
 class RankingTensorBoard(keras.callbacks.Callback):
     """Shows in TensorBoard how a model ranks: curves, ranks, hardest classes, confusion.
 
-    After an epoch it evaluates the model and writes the metrics, the histogram of the labels'
-    ranks, and the pictures of `rank4class_tf.plots`: the accuracy at k for each k, the histogram,
-    the hardest classes, and the confusion at k. `keras.callbacks.TensorBoard` writes the rest.
+    After an epoch it writes the metrics, the histogram of the labels' ranks, and the pictures of
+    `rank4class_tf.plots`. `keras.callbacks.TensorBoard` writes the rest.
 
     Args:
         log_dir: TensorBoard's folder.

@@ -1,7 +1,7 @@
 """Evaluation with confidence intervals, and the comparison of two models.
 
-`evaluate` reads the data once and keeps a value and a weight of each metric for each list, from
-which `average`, `compare` and `plots` work on. The statistics are in `_intervals.py`.
+`evaluate` keeps a value and a weight of each metric for each list, which `average`, `compare` and
+`plots` read. The statistics are in `_intervals.py`.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
-from rank4class_tf.metrics.base import of_lists, without_weightless
+from rank4class_tf.metrics.base import flatten_positions, without_weightless
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -66,9 +66,9 @@ class Evaluation:
             metric has `count_empty`.
         ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
         class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
-            and -1 without a positive. None if they were not kept.
+            -1 without a positive; None if not kept.
         top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, and -1
-            behind shorter lists. None if not kept, as by `average` and models that rank in blocks.
+            behind shorter lists; None if not kept, as by `average` and models that rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
@@ -94,9 +94,7 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a file that ends in `.csv`, or in `.parquet`, which needs pyarrow. It appears
-                under its name only once it is complete; after an error, such as a full disk, an
-                older file of that name stays.
+            path: a `.csv` or, with pyarrow, a `.parquet` file; it appears only once complete.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
@@ -150,10 +148,10 @@ def evaluate(
     Positive Counts Estimated from Survey Data", for n.
 
     Args:
-        model: a Keras model that maps features to scores `[batch, n]`, or a function of TensorFlow
-            operations that does so, which is compiled; None if `dataset` has scores in place of
-            features, such as `(model.predict(x), labels)`; or an `ExtremeClassifier`, or a
-            `TwoTower` with an index, which take labels as in their own `evaluate`.
+        model: a Keras model, or a function of TensorFlow operations, that maps features to scores
+            `[batch, n]`; None if `dataset` has scores in place of features, such as
+            `(model.predict(x), labels)`; or an `ExtremeClassifier`, or a `TwoTower` with an index,
+            which take labels as in their own `evaluate`.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -200,12 +198,9 @@ class Evaluator:
 
     def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
-        rises = {
-            macro + name: metric.higher_is_better
-            for metric, macro in self._metrics
-            for name in metric.result_names
-        }
-        self.names, self.rising = list(rises), [name for name in rises if rises[name]]
+        names = [(macro + x, m) for m, macro in self._metrics for x in m.result_names]
+        self.names = [name for name, _ in names]
+        self.rising = [name for name, metric in names if metric.higher_is_better]
         rule = "`exclude` must be a function of features."
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
@@ -230,20 +225,17 @@ class Evaluator:
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                measured = [m.per_list(ranks, None, sample_weight) for m in all_metrics]
+                lists: tuple = (ranks, None, sample_weight, None)
             else:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
-                labels, scores, sample_weight, left_out = of_lists(
-                    labels, scores, sample_weight, left_out
-                )
-                measured = [
-                    m.per_list(labels, scores, sample_weight, left_out) for m in all_metrics
-                ]
+                lists = flatten_positions(labels, scores, sample_weight, left_out)
+                labels, scores, sample_weight, left_out = lists
                 parsed = parse(labels, scores, label_format, exclude=left_out)
                 best, top = _best_and_top(parsed)
                 ids = without_weightless(parsed, sample_weight).positives
+            measured = [metric.per_list(*lists) for metric in all_metrics]
             return (best, top, ids if keeps_classes else ids[:, :0]), measured
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.
@@ -267,26 +259,22 @@ class Evaluator:
             for batches_of_metric in zip(*parts, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
-        for (metric, macro), (columns, weights_of_lists) in zip(
-            self._metrics, measured, strict=True
-        ):
+        for (metric, macro), part in zip(self._metrics, measured, strict=True):
+            columns, list_weights = part
             if macro:
-                weights_of_lists = _class_weights(weights_of_lists, positives)
+                list_weights = _class_weights(list_weights, positives)
             for column, name in enumerate(metric.result_names):
                 values[macro + name] = columns[:, column]
-                weights[macro + name], bounds[macro + name] = weights_of_lists, metric.bounds
+                weights[macro + name], bounds[macro + name] = list_weights, metric.bounds
         ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
 
 def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
-    """Metrics that are means over lists, and "macro_" for each to be averaged over classes.
-
-    A `MacroAverage`, or a name that begins with "macro_", gives the metric within it.
-    """
-    if not isinstance(metrics, (list, tuple)):
-        raise ValueError(f"`metrics` must be a list. Received: {metrics!r}.")
+    """Metrics that are means over lists; "macro_" with one to be averaged over classes, else ""."""
+    is_list = isinstance(metrics, list | tuple)
+    _checks.require(is_list, "`metrics` must be a list.", repr(metrics))
     pairs = []
     for identifier in metrics:
         is_name = isinstance(identifier, str)
@@ -306,10 +294,9 @@ def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
     """Arrays `[n]` or `[n, width]` of batches, one after another; -1 fills up narrow ones."""
     if parts[0].ndim == 1:
         return np.concatenate(parts)
-    width = max(part.shape[1] for part in parts)
-    return np.concatenate(
-        [np.pad(p, [(0, 0), (0, width - p.shape[1])], constant_values=-1) for p in parts]
-    )
+    missing = [max(part.shape[1] for part in parts) - part.shape[1] for part in parts]
+    padded = zip(parts, missing, strict=True)
+    return np.concatenate([np.pad(x, [(0, 0), (0, m)], constant_values=-1) for x, m in padded])
 
 
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
@@ -329,9 +316,10 @@ def evaluate_retrieval(
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 
-    Each row ranks the columns, and each column ranks the rows. The hit rate at k, R@k in the
-    literature, is the share of queries with a match among the k best, and MedR the median rank of
-    the best match. Ties count in expectation; a query without a match is left out.
+    Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the share of
+    queries with a match among the k best, the median rank (MedR) that of the best match. Ties count
+    in expectation; a query without a match is left out. The result has `"rows"` and `"columns"`,
+    the queries, each with `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
@@ -340,10 +328,6 @@ def evaluate_retrieval(
         matches: booleans of that shape, True for a match; None for the diagonal.
         k: the cutoff, or a list of them.
         batch_size: how many queries are ranked at once.
-
-    Returns:
-        A dict with `"rows"` and `"columns"`, which say what the queries are. Each has a dict of
-        `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Example:
         >>> figures = evaluate_retrieval([[0.9, 0.5], [0.8, 0.6]], k=[1])
@@ -367,25 +351,23 @@ def evaluate_retrieval(
     figures = {}
     sides = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
     for side, scores, labels in sides:
-        metrics = [
-            _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance"),
-            _metrics.MedianRank(max_rank=max(scores.shape[1], 1), label_format="relevance"),
-        ]
+        hit_rate = _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance")
+        max_rank = max(scores.shape[1], 1)
+        median = _metrics.MedianRank(max_rank, label_format="relevance", name="median_rank")
         for start in range(0, len(scores), batch_size):
             batch = slice(start, start + batch_size)
-            for metric in metrics:
+            for metric in (hit_rate, median):
                 metric.update_state(labels[batch].astype(np.float32), scores[batch])
-        hit_rates = {name: float(value) for name, value in metrics[0].result().items()}
-        figures[side] = {**hit_rates, "median_rank": float(metrics[1].result())}
+        results = {**hit_rate.result(), "median_rank": median.result()}
+        figures[side] = {name: float(value) for name, value in results.items()}
     return figures
 
 
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """Averages the evaluations of several models on the same lists, such as several seeds.
 
-    The value of each list is the mean over the models. The intervals, as in
-    `evaluate(method="normal")`, show the uncertainty from the choice of lists, not from the choice
-    of models.
+    The value of each list is the mean over the models. The intervals are those of
+    `evaluate(method="normal")`, which show the uncertainty from the choice of lists, not of models.
 
     Args:
         evaluations: at least one, of the same metrics and lists in the same order.
@@ -402,13 +384,11 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     first, *others = evaluations
     for other in others:
         _check_same_lists(first, other)
-    values = {name: np.mean([e.values[name] for e in evaluations], axis=0) for name in first.values}
-    estimates = {
-        name: _intervals.interval(
-            values[name], first.weights[name], confidence, first.bounds.get(name)
-        )
-        for name in values
-    }
+    values, estimates = {}, {}
+    for name in first.values:
+        values[name] = mean = np.mean([e.values[name] for e in evaluations], axis=0)
+        weights, bounds = first.weights[name], first.bounds.get(name)
+        estimates[name] = _intervals.interval(mean, weights, confidence, bounds)
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
     return Evaluation(estimates, values, first.weights, ranks, first.class_ids, bounds=first.bounds)
 
@@ -426,7 +406,8 @@ def compare(
     So the test swaps them at random: the p-value is the share of draws with a difference at least
     as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more
     lists: half a list at each end of the range of a difference, and one without a difference. Where
-    few lists differ, or none, the others say little about rare differences.
+    few lists differ, or none, the others say little about rare differences. The result maps the
+    name of a metric, its own or one for `metrics.get`, and prints as a table.
 
     Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
     Confidence Intervals for Comparing Matched Proportions", for the two lists.
@@ -437,10 +418,6 @@ def compare(
         samples: how many times swaps are drawn.
         seed: of the draws, in [0, 2**32).
         confidence: the probability that an interval covers the difference, in (0, 1).
-
-    Returns:
-        A dict from the name of a metric, its own or one for `metrics.get`, to its `Comparison`. It
-        prints as a table.
 
     Example:
         >>> data = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
@@ -458,20 +435,16 @@ def compare(
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
 
-        # The interval.
         differences = values - second.values[name]
-        interval = _intervals.mean_difference(
-            differences[np.newaxis], weights, confidence, high - low
-        )
+        sample = differences[np.newaxis]
+        interval = _intervals.mean_difference(sample, weights, confidence, high - low)
 
-        # The test: one sign for each list and draw.
+        # The test: one sign for each list and draw. A swap changes nothing where the models agree.
         differences = weights * differences
         total = differences.sum()
-        # A swap changes nothing where the models agree.
         differences = differences[differences != 0]
-        swapped = np.array(
-            [(rng.integers(0, 2, len(differences)) * 2 - 1) @ differences for _ in range(samples)]
-        )
+        signs = (rng.integers(0, 2, len(differences)) * 2 - 1 for _ in range(samples))
+        swapped = np.array([s @ differences for s in signs])
         # Sums of the same terms in another order may differ by rounding.
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
@@ -481,9 +454,9 @@ def compare(
 
 
 def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
-    if first.values.keys() != second.values.keys():
-        names = sorted(first.values), sorted(second.values)
-        raise ValueError(f"The evaluations must have the same metrics. Received: {names}.")
+    names = sorted(first.values), sorted(second.values)
+    rule = "The evaluations must have the same metrics."
+    _checks.require(names[0] == names[1], rule, names)
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
@@ -494,15 +467,14 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
 
 
 def _best_and_top(labels: Labels) -> TensorPair:
-    """The most relevant item of each list, -1 if there is none, and the items ranked highest."""
+    """The most relevant item of each list, -1 if there is none, and the highest items."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
     scores, is_ranked = labels.scores, ~tf.math.is_nan(labels.scores)
     if labels.mask is not None:
         is_ranked &= labels.mask
     # -inf is a score, and ranks above masked items.
-    lowest = tf.constant(-float("inf"), scores.dtype)
-    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), lowest)
+    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), -float("inf"))
     top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
     top = tf.where(tf.gather(is_ranked, top, batch_dims=1), top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)

@@ -1,7 +1,4 @@
-"""Pictures of an `Evaluation`, as matplotlib figures; each imports matplotlib when it is called.
-
-Everything shown comes from the evaluation's ranks, labels and top classes: no model runs here.
-"""
+"""Pictures of the ranks, labels and top classes of an `Evaluation`, as matplotlib figures."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -46,7 +43,7 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
     for name, evaluation in named.items():
-        ranks = _ranks(evaluation)
+        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
         axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
@@ -61,7 +58,7 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
 
     Args:
         evaluations: one, or several by name, whose bars stand side by side.
-        max_rank: the last rank; lower places count there.
+        max_rank: the last rank; worse ranks count there.
     """
     named = _named(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
@@ -70,7 +67,8 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
     positions = np.arange(1, max_rank + 1)
     for index, (name, evaluation) in enumerate(named.items()):
         # The mean rank of tied items may lie between two places.
-        ranks = np.clip(np.ceil(_ranks(evaluation)), 0, max_rank).astype(int)
+        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
+        ranks = np.clip(np.ceil(ranks), 0, max_rank).astype(int)
         counts = np.bincount(ranks, minlength=max_rank + 1)
         left = positions + (index - (len(named) - 1) / 2) * width
         axes.bar(left, counts[1:], width, label=name)
@@ -94,7 +92,7 @@ def hardest_classes(
         count: how many classes.
     """
     count = _checks.positive_int("count", count)
-    labels, rows = np.unique(_kept(evaluation, "class_ids"), return_inverse=True)
+    labels, rows = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
     lists = np.bincount(rows)
     means = np.bincount(rows, np.nan_to_num(evaluation.ranks)) / lists
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
@@ -122,9 +120,9 @@ def confusion_at_k(
         class_names: a name for each class; None for the ids.
         count: how many classes to show; those with most lists are.
     """
-    class_ids, top = _kept(evaluation, "class_ids"), _kept(evaluation, "top_classes")
-    if _checks.positive_int("k", k) > top.shape[1]:
-        raise ValueError(f"`k` must be at most {top.shape[1]}. Received: k={k}.")
+    class_ids, top = _required(evaluation, "class_ids"), _required(evaluation, "top_classes")
+    is_right = _checks.positive_int("k", k) <= top.shape[1]
+    _checks.require(is_right, f"`k` must be at most {top.shape[1]}.", f"k={k}")
     count = _checks.positive_int("count", count)
     labels, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
     shown = np.sort(labels[np.argsort(-lists, kind="stable")][:count])
@@ -154,14 +152,9 @@ def _named(evaluations: Evaluations) -> Mapping[str, Evaluation]:
     return evaluations
 
 
-def _ranks(evaluation: Evaluation) -> np.ndarray:
-    return evaluation.ranks[~np.isnan(evaluation.ranks)]
-
-
-def _kept(evaluation: Evaluation, name: str) -> np.ndarray:
+def _required(evaluation: Evaluation, name: str) -> np.ndarray:
     array = getattr(evaluation, name)
-    if array is None:
-        raise ValueError(f"`evaluation` must have `{name}`. Received: None.")
+    _checks.require(array is not None, f"`evaluation` must have `{name}`.", None)
     return array
 
 
@@ -182,6 +175,7 @@ def _add_legend(axes: "Axes", handles: Sequence, names: Iterable[str]) -> None:
 
 
 def new_figure(width: float = 6, height: float = 4) -> tuple["Figure", "Axes"]:
+    # Only a plot imports matplotlib.
     module = _checks.imported("matplotlib.figure", "Plots need matplotlib", "plots")
     figure = module.Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()

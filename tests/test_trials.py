@@ -10,7 +10,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import _intervals, layers, losses, models, optimizers
-from rank4class_tf.trials import report, run, statistics
+from rank4class_tf.trials import report, run
 
 NUM_CLASSES = 4
 
@@ -213,7 +213,7 @@ def test_p_values_are_corrected():
         _intervals.mean_difference(np.full((1, 9), shift), np.ones(9), 0.95, 9).p_value
         for shift in (1, 3, 0)
     ]
-    gains = statistics.gains(tests)
+    gains = report.gains(tests)
     assert [gains[name]["mrr"].p_value for name in "bac"] == [
         3 * raw[1],
         max(3 * raw[1], 2 * raw[0]),

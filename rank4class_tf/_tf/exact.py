@@ -38,7 +38,7 @@ def split(values: Tensor, highest: Tensor, count: Tensor) -> TensorPair:
 
 def power_of_two(values: Tensor) -> Tensor:
     """The highest power of two up to each number >= 0, float32, at least 2**-86."""
-    # So a graph may take the factors of `split` and `to_integers` in any order.
+    # So a graph may take the factors of `split` in any order.
     bits = tf.bitcast(tf.cast(values, tf.float32), tf.int32)
     exponents = tf.bitwise.bitwise_and(bits, 0x7F800000)
     return tf.maximum(tf.bitcast(exponents, tf.float32), 2.0**-86)
@@ -75,26 +75,6 @@ def running_sums(values: Tensor) -> Tensor:
     highest = tf.reduce_max(values, axis=1, keepdims=True)
     first, rest = split(values, highest, tf.shape(values)[1])
     return tf.cumsum(first, axis=1) + tf.cumsum(rest, axis=1)
-
-
-# 2**21 integers of so many binary digits add up within 64.
-_BITS = 40
-
-
-def to_integers(values: Tensor, unit: Tensor) -> Tensor:
-    """Numbers in [-2, 2] times a unit as int64; 2**21 of these add up without error."""
-    # The unit is a `power_of_two`, of a shape that broadcasts.
-    return tf.cast(tf.round(values / tf.cast(unit, values.dtype) * 2.0**_BITS), tf.int64)
-
-
-def from_integers(integers: Tensor, unit: Tensor, dtype: tf.DType) -> list[Tensor]:
-    """What `to_integers` made, or sums of it, in two parts: a rounded number and the rest."""
-
-    def part(integers: Tensor) -> Tensor:
-        return tf.cast(integers, dtype) * 2.0**-_BITS * tf.cast(unit, dtype)
-
-    high = tf.cast(integers, dtype)
-    return [part(integers), part(integers - tf.cast(high, tf.int64))]
 
 
 def two_sum(a: Tensor, b: Tensor) -> TensorPair:

@@ -1,8 +1,7 @@
 """What every loss shares: labels, weights, masks, random numbers; and sums of losses.
 
-A call goes to `per_example`, which brings labels and scores to one form, `Lists`, and computes
-the formula, `compute` of a subclass; then to `_keras.reduced`. Models call `per_example` with the
-scores of a step. No formula stands here, and nothing that only one loss has.
+`per_example` brings labels and scores to one form, `Lists`, and calls the formula, `compute` of a
+subclass. Models call it with the scores of a step. No formula stands here.
 """
 
 import inspect
@@ -29,13 +28,13 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._lists.positions import Positions, positions_of
+from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 
-# The losses whose scores were looked at already. They stand here, since a call changes no loss.
-_LOOKED_AT: weakref.WeakSet = weakref.WeakSet()
+# The losses whose scores were checked for probabilities, outside of them: a call changes no loss.
+_CHECKED: weakref.WeakSet = weakref.WeakSet()
 
 
 class RankingLoss(_registry.Configured, keras.losses.Loss):
@@ -47,17 +46,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
     Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0.
 
-    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`.
-    Item weights `[batch, n]` work as in TF-Ranking's loss of the same name, as each loss
-    describes; other losses raise an error.
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`. Item
+    weights `[batch, n]` work as each loss describes, as in TF-Ranking; other losses raise an error.
 
     Args:
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
             as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
             `"ids"`.
-        max_positives: the most positives that a list of relevance labels has, None for no bound; 1
-            for one-hot labels. A bound saves time and memory. A list that exceeds it raises, or
-            has a NaN loss where XLA compiles this.
+        max_positives: the most positives of a list of relevance labels, 1 for one-hot ones; None
+            for no bound, which costs time and memory. A list with more raises, or is NaN under XLA.
         class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
             others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the mean
             of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for one-hot
@@ -67,18 +64,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         dtype: of the reduced loss, in Keras 3.
 
     Attributes:
-        item_weights: what a subclass does with weights of items. With `"formula"` its `compute`
-            reads `lists.item_weights`, or sums by `lists.sum_of_positives`, which weighs by them.
-            With `"lists"` they become the weight of a list, `sum_i w_i y_i / sum_i y_i`. With None,
-            the default, they raise.
+        item_weights: `"formula"` if `compute` reads `lists.item_weights`, or sums by
+            `lists.sum_of_positives`, which weighs by them; `"lists"` if they become the weight of
+            a list, `sum_i w_i y_i / sum_i y_i`; None, the default, if they raise.
         searches_positives: whether `compute` takes a pass over the items for each positive, or
             sorts the positives. If not, it gets relevance of all items as it is.
-        takes_probabilities: whether `y_pred` may be probabilities, of which the loss then does not
-            warn.
+        takes_probabilities: whether `y_pred` may be probabilities, without a warning.
         num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
             for all.
-        by_class_id: the arguments that hold a number for each class. A model that scores only some
-            classes in a step refuses them.
+        by_class_id: the arguments with a number for each class, which a model refuses that scores
+            only some classes in a step.
         tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is not 0. The
             constructor takes a scalar `tf.Variable` in their place.
         is_random: whether the loss draws random numbers; see `RandomRankingLoss`.
@@ -114,19 +109,17 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """The layer that converts scores to the probabilities that the loss fits, or None.
+        """The layer that converts scores to the probabilities of one right class; None for none.
 
-        They are those of examples with one right class. Where it is None,
-        `rank4class_tf.calibrate` fits a softmax.
+        Where it is None, `rank4class_tf.calibrate` fits a softmax.
         """
         return None
 
     def compute(self, lists: Lists) -> Tensor:
-        """The formula: `Lists` -> `[batch]`.
+        """The formula: `Lists` -> `[batch]`; it may use Keras layers.
 
-        The loss of a list depends only on that list; without positives, it must only be finite. The
-        formula may use Keras layers. A graph of long lists may hold it twice, for few and for many
-        positives.
+        The loss of a list depends only on that list; without positives, it must only be finite. A
+        graph of long lists may hold the formula twice, for few and for many positives.
         """
         raise NotImplementedError
 
@@ -144,8 +137,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ) -> Weighted:
         """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
 
-        In place of scores, a model may give the `ClassProducts` that make those of all classes.
-        Scores of many positions have losses `[...]`, with the mask of the positions that count.
+        A model may pass `ClassProducts`, which make the scores of all classes. Scores of many
+        positions have losses `[...]`, with the mask of the positions that count.
         """
         y_true = _keras.given_labels(y_true)
         is_products = isinstance(y_pred, ClassProducts)
@@ -155,33 +148,37 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             return self._per_list(y_true, y_pred, sample_weight)
         labels, positions = positions.labels(y_true)
         weights = None if sample_weight is None else positions.weights(sample_weight)
-        if is_products:
-            losses = self._at_positions_that_count(labels, y_pred, positions)
+        rows = positions.rows()
+        if not is_products:
+            losses, weights = self._per_list(labels, rows, weights)
+        elif in_xla():  # XLA needs static shapes.
+            losses, _ = self._per_list(labels, y_pred.of_rows(rows), None)
         else:
-            losses, weights = self._per_list(labels, positions.rows(), weights)
+            # Only positions that count meet all classes; the others have a loss of 0.
+            counted = tf.where(positions.flat_mask)
+            products = y_pred.of_rows(tf.gather_nd(rows, counted))
+            losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
+            losses = tf.scatter_nd(counted, losses, tf.shape(rows, tf.int64)[:1])
         if weights is not None and weights.shape.rank == 1:
             weights = positions.unflat(weights)
         return _keras.with_mask(positions.unflat(losses), positions.mask), weights
-
-    def _at_positions_that_count(
-        self, labels: Tensor, products: ClassProducts, positions: Positions
-    ) -> Tensor:
-        """The losses of all positions over all classes, 0 where one does not count."""
-        encodings = positions.rows()
-        if in_xla():  # It needs static shapes.
-            return self._per_list(labels, products.of_rows(encodings), None)[0]
-        counted = tf.where(positions.flat_mask)
-        products = products.of_rows(tf.gather_nd(encodings, counted))
-        losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
-        return tf.scatter_nd(counted, losses, tf.shape(encodings, tf.int64)[:1])
 
     def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
         """`per_example` of scores `[batch, n]`."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
+            # Labels over all classes are class ids.
+            encodings, num_classes = y_pred.encodings, y_pred.num_classes
             if sample_weight is not None:
-                sample_weight = example_weights(sample_weight, y_pred.encodings)
-            return self._over_classes(y_true, y_pred, seed), sample_weight
+                sample_weight = example_weights(sample_weight, encodings)
+            labels = parse_ids(y_true, encodings, num_classes, self.label_format)
+            counted = labels.has_positive
+            # An example without a positive has a loss of 0, whatever its encoding is.
+            encodings = tf.where(counted[:, tf.newaxis], encodings, 0.0)
+            products = y_pred._replace(encodings=encodings)
+            compute = _keras.with_autograph_of_caller(self.compute)
+            losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
+            return self._finished(losses, labels, counted, num_classes), sample_weight
 
         # Weights of items work on labels, those of lists are left for Keras.
         item_weights = None
@@ -196,7 +193,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         # One form of labels and scores. A list without positives gets harmless scores.
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if not isinstance(y_pred, tf.RaggedTensor):
-            self._look_at(y_pred)
+            self._warn_of_probabilities(y_pred)
         counted = labels.has_positive
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
@@ -217,39 +214,37 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             losses = compute(dense_lists(filled, *columns, seed))
         return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
 
-    def _over_classes(self, y_true: Array, products: ClassProducts, seed: Tensor | None) -> Tensor:
-        """The loss of each example over all classes, of which it has those given by their ids."""
-        encodings, num_classes = products.encodings, products.num_classes
-        labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-        counted = labels.has_positive
-        # What has no loss must not be NaN either.
-        products = products._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
-        compute = _keras.with_autograph_of_caller(self.compute)
-        losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
-        return self._finished(losses, labels, counted, num_classes)
-
     def _draw_seed(self) -> Tensor | None:
         """The seed of a batch, for its lists; None where nothing is random."""
         return None
 
     def _finished(
-        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: int | None
+        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Any
     ) -> Tensor:
         is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
-            weights = _weights_of_classes(self.class_weight, num_classes)
-            losses *= mean_weights(labels, tf.constant(weights, losses.dtype))
+            weights: Any = self.class_weight
+            rule = "`class_weight` must hold a weight for each class that `y_pred` scores, or for "
+            if isinstance(weights, dict):
+                is_right = num_classes is not None and max(weights, default=0) < num_classes
+                received = f"weights of {[*weights]} for {num_classes} classes"
+                _checks.require(is_right, f"{rule}ids of these.", received)
+                by_id, weights = weights, np.ones(num_classes)
+                weights[[*by_id]] = [*by_id.values()]
+            received = f"{len(weights)} weights for {num_classes} classes"
+            _checks.require(len(weights) == num_classes, f"{rule}ids of these.", received)
+            losses *= mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
         return tf.where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
 
-    def _look_at(self, scores: Array) -> None:
+    def _warn_of_probabilities(self, scores: Array) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""
-        if self.takes_probabilities or self in _LOOKED_AT:
+        if self.takes_probabilities or self in _CHECKED:
             return
         function = _checks.function_behind(scores)
         if function is None and not tf.executing_eagerly():
-            return  # Looking at a graph costs nothing, and the next graph may show more.
-        _LOOKED_AT.add(self)
+            return  # A look at a graph costs nothing, and the next graph may show more.
+        _CHECKED.add(self)
         if function is not None:
             warnings.warn(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
@@ -275,34 +270,13 @@ def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
     return dict(zip(ids, weights, strict=True))
 
 
-def _weights_of_classes(
-    class_weight: list[float] | dict[int, float], num_classes: Any
-) -> np.ndarray:
-    """The weights of all classes, an array, of what `_checked_class_weight` returns."""
-    is_list, size = isinstance(class_weight, list), len(class_weight)
-    received = f"{size} weights" if is_list else f"weights of {[*class_weight]}"
-    _checks.require(
-        num_classes is not None
-        and (size == num_classes if is_list else max(class_weight, default=0) < num_classes),
-        "`class_weight` must hold a weight for each class that `y_pred` scores, or for ids of "
-        "these.",
-        f"{received} for {num_classes} classes",
-    )
-    if isinstance(class_weight, list):
-        return np.array(class_weight)
-    weights = np.ones(num_classes)
-    weights[list(class_weight)] = list(class_weight.values())
-    return weights
-
-
 class PositivesLoss(RankingLoss):
     """Base of losses that are a sum over the positives of a list, or its mean."""
 
     def __init__(self, positive_reduction: str = "sum", **kwargs: Any):
         super().__init__(**kwargs)
-        self.positive_reduction = _checks.one_of(
-            "positive_reduction", positive_reduction, ("sum", "mean")
-        )
+        known = ("sum", "mean")
+        self.positive_reduction = _checks.one_of("positive_reduction", positive_reduction, known)
 
     def reduced(self, lists: Lists, losses: Tensor) -> Tensor:
         """The losses of positives, `[batch, P]`, weighted by relevance -> `[batch]`."""
@@ -315,9 +289,8 @@ class PositivesLoss(RankingLoss):
 class UnsavedLayer:
     """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
 
-    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it misses
-    the weights of a layer that the model has as well, and stops. A loss's layer needs no place
-    there: its weights are those of its configuration, or of the model's `Companion`.
+    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it stops
+    at a layer that the model has as well. The configuration or a `Companion` keeps its weights.
     """
 
     def __dir__(self) -> list[str]:
@@ -342,9 +315,9 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     taken of the loss. So each step of training has draws of its own, and evaluation, which takes no
     gradient, draws the same at each call and moves nothing.
 
-    The count is a part of what Keras saves of a compiled model: `.keras` files, `.weights.h5` files
-    and the callbacks that write them; not of Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint`
-    does not see a model's loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
+    Keras saves the count with a compiled model, in `.keras` and `.weights.h5` files, but not in
+    Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint` does not see a model's loss:
+    `tf.train.Checkpoint(model=model, loss=model.loss)`.
 
     Args:
         seed: integer >= 0, with which losses draw the same, step by step; None for one from NumPy's
@@ -360,7 +333,20 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
         losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight)
-        return self._counted(losses) if self.is_random else losses, sample_weight
+        if not self.is_random:
+            return losses, sample_weight
+        state = self._state_here()
+
+        # Whoever takes the gradient of the losses makes a step.
+        @tf.custom_gradient
+        def counted(losses: Tensor) -> WithGradient:
+            def gradient(upstream: Tensor) -> Tensor:
+                with tf.control_dependencies([state.assign_add(_random.STEP)]):
+                    return tf.identity(upstream)
+
+            return tf.identity(losses), gradient
+
+        return counted(losses), sample_weight
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count, for Keras."""
@@ -376,24 +362,10 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
             return None
         return _random.on_this_device(_random.seed_of(self._state_here()), 0)
 
-    def _counted(self, losses: Tensor) -> Tensor:
-        """The losses; whoever takes their gradient makes a step."""
-        state = self._state_here()
-
-        @tf.custom_gradient
-        def counted(losses: Tensor) -> WithGradient:
-            def gradient(upstream: Tensor) -> Tensor:
-                with tf.control_dependencies([state.assign_add(_random.STEP)]):
-                    return tf.identity(upstream)
-
-            return tf.identity(losses), gradient
-
-        return counted(losses)
-
     def _state_here(self) -> tf.Variable:
         """The state, which each replica of a strategy has for itself, and counts in step."""
         # A variable belongs to the strategy in whose scope it was made, and `compile` takes a loss
-        # that was made before. So this is the one thing that a call may change on a loss, once.
+        # that was made before. So a call may replace this variable of a loss, once.
         strategy = tf.distribute.get_strategy()
         created_here = strategy.extended.variable_created_in_scope(self._state)
         if strategy.num_replicas_in_sync > 1 and not created_here:
@@ -423,8 +395,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     silently trains with `a` only.
 
     Args:
-        losses: Keras losses, of this package, of TF-Ranking or your own. Each reduces and weights
-            as it would on its own. They must share a reduction other than `"none"`.
+        losses: Keras losses of any package, which reduce and weigh as on their own; they must share
+            a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
 
     Example:
@@ -441,11 +413,9 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
         losses, weights = [*losses], [_checks.non_negative_float("weights", w) for w in weights]
-        _checks.require(
-            0 < len(losses) == len(weights),
-            "`weights` must hold a number for each of `losses`, at least one.",
-            f"{len(losses)} losses and {len(weights)} weights",
-        )
+        rule = "`weights` must hold a number for each of `losses`, at least one."
+        received = f"{len(losses)} losses and {len(weights)} weights"
+        _checks.require(0 < len(losses) == len(weights), rule, received)
         # Keras reduces each loss before they are added; "auto" is another name of the mean.
         same = {"auto": "sum_over_batch_size"}
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}

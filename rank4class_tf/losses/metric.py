@@ -1,7 +1,6 @@
 """Ranking metrics of soft ranks as losses, with and without Gumbel noise.
 
-The metrics stand in `ops.soft_metrics`, the soft ranks in `ops.soft_ranks` and in the sorters of
-`layers`. A loss here says which metric, a mixin that the scores are noisy.
+The metrics are in `ops.soft_metrics`; soft ranks, in `ops.soft_ranks` and the sorters of `layers`.
 """
 
 from collections.abc import Callable
@@ -26,12 +25,11 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for noise.
 
     Args:
-        temperature: T > 0 of the sigmoid: a number or a scalar `tf.Variable`, which gets no
-            gradient. The smaller, the closer to the metric, and the smaller the gradient of items
-            that are far apart.
+        temperature: T > 0 of the sigmoid, a number or a scalar `tf.Variable`, which gets no
+            gradient. The smaller, the closer to the metric, and the smaller gradients of far items.
         ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
-            `[batch, n]` and `mask`, booleans `[batch, n]`, and returns ranks `[batch, n]`, 1 for
-            the best. It replaces the sigmoid, and `temperature` then has no effect.
+            `[batch, n]` and a boolean `mask` of that shape, and returns ranks, 1 for the best. It
+            replaces the sigmoid, and `temperature` then has no effect.
 
     Example:
         >>> class ApproxRecall(MetricLoss):
@@ -54,8 +52,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The metric of each list, `[batch]`, higher for better.
 
-        `ranks` are those of the positives, `[batch, P]`, anything in a column without one;
-        `lists.relevance` are their labels.
+        `ranks` are those of the positives, `[batch, P]`, anything where `lists.relevance` is 0.
         """
         raise NotImplementedError
 
@@ -64,7 +61,7 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks(lists, temperature=temperature)
-        # A sorter ranks whole lists, so that all scores must be there.
+        # A sorter ranks whole lists.
         lists = lists.dense()
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
@@ -102,8 +99,9 @@ class ApproxMRRLoss(MetricLoss):
 class ApproxNDCGLoss(MetricLoss):
     r"""Negative NDCG with soft ranks: a smooth form of the metric itself.
 
-    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))},
-    \qquad \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
+    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}$$
+
+    with the ranks $\pi$ of `MetricLoss`.
 
     Source: Qin et al. 2010; Rank4Class, section 4.1.
 
@@ -140,8 +138,7 @@ class GumbelNoise(RandomRankingLoss):
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
     The paper takes the log-softmax of the noisy scores, which shifts all alike and changes nothing
-    in a loss of differences. The samples are taken one after the other, so that memory does not
-    grow with their number.
+    in a loss of differences.
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
 
@@ -189,7 +186,7 @@ class GumbelNoise(RandomRankingLoss):
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
-    It is defined like `GumbelApproxNDCGLoss`, and has its arguments but `gain` and `discount`.
+    Definition and arguments are those of `GumbelNoise` and `ApproxMRRLoss`.
     """
 
 
@@ -201,11 +198,9 @@ class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    Source: Bruch et al. 2020; Rank4Class, section 4.1.
+    Arguments are those of `GumbelNoise` and `ApproxNDCGLoss`, and `seed`.
 
-    Args:
-        num_samples, gumbel_temperature: m and $\beta$; see `GumbelNoise`.
-        **kwargs: those of `ApproxNDCGLoss`, and `seed`: see `RandomRankingLoss`.
+    Source: Bruch et al. 2020; Rank4Class, section 4.1.
 
     Example:
         >>> loss = GumbelApproxNDCGLoss(seed=1)

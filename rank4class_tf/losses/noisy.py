@@ -25,8 +25,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     with Noisy Labels", equation 6.
 
     Args:
-        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient; the paper takes
-            0.7.
+        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient. The paper's: 0.7.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -72,9 +71,8 @@ class ForwardCorrectionLoss(RankingLoss):
     Correction Approach", theorem 2.
 
     Args:
-        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column for
-            each label, which is not all 0; `estimate_transition` finds one. Memory is
-            `[batch, P, n]` for P labels.
+        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column of each
+            label, not all 0; see `estimate_transition`. Memory is `[batch, P, n]` for P labels.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
@@ -113,12 +111,12 @@ class ForwardCorrectionLoss(RankingLoss):
 def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from a model's probabilities.
 
-    An example with the label i is counted as one of class j if the model gives j at least the
-    probability that it gives j on the average where j is the label; of several such classes, the
-    most probable one counts. The counts of a label are scaled to the number of examples that have
-    it, and the counts of a class to the sum 1. A label or a class without a count is taken to be
-    right. The model's own mistakes count as wrong labels: if classes are hard to distinguish, the
-    loss with this matrix may be far worse than without a correction.
+    An example with the label i counts as one of class j if the model gives j at least the mean
+    probability that it gives j where j is the label; of several such classes, the most probable one
+    counts. The counts of a label are scaled to the number of its examples, and the counts of a
+    class to the sum 1. A label or a class without a count is taken to be right. The model's own
+    mistakes count as wrong labels: if classes are hard to distinguish, the loss with this matrix
+    may be far worse than without a correction.
 
     Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
     equations 1 to 3, the confident joint.
@@ -177,9 +175,8 @@ def _checked_transition(transition: Array) -> list[list[float]]:
     _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
     # Rows are distributions; a label that no class gives would have an infinite loss.
     rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
-    worst = rows[np.abs(rows - 1).argmax()]
-    is_right = np.allclose(rows, 1, rtol=0, atol=1e-5)
+    is_right, worst = np.allclose(rows, 1, rtol=0, atol=1e-5), rows[np.abs(rows - 1).argmax()]
     _checks.require(is_right, "`transition` must have rows that add up to 1.", f"{worst}")
     rule = "`transition` must have an entry > 0 in each column."
-    _checks.require(bool(columns.all()), rule, f"a column of zeros, {columns.argmin()}")
+    _checks.require(columns.all(), rule, f"a column of zeros, {columns.argmin()}")
     return matrix.tolist()

@@ -1,7 +1,6 @@
-"""Ordered weighted losses, stochastic negative mining and WARP.
+"""Ordered weighted losses, stochastic negative mining and WARP, which weigh negatives by rank.
 
-Each weighs the negatives by their rank among the scores. The weights of ranks and the functions of
-margins stand in `ops.weights`.
+The weights of ranks and the functions of margins are in `ops.weights`.
 """
 
 import warnings
@@ -28,15 +27,11 @@ class OrderedLoss(RankingLoss):
         self.kind = _checks.one_of("kind", kind, ("pairwise", "binary"))
         ops.get_phi(phi)
         self.phi = phi
-        self.rank_weights = ops.get_rank_weights(
-            ops.TopKWeights(1) if rank_weights is None else rank_weights
-        )
+        rank_weights = ops.TopKWeights(1) if rank_weights is None else rank_weights
+        self.rank_weights = ops.get_rank_weights(rank_weights)
 
     def ordered_weighted_sum(self, negatives: ops.Lists, scale: Array = 1.0) -> Tensor:
-        """The ordered weighted loss of the positives against all items of the lists, `[batch]`.
-
-        `scale`, `[batch]` or a scalar, is a factor of the weights.
-        """
+        """The loss of the positives against all items, `[batch]`; `scale` multiplies weights."""
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
             # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum faster.
@@ -149,25 +144,23 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     r"""Ordered weighted loss of a random sample of the negatives, fresh at each step.
 
     From the N negatives of each list B are drawn uniformly without replacement. The positives of a
-    list share the sample. With $v_{[j]}$ the j-th highest of its scores,
-    $\vartheta_j = \theta_j N / B$ and `kind="pairwise"` or `"binary"`:
+    list share the sample. With $v_{[j]}$ the j-th highest of its scores and
+    $\vartheta_j = \theta_j N / B$, the loss is that of `OrderedWeightedLoss` over the sample:
 
-    $$\sum_y w_y \sum_{j=1}^B \vartheta_j \varphi(v_y - v_{[j]}), \qquad
-    \sum_y w_y \Big( \varphi(v_y) + \sum_{j=1}^B \vartheta_j \varphi(-v_{[j]}) \Big)$$
+    $$\sum_y w_y \sum_{j=1}^B \vartheta_j \varphi(v_y - v_{[j]})$$
 
-    An unbiased estimate of the ordered weighted loss with the weights
+    or its binary form. It is an unbiased estimate of the ordered weighted loss with the weights
     $\sum_i \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} / \binom{N}{B}$, which still bounds the
     0/1 loss of the k best for `TopKWeights(k)`.
 
     Source: Reddi et al. 2019, algorithm 1 and lemma 2; see `OrderedWeightedLoss`.
 
     Args:
-        num_sampled: B, positive integer. A list that has no more negatives takes them all. If the
-            number of scores makes every list do so, nothing is random, and the loss warns.
+        num_sampled: B, positive integer. A list with fewer negatives takes them all. If every list
+            must do so, nothing is random, and the loss warns.
         kind, phi: see `OrderedWeightedLoss`.
-        rank_weights: $\theta$ of the ordered sample, with at most B leading weights; see
-            `OrderedWeightedLoss`. `UniformWeights()` is plain negative sampling. None means
-            `TopKWeights(1)`, the best in the paper.
+        rank_weights: $\theta$ of the ordered sample, with at most B leading weights.
+            `UniformWeights()` is plain negative sampling; None, `TopKWeights(1)`, the paper's best.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
             over the k mined negatives, and a binary loss weighs them as much as the positive.
 
@@ -207,7 +200,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
             return lists.keep_nan(self.ordered_weighted_sum(negatives))
         mask = negatives.dense().mask
         sample = negatives.only(ops.sample_items(lists.seed, mask, self.num_sampled))
-        # The sample stands for all N negatives, with the factor N / B.
+        # The sample stands for all N negatives, by the factor N / B.
         scale = tf.maximum(negatives.num_items / self.num_sampled, 1) if self.rescale else 1.0
         return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
 
@@ -221,9 +214,8 @@ class WARPLoss(RandomRankingLoss):
 
     $$\sum_y w_y \frac{L(s_y)}{s_y} \sum_i (v_i - v_y + \eta)_+$$
 
-    With `num_trials` the rank is estimated as in the paper: negatives are drawn uniformly, with
-    replacement, until one violates y. Where the t-th of a list with N negatives is the first, the
-    term of y is
+    With `num_trials` the rank is estimated as in the paper: of N negatives some are drawn, with
+    replacement. If the t-th is the first that violates y, the term of y is
 
     $$w_y \, L(\lfloor N / t \rfloor) \, (v_i - v_y + \eta)_+$$
 
@@ -235,8 +227,8 @@ class WARPLoss(RandomRankingLoss):
     Args:
         rank_weights: $\theta$, see `OrderedWeightedLoss`; None means `PowerLawWeights(1.0)`.
         margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-        num_trials: the most draws for a list, or None for the exact rank. A positive has
-            no loss if no draw violates it, or none of the first N.
+        num_trials: the most draws for a list, or None for the exact rank. A positive has no loss if
+            none of them, or of the first N, violates it.
 
     Example:
         >>> float(WARPLoss()([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
@@ -254,9 +246,8 @@ class WARPLoss(RandomRankingLoss):
         **kwargs: Any,
     ):
         super().__init__(seed=seed, **kwargs)
-        self.rank_weights = ops.get_rank_weights(
-            ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
-        )
+        rank_weights = ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
+        self.rank_weights = ops.get_rank_weights(rank_weights)
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
         if num_trials is not None:
             num_trials = _checks.positive_int("num_trials", num_trials)
@@ -269,8 +260,8 @@ class WARPLoss(RandomRankingLoss):
     def compute(self, lists: ops.Lists) -> Tensor:
         negatives, margin = lists.negatives(), present(self.margin, lists.dtype)
         # L of the ranks 0, 1, ..., n.
-        totals = self.rank_weights.first(lists.max_items, lists.dtype)
-        totals = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(totals)], axis=0)
+        weights = self.rank_weights.first(lists.max_items, lists.dtype)
+        totals = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(weights)], axis=0)
         if self.num_trials is not None:
             losses = _sampled(negatives, totals, margin, self.num_trials, lists.seed)
         else:
@@ -284,7 +275,7 @@ def _sampled(
     negatives: ops.Lists, totals: Tensor, margin: float | Tensor, num_trials: int, seed: Tensor
 ) -> Tensor:
     negatives = negatives.dense()
-    # Draws with replacement: the place of the j-th negative that is not masked, j uniform.
+    # Draws with replacement: the column of the j-th negative that is not masked, j uniform.
     up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(up_to))
     count = tf.cast(up_to[:, -1:], negatives.dtype)

@@ -1,11 +1,10 @@
 """Losses of pairs of items, and of single scores against their labels.
 
-All pairs of a positive and a less relevant item are summed by `Lists.sum_over_items`, which never
-holds them all at once.
+`Lists.sum_over_items` sums the pairs of a positive and a less relevant item, block by block.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +15,6 @@ from rank4class_tf._types import Changing
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss, present
 
-LambdaWeights: TypeAlias = ops.NDCGLambdaWeights | None
-
 
 class PairwiseLoss(RankingLoss):
     """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
@@ -25,34 +22,35 @@ class PairwiseLoss(RankingLoss):
     item_weights = "formula"
 
     def __init__(
-        self, lambda_weights: LambdaWeights = None, label_smoothing: Changing = 0.0, **kwargs: Any
+        self,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: Changing = 0.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
-        self.label_smoothing = _checks.changing(
-            "label_smoothing", label_smoothing, _checks.fraction_below(0.5)
-        )
+        check = _checks.fraction_below(0.5)
+        self.label_smoothing = _checks.changing("label_smoothing", label_smoothing, check)
 
     def sum_over_pairs(
-        self, lists: ops.Lists, loss_of: Callable, loss_of_tie: float, vanishes: bool = False
+        self, lists: ops.Lists, function: Callable, loss_of_tie: float, vanishes: bool = False
     ) -> tf.Tensor:
-        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
+        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`; `loss_of_tie` is f(0).
 
-        f is `loss_of`, whose value and slope tend to 0, or reach it if it `vanishes`, as the
-        difference falls; `loss_of_tie` is f(0).
+        Value and slope of f tend to 0, or reach it if it `vanishes`, as the difference falls.
         """
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
-        # A reversed pair has a loss that rises as the difference falls.
+        # The loss of a reversed pair rises as the difference falls.
         tends_to_zero, vanishes = not smooths, vanishes and not smooths
 
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
             if not smooths:
-                return loss_of(difference)
-            return (1 - smoothing) * loss_of(difference) + smoothing * loss_of(-difference)
+                return function(difference)
+            return (1 - smoothing) * function(difference) + smoothing * function(-difference)
 
         if self.lambda_weights is not None:
             # Lambda weights need the rank of each item, and so all scores at once.
@@ -68,8 +66,7 @@ class PairwiseLoss(RankingLoss):
                 vanishes=vanishes,
             )
         elif lists.max_positives == 1 and not smooths:
-            # The cheapest sums first: they read no relevance by item.
-            # With a single positive every item but itself is less relevant.
+            # With a single positive every item but itself is less relevant: the cheapest sum.
             losses = lists.sum_over_differences(pair_loss, tends_to_zero, vanishes) - loss_of_tie
         # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
@@ -114,7 +111,7 @@ class PairwiseHingeLoss(PairwiseLoss):
     def __init__(
         self,
         margin: Changing = 1.0,
-        lambda_weights: LambdaWeights = None,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
@@ -135,8 +132,7 @@ class PairwiseLogisticLoss(PairwiseLoss):
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
-        temperature: T > 0, one over the paper's $\sigma$: a number or a scalar `tf.Variable`, which
-            gets no gradient.
+        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
 
     Example:
@@ -149,7 +145,7 @@ class PairwiseLogisticLoss(PairwiseLoss):
     def __init__(
         self,
         temperature: Changing = 1.0,
-        lambda_weights: LambdaWeights = None,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
         label_smoothing: Changing = 0.0,
         **kwargs: Any,
     ):
@@ -168,8 +164,8 @@ class MeanSquaredLoss(RankingLoss):
     $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
-    over the n items of the list; $k = M = 1$ is the plain mean squared error. For the 1,000 classes
-    of ImageNet, Hui & Belkin take k = 15 and M = 30. Weights of items multiply the squares.
+    over the n items of the list; $k = M = 1$ is the plain mean squared error, k = 15 and M = 30 are
+    Hui & Belkin's for ImageNet. Weights of items multiply the squares.
 
     Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
     cross-entropy"; Rank4Class, section 4.1.

@@ -1,7 +1,4 @@
-"""Losses from projections on the simplex: Rankmax, Sparsemax, Fenchel-Young.
-
-The projections themselves, and the regularizers that define them, stand in `ops.projections`.
-"""
+"""Losses from the projections of `ops.projections`: Rankmax, Sparsemax, Fenchel-Young."""
 
 from typing import Any
 
@@ -57,18 +54,16 @@ class RankmaxLoss(PositivesLoss):
     more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
     no gradient.
 
-    The projection needs the positive, so the loss defines no probabilities for unlabelled scores;
-    `rank4class_tf.calibrate` fits a softmax to them.
+    The projection needs the positive, so the loss defines no probabilities for unlabelled scores.
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
-    sum and s the number of items in it; the paper's equation 16 prints -s/S for y, which
-    contradicts its own sum of zero. Where several items tie at the k-th score and y is above it,
-    one of them stands for $z_{[k]}$.
+    sum and s the number of items in it; equation 16 prints -s/S for y, with which gradients do not
+    add up to 0. Where several items tie at the k-th score and y is above it, one of them stands for
+    $z_{[k]}$.
 
     Args:
-        k: number of items to select, in [1, n]; a list in which fewer are not masked selects all
-            of these, with loss 0.
+        k: number of items to select, in [1, n]; a list of fewer selects all of them, with loss 0.
         margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_y w_y$.
@@ -88,26 +83,21 @@ class RankmaxLoss(PositivesLoss):
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        # The projection of k = 1 is a clipped ratio, which needs no search for a threshold.
         margin = present(self.margin, lists.dtype)
-        # 1 over the projection, before that is cut at 1; a NaN stays one.
+        # 1 over the projection of each positive, `[batch, P]`, before that is cut at 1.
         if self.k == 1:
+            # The projection is a clipped ratio, which needs no search for a threshold.
             inverse = lists.sum_of_violations(margin) / margin
         else:
-            inverse = _inverse_of_projection(lists, self.k, margin)
-        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)
+            level, top, columns, selected = lowest_in_support(lists, self.k)
+            # The items below the k-th score, and the k highest, of which some are cut at 1.
+            tail = lists.without(columns).sum_of_violations(margin, level)
+            top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
+            rest, cut = cap(top, tail, selected[:, tf.newaxis])
+            left = tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
+            inverse = rest / (left * violation(lists.positive_scores - level, margin))
+        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)  # A NaN stays one.
         return self.reduced(lists, tf.math.log(inverse))
-
-
-def _inverse_of_projection(lists: ops.Lists, k: int, margin: float) -> Tensor:
-    """1 over the projection of each positive before that is cut at 1, `[batch, P]`."""
-    level, top, columns, selected = lowest_in_support(lists, k)
-    # The items below the k-th score, and the k highest, of which some are cut at 1.
-    tail = lists.without(columns).sum_of_violations(margin, level)
-    top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-    rest, cut = cap(top, tail, selected[:, tf.newaxis])
-    left = tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
-    return rest / (left * violation(lists.positive_scores - level, margin))
 
 
 @_registry.register("loss")
@@ -146,18 +136,17 @@ class FenchelYoungLoss(RankingLoss):
 
     It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list of fewer than
     k positives selects as many items as it has positives, so that y lies on the simplex; grades of
-    relevance do not matter. Euclidean with k = 1, $\alpha$ = 1 is the Sparsemax loss, entropy with
-    k = 1, $\alpha$ = 1 is softmax cross-entropy.
+    relevance do not matter. With k = 1, $\alpha$ = 1, Euclidean is the Sparsemax loss, and entropy
+    is softmax cross-entropy.
 
     `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and weighs their
-    losses by relevance:
+    losses by relevance. It is convex, and 0 only where the label is a margin of 1 above all others.
 
     $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad v_i = (z_i - z_y + 1)_+,
     \quad R = \sum_{i \ne y} v_i$$
 
-    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$. It is
-    convex, >= 0, and 0 exactly where the label is a margin of 1 above all others. Its gradient is
-    that of the whole expression.
+    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$, and the
+    gradient is that of the whole expression.
 
     Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and,
     worked out, the outlook of section 5 for `"adaptive"`.
@@ -183,10 +172,10 @@ class FenchelYoungLoss(RankingLoss):
         self.k = _checks.positive_int("k", k)
         if alpha != "adaptive":
             alpha = _checks.positive_float("alpha", alpha)
-        elif (regularizer, k) != ("euclidean", 1):
+        else:
             rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
             received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
-            raise ValueError(f"{rule} Received: {received}.")
+            _checks.require((regularizer, k) == ("euclidean", 1), rule, received)
         self.alpha: Any = alpha
         self.searches_positives = self.alpha == "adaptive"
 
@@ -198,28 +187,24 @@ class FenchelYoungLoss(RankingLoss):
         return Probabilities(1 / self.alpha, self.regularizer)
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        if self.alpha == "adaptive":
-            return _adaptive_losses(lists)
-        return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+        if self.alpha != "adaptive":
+            return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+        # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
+        constant = lists.constant()
+        # The label itself adds 1 to both sums.
+        total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
+        squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
+        # total**2 / (1 + total), written so that it does not overflow.
+        share = total / (1 + total)
+        losses = (squares / (1 + total) + total * share) / 2
+        # The gradient of both is one sum, since classes by blocks allow only one.
+        by_square = 1 / (2 * (1 + total))
+        by_total = share / 2 + by_square * (share - squares / (1 + total))
 
+        def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
+            hinge = violation(s - p, 1.0)
+            return hinge * (by_square * hinge + by_total)
 
-def _adaptive_losses(lists: ops.Lists) -> Tensor:
-    # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
-    constant = lists.constant()
-    # The label itself adds 1 to both sums.
-    total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
-    squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
-    # total**2 / (1 + total), written so that it does not overflow.
-    share = total / (1 + total)
-    losses = (squares / (1 + total) + total * share) / 2
-    # The gradient of both in one sum, since all classes by blocks take one.
-    by_square = 1 / (2 * (1 + total))
-    by_total = share / 2 + by_square * (share - squares / (1 + total))
-
-    def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
-        hinge = violation(s - p, 1.0)
-        return hinge * (by_square * hinge + by_total)
-
-    gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
-    losses += gradient - tf.stop_gradient(gradient)
-    return lists.sum_of_positives(lists.relevance * losses)
+        gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
+        losses += gradient - tf.stop_gradient(gradient)
+        return lists.sum_of_positives(lists.relevance * losses)

@@ -1,7 +1,6 @@
 """Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
 
-`SoftmaxLoss` reads one sum over all items. The two others need a sum over the less relevant items
-for each positive, `log_total`; only they sort.
+The last two need a sum over the less relevant items for each positive, `log_total`.
 """
 
 from collections.abc import Sequence
@@ -19,11 +18,9 @@ from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import divided, is_zero
 from rank4class_tf._tf.gather import gather
 from rank4class_tf._tf.raising import check
-from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
-from rank4class_tf.ops import Lists
 
 
 def class_prior(
@@ -40,8 +37,7 @@ def class_prior(
 
     Args:
         labels: class ids of any shape, ragged too, padded with -1; relevance `[batch, n]`, whose
-            labels > 0 count as one; or a dataset of `(features, labels)`, or of these and weights,
-            which is read once.
+            labels > 0 count as one; or a dataset of `(features, labels)` and maybe weights.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
         counts: in place of the two, how many labels each class has, integers >= 0.
@@ -78,11 +74,11 @@ class SoftmaxOfRivalsLoss(RankingLoss):
         return Probabilities(float(present(self.temperature, tf.float32)))
 
 
-def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
+def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
     `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
-    belong to the sum. Each is relative to scores that are in it, so that no other costs it digits.
+    belong to the sum. A sum is relative to its own scores, so that no other costs it digits.
     """
     temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
@@ -95,16 +91,20 @@ def log_total(lists: Lists, temperature: Changing, with_ties: bool) -> Tensor:
     most = lists.max_items if isinstance(lists.max_items, int) else None
     # Positives also compete with each other: in pairs if few, else in the order of their labels.
     if are_few(lists.max_positives, most):
-        relevant = _by_pairs(positives, lists.relevance, temperature, with_ties)
+        # Columns without a positive get the largest label, and compete with nobody.
+        relevance = lists.relevance
+        other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
+        competes = (tf.less_equal if with_ties else tf.less)(other, relevance[:, :, tf.newaxis])
+        differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
+        floor = LOWEST[positives.dtype]
+        relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
     else:
         relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, most)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
 def cross_entropies(
-    lists: Lists,
-    temperature: Tensor = 1.0,
-    label_smoothing: Tensor = 0.0,
+    lists: ops.Lists, temperature: Tensor = 1.0, label_smoothing: Tensor = 0.0
 ) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
     log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
@@ -112,16 +112,6 @@ def cross_entropies(
     if not is_zero(label_smoothing):
         scores = (1 - label_smoothing) * scores
     return log_total - divided(scores, temperature)
-
-
-def _by_pairs(positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool) -> Tensor:
-    # Columns without a positive get the largest label, and compete with nobody.
-    compare = tf.less_equal if with_ties else tf.less
-    other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
-    competes = compare(other, relevance[:, :, tf.newaxis])
-    differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
-    floor = LOWEST[positives.dtype]
-    return tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
 
 
 def _by_sorting(
@@ -139,7 +129,7 @@ def _by_sorting(
     sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), most)
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    start = searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    start = search.searchsorted(ranked, -relevance, side="left" if with_ties else "right")
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -154,10 +144,8 @@ class SoftmaxLoss(PositivesLoss):
 
     Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
     items that are not masked, and only in the loss: metrics still see the class of each example.
-    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another, and the
-    loss is then that mixture of the two classes' losses.
-
-    Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
+    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another. Logit
+    adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
     $\tau = 1$ the scores of the model rank the classes as if all were equally frequent.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
@@ -194,9 +182,8 @@ class SoftmaxLoss(PositivesLoss):
         # The formula takes labels of all items; in long lists it is faster with the few positives.
         self.searches_positives = are_few(self.max_positives, None)
         self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
-        self.label_smoothing = _checks.changing(
-            "label_smoothing", label_smoothing, _checks.fraction_below(1)
-        )
+        check = _checks.fraction_below(1)
+        self.label_smoothing = _checks.changing("label_smoothing", label_smoothing, check)
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
                 "class_prior",
@@ -211,7 +198,7 @@ class SoftmaxLoss(PositivesLoss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the temperature of now; None with a prior, which the scores leave out."""
+        """Softmax with the present temperature; None with a prior, which the scores leave out."""
         if self.class_prior is not None:
             return None
         return Probabilities(float(present(self.temperature, tf.float32)))
@@ -240,8 +227,8 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
 
     with the `temperature` T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
     Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
-    A call raises if a gain is too large for the dtype, as that of a label of 128 for float32; where
-    XLA compiles this, the loss is infinite or NaN.
+    A gain too large for the dtype, as of a label of 128 for float32, raises, or under XLA makes the
+    loss infinite or NaN.
 
     Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
     TF-Ranking.
@@ -266,10 +253,10 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    with T > 0. Without ties among the labels this is the Plackett-Luce likelihood of ListMLE.
-    Positives that tie compete with each other (Breslow's form), which bounds the loss of every
-    order from above. The order of items with label 0 does not count. With one positive it is
-    softmax cross-entropy. T and weights of items are as in `UniqueSoftmaxLoss`.
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Positives that
+    tie compete with each other (Breslow's form), which bounds the loss of every order from above.
+    The order of items with label 0 does not count. With one positive it is softmax cross-entropy. T
+    and weights of items are as in `UniqueSoftmaxLoss`.
 
     Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
 

@@ -1,8 +1,4 @@
-"""Losses on the ranks of a differentiable sorter.
-
-Their labels are numbers of any kind, not lists of items: they have a base of their own, and share
-only Keras's reduction with the others.
-"""
+"""Losses on the ranks of a differentiable sorter; their labels are numbers, not lists of items."""
 
 from typing import Any
 
@@ -11,14 +7,12 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
-from rank4class_tf._tf.exact import as_dtype
+from rank4class_tf._tf.exact import as_dtype, is_zero
 from rank4class_tf._tf.raising import check, in_xla, same_sizes
 from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import LaplaceSorter, Sorter
 from rank4class_tf.losses.base import UnsavedLayer, present
 from rank4class_tf.ops.ranks import expected_ranks_of_all
-
-AXES = ("batch", "items")
 
 
 class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
@@ -30,10 +24,8 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
     A list lies along the batch, one for each column of the outputs, or along the items, one for
     each row. The result is one value per example, whose mean is the loss; a list along the batch
-    is the part of the batch that one device has.
-
-    The sorter is a layer of its own, not a part of the model: it is used as it is, in inference
-    mode, and no optimizer of the model changes it.
+    is the part of the batch that one device has. The sorter is no part of the model: it is used in
+    inference mode, and the model's optimizer does not change it.
 
     Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss surrogates".
 
@@ -44,6 +36,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     """
 
     tunable: tuple[str, ...] = ()
+
+    # Whether labels keep digits beyond float32, on which their order may depend.
+    _keeps_digits = False
 
     def __init__(
         self,
@@ -97,21 +92,19 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
         losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
-        # A list may lie along the batch.
+        # A list may lie along the batch, so that a bad label spoils all of it.
         losses = tf.where(~tf.reduce_any(bad), losses, float("nan"))
-        if not isinstance(self.alignment, tf.Variable) and not self.alignment:
+        if is_zero(self.alignment):
             return losses
         weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
         return losses + weight * self.misalignment(labels, outputs)
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """The labels, cast; raises unless the shapes are the same."""
+        """The labels in their dtype; raises unless their shape fits that of the outputs."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
-        return tf.cast(labels, self._label_dtype(labels, outputs))
-
-    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
-        return outputs.dtype
+        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
+        return tf.cast(labels, tf.float64 if wide and self._keeps_digits else outputs.dtype)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """What the alignment brings to 0, `[batch]`."""
@@ -127,8 +120,16 @@ def _matrix(argument: str, values: Array) -> Tensor:
     return values
 
 
+class _LossAlongAxis(SorterLoss):
+    """Base of the losses whose lists lie along the batch or along the items."""
+
+    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
+        super().__init__(sorter, **kwargs)
+        self.axis = _checks.one_of("axis", axis, ("batch", "items"))
+
+
 @_registry.register("loss")
-class SpearmanLoss(SorterLoss):
+class SpearmanLoss(_LossAlongAxis):
     r"""Squared error of ranks, for regressions in which the order matters, as in Spearman's rho.
 
     $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
@@ -140,7 +141,7 @@ class SpearmanLoss(SorterLoss):
     Source: Engilberge et al. 2019, "SoDeep", equations 2 to 4.
 
     Args:
-        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        sorter, **kwargs: as in `SorterLoss`.
         axis: `"batch"` for a list along the batch for each output, `"items"` for a list along the
             outputs of each example.
 
@@ -153,14 +154,7 @@ class SpearmanLoss(SorterLoss):
         0.25
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
-        super().__init__(sorter, **kwargs)
-        self.axis = _checks.one_of("axis", axis, AXES)
-
-    def _label_dtype(self, labels: Tensor, outputs: Tensor) -> tf.DType:
-        # The order of the labels may depend on all their digits.
-        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
-        return tf.float64 if wide else outputs.dtype
+    _keeps_digits = True
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
@@ -173,7 +167,7 @@ class SpearmanLoss(SorterLoss):
 
 
 @_registry.register("loss")
-class MeanAveragePrecisionLoss(SorterLoss):
+class MeanAveragePrecisionLoss(_LossAlongAxis):
     r"""Mean rank of the positives of each class: a multi-label surrogate of the mean AP.
 
     $$\ell = \frac{1}{|C|} \sum_{c \in C} \frac{1}{|R_c|} \sum_{i \in R_c} \frac{f(\hat y_c)_i}{d}$$
@@ -181,11 +175,11 @@ class MeanAveragePrecisionLoss(SorterLoss):
     with the positives R of the classes C that have one, and the ranks f that a sorter gives to the
     outputs of a class over the batch, or of an example over the classes.
 
-    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; with
-    these, the loss does not depend on how many positives a batch has.
+    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; these
+    make the loss independent of the number of positives.
 
     Args:
-        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        sorter, **kwargs: as in `SorterLoss`.
         axis: `"batch"` for a list along the batch for each class, as in the paper; `"items"` for a
             list along the classes of each example.
 
@@ -193,25 +187,19 @@ class MeanAveragePrecisionLoss(SorterLoss):
     `[batch, n]` scores.
 
     Example:
-        >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = MeanAveragePrecisionLoss(LaplaceSorter(temperature=0.01))
         >>> float(loss([[1.0], [0.0]], [[0.0], [1.0]]))  # rank 2 of 2
         1.0
     """
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
-        super().__init__(sorter, **kwargs)
-        self.axis = _checks.one_of("axis", axis, AXES)
-
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        by_example = self.axis == "items"
-        if not by_example:
+        if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
         positive = tf.cast(labels > 0, outputs.dtype)
         count = tf.reduce_sum(positive, axis=1, keepdims=True)
         share = tf.math.divide_no_nan(positive, count)
         parts = tf.math.multiply_no_nan(self.ranks(outputs, labels >= 0), share)
-        if by_example:
+        if self.axis == "items":
             return tf.reduce_sum(parts, axis=1)
         # The mean over the examples is the mean over the classes that have a positive.
         classes = tf.math.count_nonzero(count, dtype=outputs.dtype)
@@ -237,7 +225,7 @@ class RankTripletLoss(SorterLoss):
     Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
 
     Args:
-        sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
+        sorter: as in `SorterLoss`.
         margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None means 1/d,
             one rank.
         **kwargs: `alignment`, to 1 for a pair and 0 for others, and those of `SorterLoss`.
@@ -246,7 +234,6 @@ class RankTripletLoss(SorterLoss):
     Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
 
     Example:
-        >>> from rank4class_tf.layers import LaplaceSorter
         >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
         >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each positive is a rank ahead
         0.0
@@ -261,7 +248,6 @@ class RankTripletLoss(SorterLoss):
         self.margin = margin
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """The labels as they are; raises unless there is one for each row and column."""
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
         _checks.require(is_square, rule, f"shapes {outputs.shape} and {labels.shape}")
@@ -272,11 +258,9 @@ class RankTripletLoss(SorterLoss):
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
-        margin = (
-            1 / size
-            if self.margin is None
-            else as_dtype(present(self.margin, size.dtype), size.dtype)
-        )
+        margin = 1 / size
+        if self.margin is not None:
+            margin = as_dtype(present(self.margin, size.dtype), size.dtype)
         # Pairs with equal labels are no negatives of each other.
         same = labels == tf.transpose(labels)
 
@@ -290,6 +274,6 @@ class RankTripletLoss(SorterLoss):
         return row_losses(outputs) + row_losses(tf.transpose(outputs))
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """How far similarities are from 1 for equal labels and 0 for others, `[batch]`."""
+        # Similarities are 1 for equal labels, and 0 for others.
         target = tf.cast(labels == tf.transpose(labels), outputs.dtype)
         return tf.reduce_mean(tf.abs(outputs - target), axis=1)

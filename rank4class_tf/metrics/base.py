@@ -1,8 +1,6 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums.
+"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here.
 
-Keras calls `update_state`, which parses labels, ranks the positives (`ops.ranks.over_ranks`),
-applies the metric's formula and adds up. A formula stands in its metric's file. Forms of labels and
-counts of ties are the matter of `_lists.labels` and `ops.ranks`.
+Keras calls `update_state`, which parses labels, ranks the positives and adds up their values.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,16 +19,15 @@ from rank4class_tf._lists.labels import (
     weights_of_items,
     without,
 )
-from rank4class_tf._lists.positions import positions_of
+from rank4class_tf._lists.positions import Positions, positions_of
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
 
 class Metric(_registry.Configured, keras.metrics.Metric):
-    """Base of all metrics: whether higher is better, and how states are handled."""
+    """Base of all metrics."""
 
-    # Whether a higher value is better.
     higher_is_better: bool = True
 
     @property
@@ -57,9 +54,9 @@ class RankingMetric(Metric):
     pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
     list without positives as 0, as TF-Ranking does.
 
-    **Items to leave out**, such as those that a user has already seen, are removed from the ranking
-    if `update_state` gets them as `exclude` or if their relevance is negative. Where Keras calls
-    `update_state`, put `rank4class_tf.layers.ExcludeItems` at the end of the model.
+    **Items to leave out**, such as those that a user has seen, are removed from the ranking if
+    `update_state` gets them as `exclude`, or by `rank4class_tf.layers.ExcludeItems` at the end of a
+    model, or by a negative relevance.
 
     **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
     Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
@@ -68,15 +65,14 @@ class RankingMetric(Metric):
     its weight.
 
     Args:
-        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
-            as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
-            `"ids"`.
-        dtype: dtype of the result. If it is not float64, values of lists are float32, and their
-            sums are kept to twice as many digits.
+        label_format: as in `losses.RankingLoss`.
+        dtype: that of the result. If it is not float64, values of lists are float32, and their sums
+            are kept to twice as many digits.
     """
 
-    # The number of ranks that matter; None for all.
+    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
     depth: int | None = None
+    _reads: str = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
@@ -122,15 +118,14 @@ class RankingMetric(Metric):
         A list without positives has the weight 0, unless `count_empty`.
 
         Args:
-            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, and then
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, with which
                 `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
-            exclude: items to mask: ids `[batch, E]` padded with -1 or ragged, or
-                booleans `[batch, n]`, True for such an item.
+            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or `[batch, n]`,
+                True for such an item.
         """
-        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
-        labels = self._parsed(y_true, y_pred, exclude)
+        labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
 
     def update_state(
@@ -141,15 +136,17 @@ class RankingMetric(Metric):
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
-        self._add_batch(self._parsed(y_true, y_pred, exclude), sample_weight)
+        self._add_batch(*self._parsed(y_true, y_pred, sample_weight, exclude))
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
-        """`Labels`; or the `Ranks` that are given in their place."""
+    def _parsed(
+        self, y_true: Any, y_pred: Array, sample_weight: Array | None, exclude: Array | None
+    ) -> tuple[Any, Array | None]:
+        """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
         if isinstance(y_true, ops.Ranks):
-            return y_true
-        y_true = _keras.given_labels(y_true)
-        return parse(y_true, y_pred, self.label_format, exclude=exclude)
+            return y_true, sample_weight
+        lists = flatten_positions(_keras.given_labels(y_true), y_pred, sample_weight, exclude)
+        labels, scores, sample_weight, exclude = lists
+        return parse(labels, scores, self.label_format, exclude=exclude), sample_weight
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
@@ -172,31 +169,23 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
-        # Ranks that a model has counted block by block come with NaN for labels that break a rule.
+        # Ranks that a model has counted are NaN where labels break a rule.
         if is_ranked:
             unknown = tf.math.is_nan(labels.above)
             broken = tf.reduce_any(unknown, axis=-1)
             has_positive = (labels.num_positives > 0) & ~broken
             value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
             ranks = labels._replace(above=tf.where(~unknown, labels.above, 0))
-            values = self._over_known(values_of, ranks)
+            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
         else:
             has_positive = labels.has_positive
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
-            values = self._over_ranks(values_of, labels, dtype)
+            values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
         values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
         # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
-
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        """Applies a function to what `compute` reads: the `Ranks` of all positives."""
-        return over_ranks(function, labels, dtype, self.depth)
-
-    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
-        """The same, of `Ranks` that a model has counted."""
-        return function(ranks)
 
     def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
@@ -240,22 +229,16 @@ class ReadsLeadingRanks(RankingMetric):
     """Base of the metrics that read only the positives among the first `depth` ranks.
 
     `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
-    order, and the number of positives. Other positives may have no column. In long lists this
-    takes half of the time.
+    order, and the number of positives. In long lists this takes half of the time.
     """
 
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        return over_ranks(function, labels, dtype, self.depth, "leading")
+    _reads = "leading"
 
 
 class ReadsBestPositive(RankingMetric):
     """Base of the metrics whose `compute` gets `BestPositive` in place of `Ranks`."""
 
-    def _over_ranks(self, function: Function, labels: Labels, dtype: tf.DType) -> Tensor:
-        return over_ranks(function, labels, dtype, self.depth, "best")
-
-    def _over_known(self, function: Function, ranks: ops.Ranks) -> Tensor:
-        return function(best_positive(ranks))
+    _reads = "best"
 
 
 class CutoffMetric(RankingMetric):
@@ -269,9 +252,9 @@ class CutoffMetric(RankingMetric):
         count_empty: bool = False,
         **kwargs: Any,
     ):
-        several = isinstance(k, (list, tuple))
+        several = isinstance(k, list | tuple)
         values: Any = k if several else [k]
-        # The cutoffs, one or more, None for all ranks.
+        # One or more, None for all ranks.
         self.cutoffs = cutoffs = tuple(self._check_cutoff(cutoff) for cutoff in values)
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
@@ -301,20 +284,26 @@ class CutoffMetric(RankingMetric):
         return name if k is None else f"{name}_at_{k}"
 
 
-def of_lists(
+def flatten_positions(
     y_true: Any, y_pred: Any, sample_weight: Array | None, exclude: Array | None = None
 ) -> tuple[Any, Any, Array | None, Array | None]:
     """Labels, scores, weights and ids of positions as those of lists; a masked one weighs 0."""
-    positions = None if isinstance(y_true, ops.Ranks) else positions_of(y_pred)
+    positions = positions_of(y_pred)
     if positions is None:
         return y_true, y_pred, sample_weight, exclude
-    labels, counted = positions.labels(_keras.given_labels(y_true))
-    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
-    is_counted = tf.reshape(counted.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
-    weights = tf.where(is_counted, weights, tf.zeros([], weights.dtype))
+    labels, positions = positions.labels(y_true)
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
-    return labels, positions.rows(), weights, exclude
+    return labels, positions.rows(), masked_weights(positions, sample_weight), exclude
+
+
+def masked_weights(positions: Positions, sample_weight: Array | None) -> Tensor:
+    """Weights of positions, `[lists]` or `[lists, n]`, 0 for a masked one."""
+    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
+    if positions.mask is None:
+        return weights
+    is_counted = tf.reshape(positions.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
+    return tf.where(is_counted, weights, tf.zeros([], weights.dtype))
 
 
 def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:

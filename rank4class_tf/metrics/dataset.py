@@ -1,11 +1,10 @@
 """Metrics of a whole dataset, which keep every score: mAP, Spearman's correlation.
 
-They rank examples within a column, not classes within a list, so no batch has a value of its own:
-`result` sorts all that was kept.
+They rank examples within a column, so no batch has a value of its own: `result` sorts all examples.
 """
 
 from collections.abc import Iterable
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import tensorflow as tf
 
@@ -16,20 +15,16 @@ from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.metrics.base import Metric
+from rank4class_tf.metrics.base import Metric, masked_weights
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
-
-_Columns: TypeAlias = tuple[Tensor, Tensor]
 
 
 class DatasetMetric(Metric):
     """Base of the metrics of whole columns, which keep all labels and scores.
 
-    They keep float64 if that is `dtype`, and else float32. More than `max_examples` raise an error
-    or, under XLA, make the result NaN.
+    They keep float64 if that is `dtype`, and else float32. A subclass first sets `num_columns`.
     """
 
-    # The number of columns, which a subclass sets first.
     num_columns: int
 
     def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
@@ -41,11 +36,12 @@ class DatasetMetric(Metric):
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
         # Float64 only if it is asked for: not all devices have it.
-        wide = tf.as_dtype(self.dtype) == tf.float64
-        self._kept = tf.float64 if wide else tf.float32
+        self._dtype_kept = tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
-            self.add_weight(name=name, shape=shape, initializer="zeros", dtype=self._kept.name)
+            self.add_weight(
+                name=name, shape=shape, initializer="zeros", dtype=self._dtype_kept.name
+            )
             for name, shape in (("labels", shape), ("scores", shape), ("weights_seen", shape[:1]))
         )
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
@@ -61,30 +57,24 @@ class DatasetMetric(Metric):
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
 
-    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
-        """The formula: three `[columns, examples]` of one dtype -> two `[columns]`.
-
-        They are the values, and booleans, False for a column without a value.
-        """
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
+        """The formula: three `[columns, examples]` -> values `[columns]`, and which ones count."""
         raise NotImplementedError
 
     def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
         """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
         positions = positions_of(y_pred)
         if positions is not None:
-            weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
-            if positions.mask is not None:
-                weights = tf.where(positions.flat_mask, weights, tf.zeros([], weights.dtype))
             y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
-            sample_weight = weights
-        labels, scores = (
-            self._columns(name, x) for name, x in (("y_true", y_true), ("y_pred", y_pred))
-        )
+            sample_weight = masked_weights(positions, sample_weight)
+        labels, scores = self._columns("y_true", y_true), self._columns("y_pred", y_pred)
         labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
         batch = tf.shape(scores)[0]
-        weights = tf.ones([batch], self._kept)
+        weights = tf.ones([batch], self._dtype_kept)
         if sample_weight is not None:
-            weights *= tf.cast(example_weights(sample_weight, scores, signed=False), self._kept)
+            weights *= tf.cast(
+                example_weights(sample_weight, scores, signed=False), self._dtype_kept
+            )
         self._append(labels, scores, weights, tf.cast(batch, tf.int64))
 
     def _columns(self, name: str, values: Array) -> Tensor:
@@ -95,29 +85,29 @@ class DatasetMetric(Metric):
             rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
             raise ValueError(f"{rule} Received: {tuple(values.shape)}.")
         if values.dtype.is_integer and values.dtype.size > 2:
-            digits = 53 if self._kept == tf.float64 else 24
+            digits = 53 if self._dtype_kept == tf.float64 else 24
             rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"
             raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**digits, values, rule)
             with tf.control_dependencies([raised]):
                 values = tf.identity(values)
-        return tf.cast(values, self._kept)
+        return tf.cast(values, self._dtype_kept)
 
     def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, added: Tensor) -> None:
         count = tf.convert_to_tensor(self.count)
         total = tf.reshape(count + added, [1, 1])
         rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
         raised = check(total > self.max_examples, total, rule)
-        # Too many overwrite the last place; the count tells that the result is void.
-        places = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
+        # Too many overwrite the last row; the count tells that the result is void.
+        rows = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
         with tf.control_dependencies([raised]):
-            states = (self.labels, self.scores, self.weights_seen)
-            for state, added_rows in zip(states, (labels, scores, weights), strict=True):
-                _keras.variable(state).scatter_nd_update(places, added_rows)
+            _keras.variable(self.labels).scatter_nd_update(rows, labels)
+            _keras.variable(self.scores).scatter_nd_update(rows, scores)
+            _keras.variable(self.weights_seen).scatter_nd_update(rows, weights)
             self.count.assign_add(added)
 
     def result(self) -> Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        values, counts = self.per_column(self._kept)
+        values, counts = self.per_column(self._dtype_kept)
         total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
         mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
         return tf.cast(mean, self.dtype)
@@ -142,15 +132,14 @@ class MeanAveragePrecision(DatasetMetric):
     left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
     score ranks last and is never a hit.
 
-    It is exact: `4 * (2 * num_classes + 1)` bytes, twice that for float64, keep each of
-    `max_examples`. Keras sorts them after each batch: in `fit`, keep that number small.
+    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for float64. Keras
+    sorts them after each batch: in `fit`, keep that number small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
     Args:
         num_classes: C, >= 1.
-        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
-            makes the result NaN.
+        max_examples: >= 1. One example more raises an error or, under XLA, makes the result NaN.
 
     Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
     Scores: `[batch, C]`.
@@ -171,7 +160,7 @@ class MeanAveragePrecision(DatasetMetric):
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         broken = has_nan(labels) | has_nan(weights)
         weights = tf.where(labels >= 0, weights, 0)
         relevant = tf.where(labels > 0, weights, 0)
@@ -204,16 +193,14 @@ class SpearmanCorrelation(DatasetMetric):
     have the correlation 0; an output whose targets are all the same is left out. A target that is
     NaN is left out; a prediction that is NaN shows in the result.
 
-    It is exact: `4 * (2 * num_outputs + 1)` bytes, twice that for float64, keep each of
-    `max_examples`. Keras sorts them after each batch: in `fit`, keep that number small. An example
-    of weight 0 is left out; other weights change nothing.
+    An example of weight 0 is left out; other weights change nothing. Memory and time are those of
+    `MeanAveragePrecision`.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
     Args:
         num_outputs: outputs of the model, each with its own correlation, >= 1.
-        max_examples: the maximum number of examples, >= 1. One more raises an error or, under XLA,
-            makes the result NaN.
+        max_examples: as in `MeanAveragePrecision`.
 
     Labels and predictions: `[batch, num_outputs]`, or `[batch]` for one output.
 
@@ -233,7 +220,7 @@ class SpearmanCorrelation(DatasetMetric):
         values, counts = self.per_column()
         return tf.where(counts, values, float("nan"))
 
-    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> _Columns:
+    def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         known = ~tf.math.is_nan(labels) & (weights > 0)
         count = tf.reduce_sum(tf.cast(known, labels.dtype), axis=1, keepdims=True)
 

@@ -1,9 +1,5 @@
-"""Metrics of graded gains: DCG and NDCG.
+"""Metrics of graded gains, DCG and NDCG; gains, discounts and the ideal order: `ops.weights`."""
 
-The gains, discounts and the ideal order are in `ops.weights`; the average over ties in `ops.ranks`.
-"""
-
-import functools
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +9,7 @@ from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
-from rank4class_tf.ops.weights import DISCOUNTS, discounted_sum, gain_cancels, gains_up_to_a_factor
+from rank4class_tf.ops.weights import discounted_sum, gain_cancels, gains_up_to_a_factor
 
 
 @_registry.register("metric")
@@ -33,7 +29,7 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
 
     Args:
         gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
-            at 0. To save the metric, register the function with Keras.
+            at 0, registered with Keras if the metric is to be saved.
         discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
             of float64 ranks >= 1, registered like `gain`.
 
@@ -75,18 +71,8 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
         return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
     def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
-        """`[R]` float64, the discounts of the ranks that count; see `table_by_rank`."""
-        size = num_counted(ranks, k)
-        # NumPy's table may be kept; in a graph of TensorFlow 1 it is a tensor of that graph.
-        may_keep = isinstance(size, int) and tf.compat.v1.executing_eagerly_outside_functions()
-        if may_keep and self.discount in [*DISCOUNTS]:
-            return _known_discounts(self.discount, size)
-        return table_by_rank(ops.get_discount(self.discount), size)
-
-
-@functools.lru_cache(maxsize=8)
-def _known_discounts(discount: str, size: int) -> Any:
-    return table_by_rank(DISCOUNTS[discount], size)
+        """`[R]` float64, the discounts of the ranks that count."""
+        return table_by_rank(ops.get_discount(self.discount), num_counted(ranks, k))
 
 
 @_registry.register("metric")
@@ -98,8 +84,6 @@ class NDCG(DCG):
     The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For one positive,
     NDCG@1 is Top-1 accuracy. With item weights $w_i$, the gain of an item is $w_i g(y_i)$, in the
     ideal order too, and the weight of a list is the same as in `DCG`.
-
-    Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
         gain, discount: as in `DCG`; functions must increase and decrease.

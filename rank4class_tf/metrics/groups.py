@@ -1,12 +1,9 @@
-"""Averages over groups of examples: by class, by confidence.
-
-Both keep the sums of each group and combine the groups' means in `result`, so they are no means
-over lists themselves.
-"""
+"""Averages over groups of examples, by class or by confidence; they are no means over lists."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
@@ -14,7 +11,7 @@ from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import RankingMetric, of_lists, weighted, without_weightless
+from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.sums import ExactSum
 
@@ -59,11 +56,8 @@ class MacroAverage(RankingMetric):
 
     @property
     def result_names(self) -> Sequence[str]:
-        old, new = self.metric.name, self.name
-        return [
-            new + name.removeprefix(old) if name.startswith(old) else f"{new}_{name}"
-            for name in self.metric.result_names
-        ]
+        old, new, names = self.metric.name, self.name, self.metric.result_names
+        return [x.replace(old, new, 1) if x.startswith(old) else f"{new}_{x}" for x in names]
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
@@ -86,13 +80,11 @@ class MacroAverage(RankingMetric):
         dtype, positions = self.sums.dtype, positions_of(y_pred)
         if groups is not None and positions is not None:
             groups = positions.flat(groups, "groups")
-        y_true, y_pred, sample_weight, exclude = of_lists(y_true, y_pred, sample_weight, exclude)
-        labels = self._parsed(y_true, y_pred, exclude)
+        labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
         if groups is None:
             # A list counts in the class of each of its positives.
-            if not isinstance(labels, ops.Ranks):
-                labels = without_weightless(labels, sample_weight)
+            labels = without_weightless(labels, sample_weight)
             zero = tf.cast(labels.value_if_empty, dtype)
             groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
         else:
@@ -133,8 +125,8 @@ class ExpectedCalibrationError(RankingMetric):
     B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
 
     0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
-    error is biased upwards. If several classes have the highest probability, the result is the
-    expectation over a random choice among them.
+    error is biased upwards. If several classes are the best, one of them is chosen at random, in
+    expectation.
 
     Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
     equation 3.
@@ -165,14 +157,13 @@ class ExpectedCalibrationError(RankingMetric):
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _parsed(self, y_true: Array, y_pred: Array, exclude: Array | None) -> Any:
-        labels = super()._parsed(y_true, y_pred, exclude)
-        if self.probabilities is None:
-            return labels
-        scores = labels.scores
-        if labels.mask is not None:  # Those of the items that are there.
-            scores = tf.where(labels.mask, scores, -float("inf"))
-        return labels._replace(scores=self.probabilities(scores))
+    def _parsed(self, *args: Any) -> tuple[Any, Array | None]:
+        labels, sample_weight = super()._parsed(*args)
+        if self.probabilities is not None:
+            is_masked = labels.mask is not None
+            scores = tf.where(labels.mask, labels.scores, -np.inf) if is_masked else labels.scores
+            labels = labels._replace(scores=self.probabilities(scores))
+        return labels, sample_weight
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         dtype = self.sums.dtype
@@ -180,22 +171,20 @@ class ExpectedCalibrationError(RankingMetric):
         shares = labels.scores
         if labels.mask is not None:
             shares = tf.where(labels.mask, shares, 0)
-        confidence = self._checked(tf.reduce_max(shares, axis=-1), weights > 0)
-        terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
-        bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
-        self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
+        confidence = tf.reduce_max(shares, axis=-1)
 
-    def _checked(self, confidence: Tensor, counted: Tensor) -> Tensor:
-        """The confidence; one outside [0, 1] raises, or is NaN where nothing can raise."""
-        slack = 1e-5  # Sums of shares may miss 1 by rounding.
+        # A confidence outside [0, 1] raises, or is NaN where nothing can raise.
+        counted, slack = weights > 0, 1e-5  # Sums of shares may miss 1 by rounding.
         bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
         rule = (
             "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
             "example to layers.Probabilities()"
         )
-        clipped = tf.clip_by_value(tf.cast(confidence, self.sums.dtype), 0, 1)
-        clipped = tf.where(counted, clipped, 0)
-        return checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
+        clipped = tf.where(counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0)
+        confidence = checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
+        terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
+        bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
+        self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 
     def result(self) -> Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""

@@ -1,8 +1,6 @@
-"""Metrics that count hits: Top-K accuracy, precision, recall, average precision, BPref.
+"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`.
 
-A hit is a positive among the first k. Where it ties with others, it is a hit with the probability
-of `hit_shares`. At the end stand the metrics of extreme classification, in which a hit counts more
-if its class is rare.
+At the end are the metrics of extreme classification, in which a hit of a rare class counts more.
 """
 
 from collections.abc import Sequence
@@ -51,10 +49,9 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
 
-    In retrieval it is called the hit rate; `HitRate` is another name of this class. A tie counts by
-    the probability that its random order puts a positive into the first k: with $a$ items above the
-    best positive and $m$ tied with it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$
-    places left,
+    Retrieval calls it the hit rate, `HitRate`. A tie counts by the probability that its random
+    order puts a positive into the first k: with $a$ items above the best positive and $m$ tied with
+    it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$ places left,
 
     $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
 
@@ -141,8 +138,8 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     bounds = (0.0, 1.0)
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
-        rule = "`average` must be 'samples' or 'micro'."
-        _checks.require(average in ("samples", "micro"), rule, repr(average))
+        is_right = average in ("samples", "micro")
+        _checks.require(is_right, "`average` must be 'samples' or 'micro'.", repr(average))
         super().__init__(k, **kwargs)
         self.average = average
 
@@ -155,7 +152,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
-        # A list weighs as much as it has positives, which come as a further value.
+        # A list weighs as much as it has positives; their number is a further value.
         def with_number(ranks: Ranks) -> list[Tensor]:
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
@@ -169,9 +166,6 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
-    With `over_all_positives=True` the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list with
-    more than k positives then cannot reach 1.
-
     A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
     itself counted in both, adds
 
@@ -181,13 +175,14 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     to the sum: each item that is tied with it and comes before it is one of the $q - 1$ other
     positives with probability $(q - 1)/(m - 1)$.
 
-    With weights of items, what a positive adds is multiplied by its weight, and the divisor is the
-    sum of the $\min(k, |Y|)$ highest weights of positives, or of all of them.
+    With weights of items, they multiply what positives add, and the divisor is the sum of the
+    $\min(k, |Y|)$ highest weights of positives, or of all of them.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
-        over_all_positives: whether the divisor is the number of positives, even if it exceeds k.
+        over_all_positives: whether the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list
+            with more than k positives then cannot reach 1.
 
     Example:
         >>> metric = AveragePrecisionAtK()
@@ -223,9 +218,8 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         if ranks.weights is not None:
             added *= ranks.weights
             all_count = k is None or self.over_all_positives
-            best = tf.reduce_sum(
-                ranks.weights if all_count else highest(ranks.weights, size), axis=-1
-            )
+            counted = ranks.weights if all_count else highest(ranks.weights, size)
+            best = tf.reduce_sum(counted, axis=-1)
         else:
             number = ranks.num_positives
             best = number if self.over_all_positives else tf.minimum(limit, number)
@@ -235,8 +229,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
     # Scores in the order of the ranks; a positive that is never a hit is left out.
-    nan = tf.cast(float("nan"), ranks.above.dtype)
-    scores = tf.where(ranks.tied > 0, -ranks.above, nan)
+    scores = tf.where(ranks.tied > 0, -ranks.above, float("nan"))
     return tuple(tf.cast(count, scores.dtype) for count in count_of_all(scores))
 
 
@@ -288,7 +281,7 @@ def propensities(
 
     Args:
         labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; relevance
-            `[batch, n]`; or a dataset of `(features, labels)`, which is read once.
+            `[batch, n]`; or a dataset of `(features, labels)`.
         num_classes: positive integer.
         a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
         b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
@@ -308,7 +301,7 @@ def propensities(
 
 
 class PropensityScored(ReadsLeadingRanks):
-    """Base: the gains of all lists over the best possible gains; a subclass defines `gains`."""
+    """Base: the gains of all lists over the best possible ones; a subclass defines `gains`."""
 
     bounds = (0.0, 1.0)
 
@@ -345,12 +338,9 @@ class PropensityScored(ReadsLeadingRanks):
                 raise ValueError(f"{rule} Received: None.")
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            number = len(self.propensities)
-            _checks.require(
-                num_classes in (None, number),
-                "`propensities` must have one for each class.",
-                f"{number} of them and scores of {num_classes} classes",
-            )
+            is_right = num_classes in (None, len(self.propensities))
+            received = f"{len(self.propensities)} of them and scores of {num_classes} classes"
+            _checks.require(is_right, "`propensities` must have one for each class.", received)
             labels = labels._replace(highest=None)
         weights = tf.constant(1 / np.array(self.propensities), dtype)
         weights = tf.gather(weights, tf.maximum(class_ids, 0))
@@ -370,7 +360,7 @@ class PropensityScoredNDCG(PropensityScored):
     of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
     is the best possible gain. Graded relevance counts as 1.
 
-    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+    Source: Jain, Prabhu & Varma 2016, see `propensities`, section 4.
 
     Args:
         k: cutoff, >= 1.
@@ -401,10 +391,8 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
-    over all lists i with the positives $Y_i$; arguments, values and weights of lists are those of
-    `PropensityScoredNDCG`.
-
-    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions", section 4.
+    over all lists i with the positives $Y_i$. Source, arguments, and values and weights of lists
+    are those of `PropensityScoredNDCG`.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])
@@ -414,8 +402,5 @@ class PropensityScoredPrecisionAtK(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
-        hits = hit_shares(ranks, self.k) * ranks.relevance
-        return [
-            tf.reduce_sum(hits, axis=-1),
-            tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1),
-        ]
+        gain = tf.reduce_sum(hit_shares(ranks, self.k) * ranks.relevance, axis=-1)
+        return [gain, tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1)]

@@ -1,8 +1,7 @@
-"""Metrics of the best positive's rank: MRR, mean and median rank.
+"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`.
 
-The formulas read `BestPositive`, the group of tied items that holds it: with a items above and m in
-the group, q of them positive, the rank of the best is a + j with the probability that `fold_places`
-computes. The median keeps a histogram in integers, so that sums are exact.
+With a items above it and m tied, q of them positive, its rank is a + j with the probability that
+`fold_places` computes.
 """
 
 from collections.abc import Callable
@@ -14,7 +13,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
@@ -24,17 +23,11 @@ from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, r
 _PLACES = 128
 
 
-def rank_of_best(best: BestPositive) -> Tensor:
-    """Expected rank of the best positive, `[batch]`, n if its score is NaN; see `MeanRank`."""
-    rank = best.above + (best.tied + 1) / (best.positives + 1)
-    return tf.where(best.positives > 0, rank, best.num_items)
-
-
 def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last: Tensor) -> Any:
     """Folds the places of the first of several positives among tied items.
 
     `add` maps a total, places `[places]` from 1 on and their probabilities `[batch, places]` to the
-    new total. A list with fewer than two positives adds nothing. `last` is the last that counts.
+    new total; `last` is the last place that counts. Lists of fewer than two positives add nothing.
     """
     several = positives > 1
     end = tf.reduce_max(tf.concat([[0], tf.where(several, last, 0 * last)], axis=0))
@@ -50,11 +43,8 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
         probability = probability[:, -1:] * tf.math.cumprod(ratio, axis=1)
         return done + _PLACES, probability, add(total, places, probability)
 
-    start = (
-        tf.zeros([], tied.dtype),
-        tf.ones_like(tied + tf.zeros([_PLACES], tied.dtype)),
-        start,
-    )
+    probability = tf.ones([tf.shape(tied)[0], _PLACES], tied.dtype)
+    start = tf.zeros([], tied.dtype), probability, start
     return tf.while_loop(lambda done, *_: done < end, step, start)[2]
 
 
@@ -105,8 +95,7 @@ class MeanRank(ReadsBestPositive):
     $$\min_{y \in Y} \pi(y)$$
 
     Ties count in expectation: with $a$ items above the best positive and $m$ tied with it, $q$ of
-    them positive, its rank is $a + (m + 1) / (q + 1)$.
-    A positive whose score is NaN has the last rank.
+    them positive, its rank is $a + (m + 1) / (q + 1)$. A positive whose score is NaN ranks last.
 
     Source: the "mean rank" of cross-modal retrieval.
 
@@ -121,17 +110,17 @@ class MeanRank(ReadsBestPositive):
     higher_is_better = False
 
     def compute(self, best: BestPositive) -> list[Tensor]:
-        return [rank_of_best(best)]
+        rank = best.above + (best.tied + 1) / (best.positives + 1)
+        return [tf.where(best.positives > 0, rank, best.num_items)]
 
 
 @_registry.register("metric")
-class MedianRank(ReadsBestPositive):
+class MedianRank(MeanRank):
     r"""Median rank of the best positive, over lists and the random orders of tied items.
 
-    The median is the middle of the ranks where the weighted distribution passes one half. If the
-    best positive of a list is tied, the list is spread over the ranks that it may have. A positive
-    whose score is NaN has the last rank. A histogram is kept, which batches and replicas add up
-    exactly.
+    The median is the middle of the ranks where the weighted distribution passes one half. A list
+    whose best positive is tied is spread over the ranks that it may have. A positive whose score is
+    NaN has the last rank. Batches and replicas add up a histogram.
 
     Source: the "median rank", MedR, of cross-modal retrieval.
 
@@ -145,83 +134,63 @@ class MedianRank(ReadsBestPositive):
         2.0
     """
 
-    higher_is_better = False
-
     def __init__(self, max_rank: int = 2**16, **kwargs: Any):
         self.max_rank = _checks.positive_int("max_rank", max_rank)
         super().__init__(**kwargs)
 
     def _add_states(self) -> None:
+        # The mass at the ranks 1, ..., max_rank, and at all ranks above them.
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
-
-    def compute(self, best: BestPositive) -> list[Tensor]:
-        return [rank_of_best(best)]
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         def group(best: BestPositive) -> list[Tensor]:
-            hit = best.positives > 0
-            above = tf.where(hit, best.above, best.num_items - 1)
-            return [above, tf.maximum(best.tied, 1), tf.maximum(best.positives, 1)]
+            above = tf.where(best.positives > 0, best.above, best.num_items - 1)
+            return [above, best.tied, best.positives]
 
         dtype = self.histogram.dtype
         groups, weights = self._values_and_weights(labels, sample_weight, dtype, group)
-        broken = has_nan(groups) | ~tf.math.is_finite(weights)
+        # A list whose labels break a rule is NaN: so is its mass, and the result.
+        broken = has_nan(groups)
+        weights = tf.where(broken, float("nan"), weights)
         groups = tf.where(broken[:, tf.newaxis], tf.zeros_like(groups), groups)
-        weights = tf.where(broken, tf.zeros_like(weights), weights)
         above, tied, positives = tf.unstack(groups, axis=-1)
         # A list that does not count has a harmless rank.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
-        integers, unit = _integer_histogram(above, tied, positives, weights, self.max_rank)
-        high, low = exact.from_integers(integers, unit, dtype)
-        self.histogram.add_parts(tf.where(~tf.reduce_any(broken), high, np.nan), low)
+
+        def scatter(rank: Tensor, mass: Tensor) -> Tensor:
+            index = tf.cast(tf.minimum(rank, self.max_rank + 1), tf.int32) - 1
+            return tf.math.unsorted_segment_sum(mass, index, self.max_rank + 1)
+
+        # A single positive has equal mass at the ranks a + 1 to a + m: a running sum, to which the
+        # first adds and from which the one after the last subtracts. The first digits of masses
+        # add up without error, so that next to nothing is left over behind the last rank.
+        mass = tf.where(positives <= 1, weights / tied, 0)
+        highest = tf.reduce_max(tf.concat([mass, [0]], axis=0))
+        parts = [mass] if dtype == tf.float64 else exact.split(mass, highest, 2 * tf.size(mass))
+        starts_and_ends = [scatter(above + 1, x) - scatter(above + tied + 1, x) for x in parts]
+        flat = tf.add_n([tf.cumsum(differences) for differences in starts_and_ends])
+        beyond = tf.clip_by_value(above + tied - self.max_rank, 0, tied)
+        flat = tf.concat([flat[:-1], [tf.reduce_sum(beyond * mass)]], axis=0)
+
+        def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
+            mass = weights[:, tf.newaxis] * probability
+            return total + scatter(above[:, tf.newaxis] + places, mass)
+
+        total = fold_places(add, flat, tied, positives, tied - positives + 1)
+        self.histogram.add(total[tf.newaxis])
 
     def result(self) -> Tensor:
         """Returns the median; 0 if there was no list with a positive yet."""
-        high, low = self.histogram.parts()
-        known = tf.where(tf.math.is_nan(high), tf.zeros_like(high), high)
-        # A place has up to 2**41 units, all together up to 2**61.
-        largest = tf.maximum(tf.reduce_max(known), tf.reduce_sum(known / 2**20))
-        unit = exact.power_of_two(largest)
-        integers = exact.to_integers(known, unit) + exact.to_integers(low, unit)
-        twice = 2 * tf.cumsum(integers)
-        total = twice[-1] // 2
+        mass, _ = self.histogram.parts()
+        # The largest mass is 1, so that sums of any weights are finite.
+        mass = tf.math.divide_no_nan(mass, tf.reduce_max(mass))
+        sums = exact.running_sums(mass[tf.newaxis])[0]
         # Sums such as 1/3 + 1/3 + 1/3 that should be one half may miss it by rounding.
-        slack = total // 10**7
-        lower = tf.reduce_sum(tf.cast(twice < total - slack, tf.int32))
-        upper = tf.reduce_sum(tf.cast(twice <= total + slack, tf.int32))
+        total, slack = sums[-1], 1e-6 * sums[-1]
+        lower = tf.math.count_nonzero(sums < total / 2 - slack, dtype=tf.int32)
+        upper = tf.math.count_nonzero(sums <= total / 2 + slack, dtype=tf.int32)
         # The middle of the first rank that reaches half the mass and the first that exceeds it.
-        median = tf.cast(lower + upper, high.dtype) / 2 + 1
+        median = tf.cast(lower + upper, mass.dtype) / 2 + 1
         median = tf.where(upper < self.max_rank, median, np.inf)
         median = tf.where(total > 0, median, 0)
-        broken = tf.reduce_any(tf.math.is_nan(high))
-        return tf.cast(tf.where(~broken, median, np.nan), self.dtype)
-
-
-def _integer_histogram(
-    above: Tensor, tied: Tensor, positives: Tensor, weights: Tensor, max_rank: int
-) -> TensorPair:
-    """Distribution of the rank of the best positive, summed over lists."""
-    # It is `[max_rank + 1]` integers, the mass at the ranks `1, ..., max_rank` and above, and their
-    # unit; see `exact.to_integers`. `tied` and `positives` are >= 1, and weights finite.
-    single = positives <= 1
-    unit = exact.power_of_two(tf.reduce_max(tf.concat([weights, [0]], axis=0)))
-
-    def scatter(rank: Tensor, mass: Tensor) -> Tensor:
-        index = tf.cast(tf.minimum(rank, max_rank + 1), tf.int32) - 1
-        return tf.math.unsorted_segment_sum(mass, index, max_rank + 1)
-
-    # A list has equal mass at the ranks a + 1 to a + m: it begins at the first and ends after the
-    # last. In integers the difference leaves nothing over.
-    width = tf.cast(tied, tf.int64)
-    mass = exact.to_integers(tf.where(single, weights, tf.zeros_like(weights)), unit) // width
-    end = above + tied + 1
-    ends = tf.where(end <= max_rank + 1, mass, tf.zeros_like(mass))
-    flat = tf.cumsum(scatter(above + 1, mass) - scatter(end, ends))[:-1]
-    beyond = tf.cast(tf.clip_by_value(above + tied - max_rank, 0, tied), tf.int64)
-    flat = tf.concat([flat, [tf.reduce_sum(beyond * mass)]], axis=0)
-
-    def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
-        mass = tf.where(single, tf.zeros_like(weights), weights)[:, tf.newaxis] * probability
-        return total + scatter(above[:, tf.newaxis] + places, exact.to_integers(mass, unit))
-
-    return fold_places(add, flat, tied, positives, tied - positives + 1), unit
+        return tf.cast(tf.where(tf.math.is_nan(total), np.nan, median), self.dtype)

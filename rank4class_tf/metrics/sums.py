@@ -1,4 +1,4 @@
-"""Sums that metrics keep over batches and replicas, to more digits than float32 has."""
+"""Sums that metrics keep over batches and replicas."""
 
 import functools
 from collections.abc import Callable
@@ -26,28 +26,20 @@ class ExactSum:
         wide |= isinstance(tf.distribute.get_strategy(), shared)
         self.dtype = tf.float64 if wide else tf.float32
         self._shape = shape
-        shape = shape if wide else (3, *shape)
-        self._state: Any = metric.add_weight(
-            name=name, shape=shape, initializer="zeros", dtype=self.dtype.name
-        )
+        options = {"shape": shape if wide else (3, *shape), "dtype": self.dtype.name}
+        self._state: Any = metric.add_weight(name=name, initializer="zeros", **options)
 
     def add(self, values: Tensor, groups: Tensor | None = None) -> None:
         """Adds up values `[batch, ...]` of this dtype; see `exact.exact_sum`."""
         if self.dtype == tf.float32 and groups is None:
             self._state.assign(_with_values(tf.convert_to_tensor(self._state), values))
         elif self.dtype == tf.float32:
-            self.add_parts(*exact.exact_sum(values, groups, self._shape[0]))
+            parts = exact.exact_sum(values, groups, self._shape[0])
+            self._state.assign(_with_parts(tf.convert_to_tensor(self._state), *parts))
         elif groups is None:
             self._state.assign_add(tf.reduce_sum(values, axis=0))
         else:
             self._state.assign_add(tf.math.unsorted_segment_sum(values, groups, self._shape[0]))
-
-    def add_parts(self, high: Tensor, low: Tensor) -> None:
-        """Adds a sum in two parts of this dtype."""
-        if self.dtype == tf.float64:
-            self._state.assign_add(high + low)
-        else:
-            self._state.assign(_with_parts(tf.convert_to_tensor(self._state), high, low))
 
     def parts(self) -> TensorPair:
         """The sums, rounded to this dtype, and what rounding left out."""
@@ -81,15 +73,15 @@ def _with_parts(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
 
 
 def _once(*ranks: int | None) -> Callable:
-    """A function whose graph is made once in a process, for tensors of these ranks."""
-    # `fit` makes the graph of a step twice; its metrics took two thirds of their operations here.
+    # The graph is made once in a process, for tensors of these ranks: `fit` makes the graph of a
+    # step twice, and two thirds of the operations of its metrics were these.
     specs = [tf.TensorSpec(None if r is None else [None] * r, tf.float32) for r in ranks]
     return functools.partial(tf.function, input_signature=specs, autograph=False)
 
 
+# The state `[3, r]` of sums and values `[batch, r]` -> the new state.
 @_once(2, 2)
 def _with_values(state: Tensor, values: Tensor) -> Tensor:
-    """The state of sums `[r]` and values `[batch, r]` -> the new state."""
     return _with_parts(state, *exact.exact_sum(values))
 
 

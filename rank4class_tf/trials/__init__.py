@@ -1,6 +1,6 @@
 """`try_out`: does a loss or a head help on the user's own data?
 
-`run` trains and measures the candidates, `statistics` compares them, `report` shows the result.
+`run` trains and measures the candidates, `report` compares them and shows the result.
 """
 
 from rank4class_tf.trials.report import Trial, TryOut

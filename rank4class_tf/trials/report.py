@@ -1,24 +1,26 @@
-"""What `try_out` returns: a table, a verdict, a picture, and notes on how far to trust them."""
+"""What `try_out` returns: estimates, gains, a verdict, and notes on how far to trust them."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from tensorflow import keras
 
 from rank4class_tf import _files
-from rank4class_tf._intervals import Comparison, Estimate
+from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._types import PathLike
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# The learning rate, the weight decay and a candidate's own parameter, by name.
+# Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
+# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
+Test: TypeAlias = dict[str, Sequence]
 
 
 class Training(NamedTuple):
@@ -59,9 +61,8 @@ class TryOut:
         num_settings: how many settings each candidate tried for each seed.
         notes: what to know before you trust the table.
         noise: the estimate of wrong labels, or None: their `"share"`; `"concentration"`, the share
-            of wrong labels that are the most frequent confusion of their class, near
-            1 / (number of classes - 1) if they are spread evenly; and the most frequent
-            `"confusions"`: true class, label, number of examples.
+            of them that are the most frequent confusion of their class, 1 / (number of classes - 1)
+            if spread evenly; and the first `"confusions"`: true class, label, number of examples.
     """
 
     trials: list[Trial]
@@ -91,11 +92,8 @@ class TryOut:
         rows = [["", *self.trials[0].values, f"gain in {self.monitor}", "settings", "s/epoch"]]
         for trial in self.trials:
             values = [f"{x.value:.3f} ({x.low:.3f} to {x.high:.3f})" for x in trial.values.values()]
-            medians = {
-                name: np.median([setting[name] for setting in trial.settings])
-                for name in trial.settings[0]
-            }
-            settings = ", ".join(f"{name} {value:.2g}" for name, value in medians.items())
+            columns = {name: [s[name] for s in trial.settings] for name in trial.settings[0]}
+            settings = ", ".join(f"{name} {np.median(x):.2g}" for name, x in columns.items())
             gain = _gain(trial, self.monitor)
             rows.append([trial.name, *values, gain, settings, f"{trial.seconds:.2g}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -111,7 +109,7 @@ class TryOut:
         figure, axes = new_figure(6.4, 1.2 + 0.35 * len(self.trials))
         estimates = [trial.values[self.monitor] for trial in self.trials]
         values = [x.value for x in estimates]
-        errors = [[x.value - x.low for x in estimates], [x.high - x.value for x in estimates]]
+        errors = np.transpose([(x.value - x.low, x.high - x.value) for x in estimates])
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
         axes.set_yticks(range(len(values)), [trial.name for trial in self.trials], parse_math=False)
@@ -140,11 +138,7 @@ def notes(
     length: float | None,
     ahead: list[str],
 ) -> Iterator[str]:
-    """What a reader must know.
-
-    `trainings` and `chosen` have an entry per seed for each candidate. `length` is that of the
-    encodings, if known, and `ahead` are the candidates with a gain over the first.
-    """
+    """What a reader must know; `length` is that of encodings, `ahead` have gains over the first."""
     if length is not None and not 0.1 <= length <= 100:
         yield (
             f"Before training, the encodings have a length of {length:.2g}. Far from 1, they slow "
@@ -183,3 +177,38 @@ def notes(
 
 def _mean_of_best(seeds: list[list[Training]]) -> np.floating:
     return np.mean([max(training.value for training in seed) for seed in seeds])
+
+
+def estimate(tests: list[Test], metric: str) -> Estimate:
+    """The mean of a metric with its interval, from the tests of one candidate."""
+    values, weights, (low, high) = _values_of_lists(tests, metric)
+    mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
+    spread = mean_difference(values - mean, weights, 0.95, high - low)
+    return Estimate(mean, max(low, mean + spread.low), min(high, mean + spread.high))
+
+
+def gains(tests: dict[str, list[Test]]) -> dict[str, dict[str, Comparison]]:
+    """Comparisons of each candidate with the first, by metric."""
+    first, *others = tests
+    compared: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
+    for metric in tests[first][0]:
+        # Candidates share the lists and, in pairs, the seeds: their difference is the sample.
+        base, weights, (low, high) = _values_of_lists(tests[first], metric)
+        comparisons = []
+        for name in others:
+            differences = _values_of_lists(tests[name], metric)[0] - base
+            comparisons.append((name, mean_difference(differences, weights, 0.95, high - low)))
+        # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
+        comparisons.sort(key=lambda pair: pair[1].p_value)
+        highest = 0.0
+        for rank, (name, comparison) in enumerate(comparisons):
+            highest = max(highest, min(1.0, comparison.p_value * (len(others) - rank)))
+            compared[name][metric] = dataclasses.replace(comparison, p_value=highest)
+    return compared
+
+
+def _values_of_lists(tests: list[Test], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
+    _, weights, bounds = tests[0][metric]
+    values = np.array([test[metric][0] for test in tests])
+    return values, np.array(weights), [*map(float, bounds)]

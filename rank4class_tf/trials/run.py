@@ -1,8 +1,7 @@
 """`try_out`: trains every candidate with every setting, and measures the chosen ones.
 
-Each seed repeats the whole procedure: split, initial weights, draws of settings, the choice on
-validation data. So the spread over seeds holds the luck of all four. A candidate compiles once:
-rate, decay and its own parameter are variables.
+Each seed repeats split, initial weights, draws of settings and the choice on validation data, so
+that the spread over seeds holds the luck of all four.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from rank4class_tf._batches import Dataset, batches, inputs_as_tuple
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import Evaluator, Metrics, mean_metrics
-from rank4class_tf.trials import report, statistics
+from rank4class_tf.trials import report
 from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which multiplies it by the
@@ -62,18 +61,18 @@ def try_out(
     For each seed, each candidate tries the same number of settings from one Latin hypercube:
     learning rates in [1e-4, 0.1], weight decays of AdamW in [1e-4, 1], and a factor in [1/4, 4] of
     its margin, temperature or scale, or of the odds of label smoothing or q: what it has first.
-    Settings and epochs are chosen by `monitor` on the validation data. The chosen models see the
-    test data once. Intervals and p-values count test lists and seeds as samples; p-values are
-    corrected for the number of candidates (Holm). Global seeds are set.
+    `monitor` on the validation data chooses settings and epochs. The chosen models see the test
+    data once. Intervals and p-values count test lists and seeds as samples; p-values are corrected
+    for the number of candidates (Holm). Global seeds are set.
 
     Args:
         build: a function of a layer that returns a Keras model that ends in it; or of nothing, for
             models with an end of their own, such as a `TwoTower`. It makes new layers at each call.
-            Where it compiles the model, its optimizer is used, else AdamW.
+            If it compiles the model, its optimizer is used, else AdamW.
         train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
             or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
-        validation: the same; or the share of `train` to set aside, drawn anew for each seed. If
-            labels may be wrong, a few hundred checked ones choose better than many.
+        validation: the same; or the share of `train` to set aside, drawn anew for each seed. A few
+            hundred checked labels choose better than many of which some are wrong.
         test: as `train`.
         candidates: name -> a loss, or a pair of a loss and a head; without a head it is a `Dense`.
             The first is the baseline. None compares a dozen of this package.
@@ -115,20 +114,9 @@ def try_out(
         candidates = _a_dozen(num_classes if takes_head else None)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
+    limits = epochs, patience, batch_size
     compiled = {
-        name: _Candidate(
-            name,
-            candidate,
-            build=build,
-            default_head=head,
-            train=data["train"],
-            validation=data["validation"],
-            metrics=metrics,
-            monitor=monitor,
-            epochs=epochs,
-            patience=patience,
-            batch_size=batch_size,
-        )
+        name: _Candidate(name, candidate, build, head, data, metrics, monitor, limits)
         for name, candidate in candidates.items()
     }
     first, *others = compiled
@@ -147,11 +135,25 @@ def try_out(
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
-    trainings = _rounds(compiled, settings, seeds, minutes, kept, bar)
+    trainings: dict[str, Any] = {name: [[] for _ in range(seeds)] for name in compiled}
+    drawn = [_draws(settings, seed) for seed in range(seeds)]
+    begin = start = time.monotonic()
+    # A round is one setting of every candidate and seed, so that all have tried as many at any end.
+    for index in range(settings):
+        for seed, (name, candidate) in itertools.product(range(seeds), compiled.items()):
+            setting = candidate.setting(drawn[seed][index])
+            train_once = functools.partial(candidate.train, setting, seed)
+            value, seconds = kept.get(f"{name}/{seed}/{index}", train_once)
+            trainings[name][seed].append(Training(value, seconds, setting))
+            bar.add(1)
+        seconds_of_round, start = time.monotonic() - start, time.monotonic()
+        # The tests take as long as a round.
+        if minutes is not None and start - begin + 2 * seconds_of_round > 60 * minutes:
+            break
 
     # Measure the test data, which no choice has seen.
     chosen: dict[str, list[Setting]] = {name: [] for name in compiled}
-    tests: dict[str, list[statistics.Test]] = {name: [] for name in compiled}
+    tests: dict[str, list[report.Test]] = {name: [] for name in compiled}
     for name, seed in itertools.product(compiled, range(seeds)):
         best = int(np.argmax([training.value for training in trainings[name][seed]]))
         setting = trainings[name][seed][best].setting
@@ -161,11 +163,11 @@ def try_out(
         bar.add(1)
 
     # Report.
-    gains = statistics.gains(tests)
+    gains = report.gains(tests)
     trials = [
         Trial(
             name=name,
-            values={metric: statistics.estimate(tests[name], metric) for metric in tests[name][0]},
+            values={metric: report.estimate(tests[name], metric) for metric in tests[name][0]},
             gains=gains[name],
             settings=chosen[name],
             seconds=float(np.median([run.seconds for run in itertools.chain(*trainings[name])])),
@@ -185,36 +187,6 @@ def try_out(
     return TryOut(trials, baseline.monitor, len(trainings[first][0]), notes, estimate)
 
 
-def _rounds(
-    compiled: dict[str, _Candidate],
-    settings: int,
-    seeds: int,
-    minutes: float | None,
-    kept: _Kept,
-    bar: keras.utils.Progbar,
-) -> dict[str, list[list[Training]]]:
-    """The trainings of each candidate and seed.
-
-    A round is one setting of every candidate and seed, so that all have tried as many at any end.
-    """
-    trainings: dict[str, list[list[Training]]]
-    trainings = {name: [[] for _ in range(seeds)] for name in compiled}
-    drawn = [_draws(settings, seed) for seed in range(seeds)]
-    begin = start = time.monotonic()
-    for index in range(settings):
-        for seed, (name, candidate) in itertools.product(range(seeds), compiled.items()):
-            setting = candidate.setting(drawn[seed][index])
-            train = functools.partial(candidate.train, setting, seed)
-            value, seconds = kept.get(f"{name}/{seed}/{index}", train)
-            trainings[name][seed].append(Training(value, seconds, setting))
-            bar.add(1)
-        seconds_of_round, start = time.monotonic() - start, time.monotonic()
-        # The tests take as long as a round.
-        if minutes is not None and start - begin + 2 * seconds_of_round > 60 * minutes:
-            break
-    return trainings
-
-
 def _draws(number: int, seed: int) -> np.ndarray:
     """Settings `[number, 3]`: each parameter has one value in each of `number` equal steps."""
     rng = np.random.default_rng([seed, 0])
@@ -229,10 +201,8 @@ def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     candidates: dict[str, Any] = {name: losses.get(f"{name}_loss") for name in names}
     candidates["smoothed softmax"] = losses.SoftmaxLoss(label_smoothing=0.1)
     candidates["Crammer-Singer"] = losses.OrderedWeightedLoss.crammer_singer()
-    if num_classes is not None:
-        for name in ("softmax", "rankmax"):
-            head = layers.CosineHead(num_classes)
-            candidates[f"{name}, cosine head"] = candidates[name], head
+    for name in ("softmax", "rankmax") if num_classes is not None else ():
+        candidates[f"{name}, cosine head"] = candidates[name], layers.CosineHead(num_classes)
     return candidates
 
 
@@ -276,24 +246,20 @@ class _Candidate:
         self,
         name: str,
         candidate: Any,
-        *,
         build: Callable[..., keras.Model],
         default_head: keras.layers.Layer | None,
-        train: Dataset,
-        validation: Dataset | float,
+        data: dict[str, Any],
         metrics: Metrics,
         monitor: str | None,
-        epochs: int,
-        patience: int,
-        batch_size: int,
+        limits: tuple[int, int, int],
     ) -> None:
         loss, head = candidate if isinstance(candidate, tuple) else (candidate, None)
         self._loss, self._head, self._build = loss, head or default_head, build
-        self._train, self._validation = train, validation
-        self._epochs, self._patience, self._batch_size = epochs, patience, batch_size
+        self._train, self._validation = data["train"], data["validation"]
+        self._epochs, self._patience, self._batch_size = limits
         # Two names for one loss start from other weights: what they differ by is chance.
         self._seed = zlib.crc32(name.encode())
-        self._features = next(batches(train, batch_size))[0]
+        self._features = next(batches(self._train, self._batch_size))[0]
 
         # What a setting changes is a variable of the graph. It starts at the middle of the ranges.
         self._tuned, self._parameter, self._default = _tunable(self._loss, self._head)
@@ -337,10 +303,8 @@ class _Candidate:
         """A copy of the loss or the head, with the value of a setting if that is of its own."""
         if part is None:
             return None
-        config = part.get_config()
-        if part is self._tuned:
-            config[self._parameter] = setting[self._parameter]
-        return type(part).from_config(config)
+        own = {self._parameter: setting[self._parameter]} if part is self._tuned else {}
+        return type(part).from_config({**part.get_config(), **own})
 
     def new(self, setting: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
@@ -360,9 +324,7 @@ class _Candidate:
         model.compile(optimizer, loss)
         return model
 
-    def train(
-        self, setting: Setting, seed: int, examples: tuple | None = None
-    ) -> tuple[float, float]:
+    def train(self, setting: Setting, seed: int, examples: Any = None) -> tuple[float, float]:
         """Trains; returns the best validation value and the seconds of an epoch."""
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
 
@@ -414,7 +376,7 @@ class _Candidate:
         model.set_weights(weights)
         return best, (time.monotonic() - begin) / epoch
 
-    def test(self, setting: Setting, seed: int, test: Dataset) -> statistics.Test:
+    def test(self, setting: Setting, seed: int, test: Dataset) -> report.Test:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
         self.train(setting, seed)
         measured = self._evaluate(test)
