@@ -1,10 +1,15 @@
 """Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
 
-A classification example is such a list: the features are the context, and the classes are the
-examples, with a label of 1 for the right class. `write(lists(...), path)` writes such lists for any
-TF-Ranking pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
+In the lists of a classification example, the context holds the features, and the examples are the
+classes, with a label of 1 for the right class. None of this needs TF-Ranking.
 """
 
+import contextlib
+import fnmatch
+import glob
+import os
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _files
 from rank4class_tf._counts import look_one_hot
 from rank4class_tf._types import PathLike, Tensor
-from rank4class_tf.data import shards
 
 __all__ = ["lists", "write", "read", "read_classes", "serialize"]
 
@@ -98,8 +102,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns, and returns their number.
 
-    The files get their names when all are complete. The last list of each holds the number of lists
-    of the set, in a field that other readers skip, so that `read` detects an incomplete set.
+    The files get their names when all are complete.
 
     Args:
         lists: pairs of context and examples, see `serialize`; they are read once, one by one.
@@ -107,8 +110,15 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
         num_shards: number of files N, >= 1.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    records = (serialize(context, examples) for context, examples in lists)
-    return shards.write(records, path, num_shards)
+    names = [_shard_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)]
+    count = 0
+    with contextlib.ExitStack() as stack:
+        temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
+        files = [stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries]
+        for context, examples in lists:
+            files[count % num_shards].write(serialize(context, examples))
+            count += 1
+    return count
 
 
 def read(
@@ -122,8 +132,8 @@ def read(
 
     Args:
         pattern: the files, with `*`, `?` and `[...]`. If it matches one file of a set
-            `-of-0000N`, every file of the set that it would match must exist and be complete. Files
-            of other programs do not say whether they are complete.
+            `-of-0000N`, every file of the set that it would match must exist. An empty file gives a
+            warning; one that was cut between two lists is read as a shorter one.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value` that
             pads short lists: -1 for the label, as losses and metrics expect.
@@ -147,7 +157,7 @@ def read(
         fixed = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
         rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
         _checks.require(fixed, rule, f"{name!r}, {spec}")
-    files = shards.find(pattern)
+    files = _files_of(pattern)
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
@@ -200,6 +210,35 @@ def read_classes(
         return {name: features[name] for name in context_spec}, tf.gather(ids, order, batch_dims=1)
 
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
+
+
+def _files_of(pattern: PathLike) -> list[str]:
+    """The files that a pattern matches, in order."""
+    pattern = os.fspath(pattern)
+    files = sorted(glob.glob(pattern))
+    _checks.require(bool(files), "`pattern` must match at least one file.", f"{pattern!r}")
+    sets: dict[str, dict[str, int]] = {}
+    for file in files:
+        if parts := re.fullmatch(r"(.*)-\d{5,}-of-(\d{5,})", file):
+            sets.setdefault(parts[1], {})[file] = int(parts[2])
+    for path, shards in sets.items():
+        sizes = sorted(set(shards.values()))
+        received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
+        _checks.require(len(sizes) == 1, "`pattern` must match files of one set.", received)
+        # A pattern may match only some files of a set, but all of these must exist.
+        expected = [_shard_name(path, shard, sizes[0]) for shard in range(sizes[0])]
+        missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
+        some = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
+        rule = "`pattern` must match all files of a set."
+        _checks.require(not missing, rule, f"{pattern!r}; missing: {some}")
+    for file in files:
+        if not os.path.getsize(file):
+            warnings.warn(f"`pattern` matches an empty file: {file!r}.", stacklevel=3)
+    return files
+
+
+def _shard_name(path: str, shard: int, num_shards: int) -> str:
+    return f"{path}-{shard:05}-of-{num_shards:05}"
 
 
 def _checked_ids(class_ids: np.ndarray, features: dict[str, Any], num_classes: int) -> np.ndarray:
