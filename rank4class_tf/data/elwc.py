@@ -46,8 +46,7 @@ def lists(
         seed: seed of the draws, in [0, 2**32).
 
     Yields:
-        Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
-        the examples, as below.
+        Pairs of the context, a dict of the features (one tensor is `"features"`), and the examples.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -70,14 +69,34 @@ def lists(
             received = f"a {type(value).__name__} of {name!r}"
             _checks.require(is_dense, "`batches` must be dense.", received)
         features = {name: _array(value) for name, value in features.items()}
-        class_ids = _checked_ids(np.asarray(class_ids), features, num_classes)
+        class_ids = np.asarray(class_ids)
+        rule = "Class ids must be integers [batch] or [batch, P]"
+        if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
+            raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
+        if class_ids.ndim == 2:
+            for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
+                raise ValueError(
+                    f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
+                    f"one-hot labels. Received: {row}."
+                )
+        for name, value in features.items():
+            received = f"{len(class_ids)} for {len(value)} of {name!r}"
+            rule = "A batch must have class ids for each example."
+            _checks.require(len(value) == len(class_ids), rule, received)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
             if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
                 rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
                 raise ValueError(f"{rule} Received: {ids}.")
             context = {name: value[row] for name, value in features.items()}
-            items = _items(positives, num_classes, num_negatives, rng)
+            available = num_classes - positives.size
+            if num_negatives is None or num_negatives >= available:
+                items = np.arange(num_classes)
+            else:  # This finds the j-th negative class without a list of all classes.
+                drawn = rng.choice(available, num_negatives, replace=False)
+                bounds = positives - np.arange(positives.size)
+                negatives = drawn + np.searchsorted(bounds, drawn, side="right")
+                items = rng.permutation(np.concatenate([positives, negatives]))
             labels = np.isin(items, positives).astype(float).tolist()
             examples = zip(items.tolist(), labels, strict=True)
             yield context, [{CLASS_ID: item, LABEL: label} for item, label in examples]
@@ -241,37 +260,6 @@ def _shard_name(path: str, shard: int, num_shards: int) -> str:
     return f"{path}-{shard:05}-of-{num_shards:05}"
 
 
-def _checked_ids(class_ids: np.ndarray, features: dict[str, Any], num_classes: int) -> np.ndarray:
-    """Raises unless the ids are integers `[batch]` or `[batch, P]`, one row per example."""
-    rule = "Class ids must be integers [batch] or [batch, P]"
-    if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
-        raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
-    if class_ids.ndim == 2:
-        for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
-            raise ValueError(
-                f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
-                f"one-hot labels. Received: {row}."
-            )
-    for name, value in features.items():
-        received = f"{len(class_ids)} for {len(value)} of {name!r}"
-        rule = "A batch must have class ids for each example."
-        _checks.require(len(value) == len(class_ids), rule, received)
-    return class_ids
-
-
-def _items(
-    positives: np.ndarray, num_classes: int, num_negatives: int | None, rng: np.random.Generator
-) -> np.ndarray:
-    """The classes of a list: all, or the positives and some others."""
-    available = num_classes - positives.size
-    if num_negatives is None or num_negatives >= available:
-        return np.arange(num_classes)
-    # This finds the j-th negative class without a list of all classes.
-    drawn = rng.choice(available, num_negatives, replace=False)
-    negatives = drawn + np.searchsorted(positives - np.arange(positives.size), drawn, side="right")
-    return rng.permutation(np.concatenate([positives, negatives]))
-
-
 def _example(features: dict[str, Any]) -> bytes:
     feature = {name: _feature(name, value) for name, value in features.items()}
     return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
@@ -324,9 +312,7 @@ def _descriptor_set() -> bytes:
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")
     message = file.message_type.add(name=_MESSAGE)
-    for name, number, label in (
-        ("examples", _EXAMPLES, field.LABEL_REPEATED),
-        ("context", _CONTEXT, field.LABEL_OPTIONAL),
-    ):
-        message.field.add(name=name, number=number, type=field.TYPE_BYTES, label=label)
+    kind = field.TYPE_BYTES
+    message.field.add(name="examples", number=_EXAMPLES, type=kind, label=field.LABEL_REPEATED)
+    message.field.add(name="context", number=_CONTEXT, type=kind, label=field.LABEL_OPTIONAL)
     return files.SerializeToString()
