@@ -15,10 +15,10 @@ _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
 class Configured:
-    """Mixin of what Keras serializes: the configuration is the arguments of the constructor.
+    """Mixin before Keras's class: the configuration is the arguments of the constructor.
 
     An object keeps each argument of its constructor, and of its `Configured` parents, in an
-    attribute of that name; a variable is its number. The mixin goes before Keras's class.
+    attribute of that name; a variable is its number.
     """
 
     def get_config(self) -> dict[str, Any]:
