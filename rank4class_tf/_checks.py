@@ -59,6 +59,11 @@ def positive_float(name: str, value: Any) -> float:
     return number
 
 
+def positive_int_or_none(name: str, value: Any) -> int | None:
+    """None or an integer >= 1."""
+    return None if value is None else positive_int(name, value)
+
+
 def fraction_below(bound: float) -> Callable[[str, Any], float]:
     """A check for a number in [0, bound)."""
     return _check(float, f"a number in [0, {bound:g})", lambda v: 0 <= v < bound)
@@ -80,10 +85,8 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{who_needs_it}: pip install -e '.[{extra}]' in a clone of the project. "
-            f"Received: {error}."
-        ) from None
+        remedy = f"pip install -e '.[{extra}]' in a clone of the project"
+        raise ImportError(f"{who_needs_it}: {remedy}. Received: {error}.") from None
 
 
 def is_array(value: Any) -> bool:
@@ -144,11 +147,9 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     if value is None:
         return None
     value = tf.convert_to_tensor(value)
-    require(
-        value.dtype.is_bool and value.shape.is_compatible_with(scores.shape),
-        f"`mask` must be booleans of the shape of the scores, {scores.shape}.",
-        f"{value.dtype.name} {value.shape}",
-    )
+    rule = f"`mask` must be booleans of the shape of the scores, {scores.shape}."
+    is_right = value.dtype.is_bool and value.shape.is_compatible_with(scores.shape)
+    require(is_right, rule, f"{value.dtype.name} {value.shape}")
     return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
 
 

@@ -54,8 +54,7 @@ def lists(
         [{'class_id': 0, 'label': 0.0}, {'class_id': 1, 'label': 1.0}]
     """
     num_classes = _checks.positive_int("num_classes", num_classes)
-    if num_negatives is not None:
-        num_negatives = _checks.positive_int("num_negatives", num_negatives)
+    num_negatives = _checks.positive_int_or_none("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in batches:
         is_pair = isinstance(batch, list | tuple) and len(batch) == 2
@@ -165,8 +164,7 @@ def read(
         those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for padding.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    if list_size is not None:
-        list_size = _checks.positive_int("list_size", list_size)
+    list_size = _checks.positive_int_or_none("list_size", list_size)
     if MASK in context_spec or MASK in example_spec:
         raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
     shared = sorted(context_spec.keys() & example_spec.keys())
