@@ -21,10 +21,8 @@ def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
         try:
             dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
         except ValueError as error:
-            raise ValueError(
-                "`dataset` must have as many labels as features, and weights if it has any. "
-                f"Received: {error}."
-            ) from error
+            rule = "`dataset` must have as many labels as features, and weights if it has any."
+            raise ValueError(f"{rule} Received: {error}.") from error
     for batch in dataset:
         form = "`(features, labels)` or `(features, labels, sample_weight)`"
         rule = f"`dataset` must be {form}, or give batches of this form."
@@ -46,10 +44,8 @@ def inputs_as_tuple(dataset: tuple) -> tuple:
 
 def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
-    rule = (
-        f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its "
-        "`evaluate`, `ranks` or `top_k`."
-    )
+    rule = f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its"
+    rule += " `evaluate`, `ranks` or `top_k`."
     _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 

@@ -115,8 +115,8 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     if mask is None:
         return sample_weight
     weights = tf.convert_to_tensor(sample_weight)
-    here = tf.reduce_sum(tf.cast(mask, weights.dtype), axis=-1)
-    return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), here)
+    num_items = tf.reduce_sum(tf.cast(mask, weights.dtype), axis=-1)
+    return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), num_items)
 
 
 def given_labels(y_true: Array) -> Array:

@@ -40,7 +40,7 @@ class PretrainedEncoder:
 
     # A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, above)` for the backbone
     # or, if not `above`, its lower part, `_run_above(backbone, cut, output, hidden)` for the rest,
-    # and `_pool(hidden, below, kept)`, where `below` are inputs or, if `kept`, features.
+    # and `_pool(hidden, below, from_features)`, where `below` are inputs or these features.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
@@ -63,7 +63,7 @@ class PretrainedEncoder:
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             above = self._run_above(backbone, cut, output, features)
-            encodings = self._pool(above, features, kept=True)
+            encodings = self._pool(above, features, from_features=True)
         else:
             features, whole = inputs, keras.Model(backbone.input, output)
             encodings = self._pool(self._run(whole, inputs), inputs)
@@ -127,7 +127,7 @@ class ImageEncoder(PretrainedEncoder):
     ) -> Tensor:
         return keras.Model(cut, output)(hidden)
 
-    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
@@ -169,11 +169,9 @@ class TextEncoder(PretrainedEncoder):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = _load_backbone(preset)
-        _checks.require(
-            isinstance(backbone.input, dict) and "padding_mask" in backbone.input,
-            "`preset` must be a transformer encoder of keras-hub.",
-            f"preset={preset!r}, a {type(backbone).__name__}",
-        )
+        rule = "`preset` must be a transformer encoder of keras-hub."
+        is_right = isinstance(backbone.input, dict) and "padding_mask" in backbone.input
+        _checks.require(is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}")
         self._tokenizer = _tokenizer(preset, type(backbone))
         self._build(backbone, preset, frozen)
 
@@ -226,12 +224,12 @@ class TextEncoder(PretrainedEncoder):
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
-    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        mask = _is_token(below) if kept else ops.not_equal(below, 0)
+        mask = _is_token(below) if from_features else ops.not_equal(below, 0)
         weights = ops.cast(mask, "float32")[..., None]
         return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 

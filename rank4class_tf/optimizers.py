@@ -20,8 +20,8 @@ _ROWS_PER_BLOCK = 16_384
 class Rowwise:
     """Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
 
-    Keras 3's own optimizers write to the whole variable, and a row that occurs twice in a gradient
-    takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
+    Keras's own Adam, and all optimizers of Keras 3, write to the whole variable. In Keras 3, a row
+    that occurs twice in a gradient takes two steps.
 
     The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
     weight from all, so SGD needs a rate for rows that is thousands of times that of dense weights.

@@ -69,8 +69,8 @@ def extreme_classification(
 
     The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
     the features of a point, by number. A line that starts with a space is a point without labels.
-    If a line has another form, reading raises an error that names file and line. It warns if no
-    line break ends the last line, so that the file may be cut there.
+    An error names the file and the line. If no line break ends the last line, the file may be cut:
+    reading warns.
 
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
@@ -168,8 +168,7 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
-            it is complete; after an error, as of a full disk, an older file of that name stays.
+        path: the file, which replaces an older one once it is complete; `.gz` means packed.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.

@@ -132,8 +132,9 @@ def imagenet2012(
         return _centre(image, size)
 
     train = functools.partial(_random_part, size=size) if augment else evaluate
-    dataset |= {"decoders": decoders}
-    return _splits_of_images(dataset, batch_size, seed, 16_384, train, evaluate)
+    return _splits_of_images(
+        {**dataset, "decoders": decoders}, batch_size, seed, 16_384, train, evaluate
+    )
 
 
 def _splits_of_images(

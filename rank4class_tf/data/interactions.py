@@ -34,8 +34,8 @@ class UserItems:
         test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number.
         user_ids: `[num_users]`, the source's id of each row.
-        in_order: whether the items of a user are in order of time, part after part, and repeated
-            ones are kept; else they are distinct and sorted by number.
+        in_order: whether the items of a user are in order of time, with repeated ones; else they
+            are distinct and sorted by number.
     """
 
     train: tf.RaggedTensor
@@ -89,11 +89,9 @@ class UserItems:
             arrays = [np.asarray(numbers) for numbers in batch]
             are_ids = all(x.dtype.kind in "iu" or not x.size for x in arrays[:2])
             one_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
-            _checks.require(
-                len(arrays) in (2, 3) and are_ids and one_length,
-                "`batches` must hold pairs of integer arrays of one length.",
-                " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays),
-            )
+            rule = "`batches` must hold pairs of integer arrays of one length."
+            received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays)
+            _checks.require(len(arrays) in (2, 3) and are_ids and one_length, rule, received)
             for x in arrays[:2]:
                 rule = "`batches` must hold ids in [-2**31, 2**31)."
                 for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
@@ -293,11 +291,6 @@ def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return distinct, np.searchsorted(distinct, ids).astype(np.int32)
 
 
-_VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
-# TFDS takes several times longer to read ratings one by one than in batches.
-_READ_BATCH = 65_536
-
-
 def movielens(
     version: str = "latest-small", data_dir: PathLike | None = None, seed: int = 0
 ) -> UserItems:
@@ -319,7 +312,7 @@ def movielens(
         >>> users = movielens(data_dir="data")  # doctest: +SKIP
         >>> features, class_ids = next(iter(users.batches("train")))  # doctest: +SKIP
     """
-    _checks.one_of("version", version, _VERSIONS)
+    _checks.one_of("version", version, ("latest-small", "100k", "1m", "20m", "25m"))
     seed = _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
     fields = ("user_id", "movie_id")
@@ -327,7 +320,7 @@ def movielens(
         f"movielens/{version}-ratings",
         split="train",
         data_dir=data_dir,
-        batch_size=_READ_BATCH,
+        batch_size=65_536,  # TFDS takes several times longer to read ratings one by one.
         decoders=tfds.decode.PartialDecoding(dict.fromkeys(fields, True)),
         shuffle_files=False,
     )

@@ -18,8 +18,7 @@ class Splits:
     """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
 
     Attributes:
-        train: the training examples, in a new order each epoch; the order depends on the seed and
-            on how often this object was read.
+        train: the training examples, in a new order each epoch, which depends on the seed.
         validation: the examples for choosing a model, always in the same order.
         test: the examples for reporting results, always in the same order.
         class_names: the name of each class; a class id is an index into it.

@@ -65,10 +65,10 @@ def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics
     metric = spec
     if isinstance(spec, str):
         name, at, cutoff = spec.partition("_at_")
-        ours, theirs = _source(name, "metrics", _METRICS)
-        if ours:
+        if name in _METRICS:
             metric = our_metrics.get(spec, label_format="relevance")
         else:
+            theirs = _their_name(name, "metrics", _METRICS)
             if at and not re.fullmatch(r"[1-9]\d*", cutoff):
                 raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
             if at and theirs in ("arp", "ordered_pair_accuracy"):  # These read whole lists.
@@ -108,25 +108,22 @@ def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.loss
         return spec
     if not isinstance(spec, str):
         raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
-    ours, theirs = _source(spec, "loss", _LOSSES)
-    if ours:
-        return our_losses.get(ours, reduction=reduction, label_format="relevance")
+    if spec in _LOSSES:
+        return our_losses.get(spec, reduction=reduction, label_format="relevance")
+    theirs = _their_name(spec, "loss", _LOSSES)
     build = _CLASSES.get(theirs) or functools.partial(_tfr.keras.losses.get, theirs)
     return build(reduction=reduction, name=theirs)
 
 
-def _source(name: str, argument: str, ours: dict[str, Any]) -> tuple[str, None] | tuple[None, str]:
-    """`(name, None)` if this package has a name, `(None, name)` if TF-Ranking does."""
+def _their_name(name: str, argument: str, ours: dict[str, Any]) -> str:
+    """The name in TF-Ranking of a loss or metric that this package does not have."""
     base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
     theirs |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
-    if name in ours:
-        return name, None
-    bare = name.removeprefix(_THEIRS)
-    if bare in theirs:
-        return None, bare
-    known = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
-    raise ValueError(f"`{argument}` must name one of: {known}. Received: {name!r}.")
+    bare_name = name.removeprefix(_THEIRS)
+    names = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
+    _checks.require(bare_name in theirs, f"`{argument}` must name one of: {names}.", repr(name))
+    return bare_name
 
 
 class PipelineMixin:
@@ -215,7 +212,7 @@ class PipelineMixin:
 
     def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
-        wanted = self._hparams.best_exporter_metric
+        monitored = self._hparams.best_exporter_metric
         specs = self._for_tasks(list, self._metrics)
         if not isinstance(metrics, dict):
             metrics, specs = {"": metrics}, {"": specs}
@@ -235,15 +232,12 @@ class PipelineMixin:
                 for logged in _result_names([metric]):
                     higher[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
-        _checks.require(wanted in keys, rule, f"{wanted!r}")
+        _checks.require(monitored in keys, rule, f"{monitored!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
-        _checks.require(
-            higher.get(keys[wanted]) in (None, is_higher),
-            f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or the "
-            "worst model would count as the best.",
-            is_higher,
-        )
-        return keys[wanted]
+        rule = f"`best_exporter_metric_higher_better` must be {not is_higher} for {monitored!r}, or"
+        rule += " the worst model would count as the best."
+        _checks.require(higher.get(keys[monitored]) in (None, is_higher), rule, is_higher)
+        return keys[monitored]
 
 
 def _with_named_outputs(builder: Any, tasks: list[str]) -> Any:

@@ -122,9 +122,13 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             tensors = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
             specs = dict(zip(sorted(tensors), specs_of_arguments(tensors), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
-            signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
-            best = tf.function(self._best)
-            signatures["top_k_tensors"] = best.get_concrete_function(specs, k)
+
+            def predict(features: dict[str, Any]) -> Any:
+                scores = self._model(features, training=False)
+                return self.normalize_outputs(tf.saved_model.PREDICT_OUTPUTS, scores)
+
+            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(specs)
+            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(specs, k)
         return signatures
 
     def top_k_tf_function(self) -> Any:
@@ -146,12 +150,6 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             return self._best(features, k)
 
         return top_k
-
-    @tf.function
-    def _predict_tensors(self, features: dict[str, Any]) -> Any:
-        return self.normalize_outputs(
-            tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
-        )
 
     def _best(self, features: dict[str, Any], k: tf.Tensor) -> dict[str, tf.Tensor]:
         """The k best unmasked items of each list."""
