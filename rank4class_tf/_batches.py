@@ -21,22 +21,19 @@ def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
         try:
             dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
         except ValueError as error:
-            raise ValueError(
-                "`dataset` must have as many labels as features, and weights if it has any. "
-                f"Received: {error}."
-            ) from error
+            rule = "`dataset` must have as many labels as features, and weights if it has any."
+            raise ValueError(f"{rule} Received: {error}.") from error
     for batch in dataset:
-        if not isinstance(batch, (tuple, list)) or len(batch) not in (2, 3):
-            raise ValueError(
-                "`dataset` must be `(features, labels)` or `(features, labels, sample_weight)`, or "
-                f"give batches of this form. Received: {type(batch).__name__}."
-            )
+        form = "`(features, labels)` or `(features, labels, sample_weight)`"
+        rule = f"`dataset` must be {form}, or give batches of this form."
+        is_right = isinstance(batch, tuple | list) and len(batch) in (2, 3)
+        _checks.require(is_right, rule, type(batch).__name__)
         yield batch
 
 
 def inputs_as_tuple(dataset: tuple) -> tuple:
     """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
-    # Such a list holds arrays with a row for each label; a list of the rows of one array stays.
+    # Such a list holds arrays with a row for each label. A list of the rows of one array stays.
     features, *others = dataset
     if others and isinstance(features, list) and features and hasattr(features[0], "shape"):
         size = others[0].shape[0] if hasattr(others[0], "shape") else len(others[0])
@@ -47,10 +44,8 @@ def inputs_as_tuple(dataset: tuple) -> tuple:
 
 def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
-    rule = (
-        f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its "
-        "`evaluate`, `ranks` or `top_k`."
-    )
+    rule = f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its"
+    rule += " `evaluate`, `ranks` or `top_k`."
     _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 

@@ -1,9 +1,4 @@
-"""Checks of arguments; an error names the argument, the rule and the value.
-
-Each check takes the name of an argument and its value, and returns the value, a number as a plain
-Python number. Checks of labels and scores, which a graph may only know when it runs, are in
-`_lists.labels`.
-"""
+"""Checks of arguments, which return the value; `_lists.labels` checks labels and scores."""
 
 import importlib
 import math
@@ -20,10 +15,7 @@ from rank4class_tf._types import Changing
 
 
 def require(is_right: object, rule: str, received: object) -> None:
-    """Raises `ValueError` unless an argument is right.
-
-    `rule` is a sentence that names it, `received` its value or a text that describes this.
-    """
+    """Raises `ValueError` unless an argument is right; `received` is its value, or describes it."""
     if not is_right:
         text = received if isinstance(received, str) else repr(received)
         raise ValueError(f"{rule} Received: {text}.")
@@ -35,20 +27,22 @@ def _keeps(is_right: bool, rule: str, name: str, value: Any) -> None:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
-def _number(name: str, value: Any, kind: type, rule: str, keeps_rule: Callable) -> Any:
-    """Returns a finite number of a kind, not a bool, that keeps a rule."""
-    is_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
-    number = is_kind and not isinstance(value, bool) and math.isfinite(value)
-    _keeps(number and keeps_rule(value), rule, name, value)
-    return kind(value)
-
-
 def _check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], Any]:
-    return lambda name, value: _number(name, value, kind, rule, keeps_rule)
+    """A check for a finite number of a kind, not a bool, that keeps a rule."""
+
+    def check(name: str, value: Any) -> Any:
+        is_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
+        is_number = is_kind and not isinstance(value, bool) and math.isfinite(value)
+        _keeps(is_number and keeps_rule(value), rule, name, value)
+        return kind(value)
+
+    return check
 
 
 positive_int = _check(int, "a positive integer", lambda v: v >= 1)
 non_negative_int = _check(int, "an integer >= 0", lambda v: v >= 0)
+_non_negative_int_or_all = _check(int, "an integer >= 0 or 'all'", lambda v: v >= 0)
+_seed = _check(int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
 _above_0 = _check(float, "a finite number > 0", lambda v: v > 0)
 non_negative_float = _check(float, "a finite number >= 0", lambda v: v >= 0)
 fraction = _check(float, "a number in [0, 1]", lambda v: 0 <= v <= 1)
@@ -65,6 +59,11 @@ def positive_float(name: str, value: Any) -> float:
     return number
 
 
+def positive_int_or_none(name: str, value: Any) -> int | None:
+    """None or an integer >= 1."""
+    return None if value is None else positive_int(name, value)
+
+
 def fraction_below(bound: float) -> Callable[[str, Any], float]:
     """A check for a number in [0, bound)."""
     return _check(float, f"a number in [0, {bound:g})", lambda v: 0 <= v < bound)
@@ -72,14 +71,13 @@ def fraction_below(bound: float) -> Callable[[str, Any], float]:
 
 def non_negative_int_or_all(name: str, value: Any) -> Any:
     """An integer >= 0 or "all"."""
-    if isinstance(value, str) and value == "all":
-        return value
-    return _number(name, value, int, "an integer >= 0 or 'all'", lambda v: v >= 0)
+    is_all = isinstance(value, str) and value == "all"
+    return value if is_all else _non_negative_int_or_all(name, value)
 
 
 def seed(value: Any) -> int:
     """An integer that NumPy and TensorFlow both take."""
-    return _number("seed", value, int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
+    return _seed("seed", value)
 
 
 def imported(module: str, who_needs_it: str, extra: str) -> Any:
@@ -87,10 +85,8 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"{who_needs_it}: pip install -e '.[{extra}]' in a clone of the project. "
-            f"Received: {error}."
-        ) from None
+        remedy = f"pip install -e '.[{extra}]' in a clone of the project"
+        raise ImportError(f"{who_needs_it}: {remedy}. Received: {error}.") from None
 
 
 def is_array(value: Any) -> bool:
@@ -151,11 +147,9 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     if value is None:
         return None
     value = tf.convert_to_tensor(value)
-    require(
-        value.dtype.is_bool and value.shape.is_compatible_with(scores.shape),
-        f"`mask` must be booleans of the shape of the scores, {scores.shape}.",
-        f"{value.dtype.name} {value.shape}",
-    )
+    rule = f"`mask` must be booleans of the shape of the scores, {scores.shape}."
+    is_right = value.dtype.is_bool and value.shape.is_compatible_with(scores.shape)
+    require(is_right, rule, f"{value.dtype.name} {value.shape}")
     return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
 
 
@@ -166,17 +160,17 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
             return tf.cast(value, tf.int64)  # An empty list has no kind.
     value = _keras.given_labels(value)
-    if not (value.dtype.is_integer or strings and value.dtype == tf.string):
-        kinds = "integers or strings" if strings else "integers"
-        raise ValueError(f"`{name}` must hold {kinds}. Received: {value.dtype.name}.")
+    rule = f"`{name}` must hold {'integers or strings' if strings else 'integers'}."
+    is_right = value.dtype.is_integer or strings and value.dtype == tf.string
+    require(is_right, rule, value.dtype.name)
     return value
 
 
 def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
     """Ids `[batch, E]`, dense or ragged, as a tensor."""
     value = ids(name, value, strings)
-    if value.shape.rank not in (None, 2):
-        raise ValueError(f"`{name}` must have the shape [batch, E]. Received: {value.shape}.")
+    rule = f"`{name}` must have the shape [batch, E]."
+    require(value.shape.rank in (None, 2), rule, str(value.shape))
     return value
 
 

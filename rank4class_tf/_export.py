@@ -23,9 +23,8 @@ def write_top_k(
     also: Sequence[keras.layers.Layer] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
-    # It replaces an older one there when it is whole. `best` takes features and k, and returns a
-    # dict of outputs, `class_ids` among them; it may read the layers `also` besides the model.
-    # `k` is in [1, K]; None means 10, or K if that is less. `class_names` make one more output.
+    # `best` takes features and k, and returns a dict of outputs, `class_ids` among them. It may
+    # read the layers `also` besides the model. `class_names` make one more output.
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
         class_names = as_names(class_names)
@@ -84,12 +83,9 @@ def write_top_k(
 
 
 def specs_of_arguments(specs: Any) -> list[Any]:
-    """The specs, flattened, and named so that each can be an argument beside `k`.
-
-    A spec in a dictionary takes its key if it has no name, any others `features`, `features_1` and
-    so on. A sparse one becomes three: `<name>_indices`, `<name>_values`, `<name>_dense_shape`.
-    Underscores replace what TensorFlow cannot serve as the name of an argument.
-    """
+    """The specs, flattened, and named so that each can be an argument beside `k`."""
+    # A spec in a dictionary takes its key if it has no name, others `features`, `features_1` and so
+    # on. Underscores replace what TensorFlow cannot serve as the name of an argument.
 
     def renamed(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)

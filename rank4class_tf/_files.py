@@ -1,8 +1,6 @@
-"""Files that get their names when they are whole.
+"""Files that get their names when they are whole; after an error an older file is still there.
 
-We write a file in a folder beside its place and move it there at the end, so that nobody finds half
-a file under its name. After an error, such as a full disk, the older file of that name is still
-there. A killed process leaves a folder `.unfinished-...`, which nothing reads.
+A file is written in a folder `.unfinished-...` beside it, which a killed process leaves behind.
 """
 
 import contextlib
@@ -18,10 +16,7 @@ import tensorflow as tf
 from rank4class_tf._types import PathLike, Tensor
 
 _UNFINISHED = ".unfinished-"
-_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-# A loader finds a SavedModel by this file.
-_SAVED_MODEL = "saved_model.pb"
+_SAVED_MODEL = "saved_model.pb"  # A loader finds a SavedModel by this file.
 
 
 @contextlib.contextmanager
@@ -36,8 +31,8 @@ def replacing(path: PathLike) -> Iterator[str]:
             tf.io.gfile.rename(temporary, target, overwrite=True)
     except OSError as error:
         # Python's error for a full disk does not name the file.
-        nameless = error.filename is None and error.errno in _NO_SPACE
-        if nameless or _UNFINISHED in str(error.filename):
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        if error.filename is None and is_full or _UNFINISHED in str(error.filename):
             error.filename = os.fspath(path)
         raise
 
@@ -51,11 +46,8 @@ def replacing_saved_model(path: PathLike) -> Iterator[str]:
     tf.io.gfile.makedirs(os.path.dirname(target))
     with _aside(target) as temporary:
         yield temporary
-        files = [
-            os.path.join(folder, name)
-            for folder, _, names in tf.io.gfile.walk(temporary)
-            for name in names
-        ]
+        walk = tf.io.gfile.walk(temporary)
+        files = [os.path.join(folder, name) for folder, _, names in walk for name in names]
         for file in files:
             _flush(file)
         with contextlib.suppress(tf.errors.NotFoundError):
@@ -106,10 +98,9 @@ def write_rows(
         for block in blocks:
             append(block)
             count += np.size(block)
+        rule = f"`blocks` must hold the numbers of an array {shape}."
         if count != math.prod(shape):
-            raise ValueError(
-                f"`blocks` must hold the numbers of an array {shape}. Received: {count} numbers."
-            )
+            raise ValueError(f"{rule} Received: {count} numbers.")
 
 
 @contextlib.contextmanager
@@ -136,8 +127,5 @@ def _resolved(path: PathLike) -> str:
 def _flush(path: str) -> None:
     """Waits until a file is on disk: some file systems only then report that they are full."""
     if "://" not in path:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with open(path, "rb") as file:
+            os.fsync(file.fileno())

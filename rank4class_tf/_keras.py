@@ -1,16 +1,15 @@
-"""The one place that knows which Keras this process runs.
+"""The one module that knows which Keras this process runs, and what differs between them.
 
 `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-when `TF_USE_LEGACY_KERAS=1`. Every other module takes from here what differs between them.
+when `TF_USE_LEGACY_KERAS=1`.
 """
 
 import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.autograph.core import ag_ctx, config
@@ -40,10 +39,8 @@ register = keras.utils.register_keras_serializable(package="rank4class_tf")
 # `fit` and of a user's `tf.function`. Keras 3's `fit` does not use AutoGraph.
 config.CONVERSION_RULES = (config.DoNotConvert("rank4class_tf"), *config.CONVERSION_RULES)
 
-_Formula = TypeVar("_Formula", bound=Callable)
 
-
-def with_autograph_of_caller(formula: _Formula) -> _Formula:
+def with_autograph_of_caller(formula: Callable) -> Callable:
     """Has AutoGraph convert a user's formula where it converts the code that calls it."""
     context = tf.__internal__.autograph.control_status_ctx()
     if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith("rank4class_tf."):
@@ -52,8 +49,6 @@ def with_autograph_of_caller(formula: _Formula) -> _Formula:
 
 
 class _PerExampleLosses(keras.losses.Loss):
-    """Keras's own reduction over losses that are already computed."""
-
     def call(self, y_true: Array, y_pred: Array) -> Array:
         del y_true
         return y_pred
@@ -61,8 +56,7 @@ class _PerExampleLosses(keras.losses.Loss):
 
 def reduced(loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None) -> Tensor:
     """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`."""
-    # All losses of this package come through here, with losses that are computed before. Keras 3's
-    # own way casts labels to float32 first, which changes class ids above 2**24.
+    # Keras 3's own way casts labels to float32 first, which changes class ids above 2**24.
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     options = {"dtype": loss.dtype} if KERAS_3 else {}
@@ -121,13 +115,13 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     if mask is None:
         return sample_weight
     weights = tf.convert_to_tensor(sample_weight)
-    here = tf.reduce_sum(tf.cast(mask, weights.dtype), axis=-1)
-    return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), here)
+    num_items = tf.reduce_sum(tf.cast(mask, weights.dtype), axis=-1)
+    return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), num_items)
 
 
 def given_labels(y_true: Array) -> Array:
     """The labels as they were given, also where Keras 3 builds a model that a strategy trains."""
-    # There, in a graph that never runs, it passes on the mean of the devices' labels, which is
+    # In that graph, which never runs, it passes on the mean of the devices' labels, which is
     # float64 even for integers. They become integers again, so that ids look like ids.
     averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
     return tf.cast(y_true, tf.int64) if averaged else y_true
@@ -151,7 +145,7 @@ def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> A
     """What `keras.utils.serialize_keras_object` made, read from an `.h5` file of Keras 2 too."""
     # Its reader of older formats looks for classes by their bare names.
     known = {} if KERAS_3 else dict(_classes_within(config))
-    known.update(custom_objects or {})
+    known |= custom_objects or {}
     return keras.utils.deserialize_keras_object(config, custom_objects=known)
 
 
@@ -164,9 +158,9 @@ def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) 
     models: list[Any] = []
     num_calls: dict[Any, int] = {}
     for serialized in configs:
-        counted_on = copy.deepcopy(serialized)  # Keras takes parts out of it, too.
-        _count_on(counted_on, num_calls)
-        models.append(deserialized(counted_on, custom_objects))
+        shifted = copy.deepcopy(serialized)  # Keras takes parts out of it, too.
+        _shift_calls(shifted, num_calls)
+        models.append(deserialized(shifted, custom_objects))
         if KERAS_3:
             num_calls |= _num_calls(serialized, models[-1])
     return models
@@ -191,7 +185,7 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
     return num_calls
 
 
-def _count_on(config: Any, num_calls: dict[Any, int]) -> None:
+def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
     """Changes a model's configuration to count the calls of layers from earlier ones on."""
     parts = _layer_configs(config)
     earlier = {x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in parts}
@@ -206,7 +200,7 @@ def _count_on(config: Any, num_calls: dict[Any, int]) -> None:
         return [shifted(value) for value in x]
 
     for part in parts:
-        _count_on(part, num_calls)
+        _shift_calls(part, num_calls)
         if "inbound_nodes" in part:
             part["inbound_nodes"] = shifted(part["inbound_nodes"])
     for name in ("input_layers", "output_layers"):
@@ -231,7 +225,7 @@ def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
 def standardize_reduction(reduction: str | None) -> str | None:
     """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
     known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
-    known = (*known, "mean", "mean_with_sample_weight") if KERAS_3 else known
+    known += ("mean", "mean_with_sample_weight") if KERAS_3 else ()
     name = "none" if reduction is None else reduction
     if name not in known:
         raise ValueError(f"`reduction` must be one of {known} or None. Received: {reduction!r}.")
@@ -282,11 +276,6 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_counter(layer: keras.layers.Layer, name: str, start: Array = 0) -> Any:
-    """Adds an int64 weight that counts, one number or several, the same on all devices."""
-    return add_state(layer, name, np.shape(start), "int64", start)
-
-
 def add_state(layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
     only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -311,12 +300,11 @@ def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Var
     layers = list(layer._flatten_layers())
     if KERAS_3:
         draws = [seeds.state.value for part in layers for seeds in part._seed_generators]
-        others = [weight.value for part in layers for weight in part._non_trainable_variables]
-        return draws, others
-    generators = [getattr(part, "_random_generator", None) for part in layers]
-    generators = [getattr(generator, "_generator", None) for generator in generators]
+        return draws, [x.value for part in layers for x in part._non_trainable_variables]
+    wrappers = [getattr(part, "_random_generator", None) for part in layers]
+    generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
     draws = [generator.state for generator in generators if generator is not None]
-    return draws, [weight for part in layers for weight in part._non_trainable_weights]
+    return draws, [x for part in layers for x in part._non_trainable_weights]
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -366,12 +354,11 @@ def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: T
     """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`."""
     # The `placeholder` stands for labels and predictions as Keras knows them. Returns the results
     # of all metrics, the loss among them.
-    metrics = compiled_metrics(model, placeholder, placeholder)
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
         container.build(placeholder, placeholder)
-    weighted = tf.nest.flatten(container._user_weighted_metrics) if metrics else []
-    for metric in metrics:
+    weighted = tf.nest.flatten(container._user_weighted_metrics)
+    for metric in compiled_metrics(model, placeholder, placeholder):
         has_weight = any(metric is other for other in weighted)
         metric.update_state(y_true, None, sample_weight if has_weight else None)
     return model.get_metrics_result()

@@ -1,8 +1,4 @@
-"""Random state: a seed and a count of training steps, in one variable of the model.
-
-A draw is a function of both. So resumed training draws what it would have drawn without a break,
-and evaluation changes nothing, since it does not count. `docs/architecture.md` says more.
-"""
+"""Random state, a seed and a count of training steps, which resumed training goes on with."""
 
 from typing import Any
 
@@ -13,8 +9,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._types import Array, Tensor
 
-# A step of training adds this to a state.
-STEP = (0, 1)
+STEP = (0, 1)  # A step of training adds this to a state.
 
 
 def start_seed(seed: int | None) -> int:
@@ -30,7 +25,7 @@ def seed_of(state: Array) -> Tensor:
 
 def add_state(layer: keras.layers.Layer, seed: int) -> Any:
     """Adds a state to a layer's weights."""
-    return _keras.add_counter(layer, "random_state", [seed, 0])
+    return _keras.add_state(layer, "random_state", (2,), "int64", [seed, 0])
 
 
 def step_seed(state: Any, training: bool | None) -> Tensor:

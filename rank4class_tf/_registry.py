@@ -15,10 +15,10 @@ _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
 class Configured:
-    """Mixin of what Keras serializes: the configuration is the arguments of the constructor.
+    """Mixin before Keras's class: the configuration is the arguments of the constructor.
 
     An object keeps each argument of its constructor, and of its `Configured` parents, in an
-    attribute of that name; a variable is its number. The mixin goes before Keras's class.
+    attribute of that name; a variable is its number.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -121,10 +121,8 @@ def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: 
             # A name may lack what all of its kind end with.
             like = [name for name in (f"{identifier}_{kind}",) if name in classes] or like
             hint = f" Did you mean {like[0]!r}?" if like else ""
-            raise ValueError(
-                f"`identifier` must be the name of a known {kind}: {known}. "
-                f"Received: {identifier!r}.{hint}"
-            )
+            rule = f"`identifier` must be the name of a known {kind}: {known}."
+            raise ValueError(f"{rule} Received: {identifier!r}.{hint}")
         return classes[identifier](**kwargs)
     if kwargs:
         rule = f"Constructor arguments go with the name of a {kind} only."
@@ -133,7 +131,5 @@ def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: 
         return _keras.deserialized(identifier)
     if isinstance(identifier, base):
         return identifier
-    raise TypeError(
-        f"`identifier` must be the name of a known {kind}, a config or such an object. "
-        f"Received: {identifier!r}."
-    )
+    rule = f"`identifier` must be the name of a known {kind}, a config or such an object."
+    raise TypeError(f"{rule} Received: {identifier!r}.")

@@ -1,8 +1,4 @@
-"""Pretrained encoders of texts and images as Keras models.
-
-The backbones come from keras-hub, which is imported only when an encoder is made; this file cuts
-them into a frozen and a trained part and pools their outputs. Users put `upper` below a head.
-"""
+"""Pretrained encoders of texts and images from keras-hub, cut into a frozen and a trained part."""
 
 import json
 import os
@@ -36,16 +32,15 @@ def _import_hub() -> Any:
 class PretrainedEncoder:
     """A backbone of keras-hub and its pooling as two models, one frozen and one that trains.
 
-    A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, above)` for the backbone
-    or, if not `above`, its lower part, `_run_above(backbone, cut, output, hidden)` for the rest,
-    and `_pool(hidden, below, kept)`, where `below` are inputs or, if `kept`, features.
-
     Attributes:
         frozen: the number of blocks that are frozen.
         lower: the frozen model, from inputs to the features that `upper` takes, or None.
         upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
     """
 
+    # A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, above)` for the backbone
+    # or, if not `above`, its lower part, `_run_above(backbone, cut, output, hidden)` for the rest,
+    # and `_pool(hidden, below, from_features)`, where `below` are inputs or these features.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
@@ -68,7 +63,7 @@ class PretrainedEncoder:
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             above = self._run_above(backbone, cut, output, features)
-            encodings = self._pool(above, features, kept=True)
+            encodings = self._pool(above, features, from_features=True)
         else:
             features, whole = inputs, keras.Model(backbone.input, output)
             encodings = self._pool(self._run(whole, inputs), inputs)
@@ -87,10 +82,9 @@ def _load_backbone(preset: str, **kwargs: Any) -> keras.Model:
 
 
 class ImageEncoder(PretrainedEncoder):
-    """A pretrained ResNet or VGG of keras-hub, and the mean over its output's places.
+    """A pretrained ResNet or VGG of keras-hub, and the mean over its output's positions.
 
-    If blocks are frozen, `lower` needs to turn images into features only once; `upper` goes below
-    the head and trains.
+    `lower` turns images into features only once; `upper` goes below the head and trains.
 
     Args:
         preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and `"vgg_16_imagenet"`,
@@ -110,7 +104,12 @@ class ImageEncoder(PretrainedEncoder):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         self._shape = tuple(image_shape)
-        self._scaling = _scaling(preset)
+        try:  # The scale and the offset of the pixels that the preset was trained with.
+            converter = _import_hub().layers.ImageConverter.from_preset(preset)
+            scale, offset = converter.scale, converter.offset
+        except FileNotFoundError:
+            scale, offset = 1 / 255, None
+        self._scaling = 1.0 if scale is None else scale, 0.0 if offset is None else offset
         self._build(_load_backbone(preset, image_shape=self._shape), preset, frozen)
 
     def _inputs(self) -> Tensor:
@@ -128,33 +127,22 @@ class ImageEncoder(PretrainedEncoder):
     ) -> Tensor:
         return keras.Model(cut, output)(hidden)
 
-    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
-
-
-def _scaling(preset: str) -> tuple[Any, Any]:
-    """Scale and offset of the pixels that a preset was trained with."""
-    try:
-        converter = _import_hub().layers.ImageConverter.from_preset(preset)
-    except FileNotFoundError:
-        return 1 / 255, 0.0
-    scale, offset = converter.scale, converter.offset
-    return 1.0 if scale is None else scale, 0.0 if offset is None else offset
 
 
 class TextEncoder(PretrainedEncoder):
     """A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
 
-    `tokenize` turns texts into tokens outside the model, so that it handles each text once. If
-    layers are frozen, `lower` turns tokens into features once, too: `[batch, length, d]`, padded
-    with zeros, or `[batch, d]` if all are frozen. `upper` goes below the head and trains.
+    `tokenize` turns texts into tokens outside the model. If layers are frozen, `lower` turns tokens
+    into features: `[batch, length, d]`, padded with zeros, or `[batch, d]` if all are frozen. Both
+    handle each text only once. `upper` goes below the head and trains.
 
     Args:
-        preset: a preset of keras-hub, such as `"bert_base_en_uncased"` and
-            `"electra_base_discriminator_uncased_en"`, which is downloaded on first use; or a folder
-            with one, as `save_to_preset` writes it, or with a model of Hugging Face that keras-hub
-            converts, such as BERT (config.json, model.safetensors, and vocab.txt or
-            tokenizer.json).
+        preset: a preset of keras-hub, such as `"bert_base_en_uncased"`, which is downloaded on
+            first use; or a folder with one, as `save_to_preset` writes it, or with a model of
+            Hugging Face that keras-hub converts, such as BERT (config.json, model.safetensors, and
+            vocab.txt or tokenizer.json).
         sequence_length: the most tokens per text, the two special ones included, >= 3.
         frozen: how many transformer layers do not train, counted from the inputs; with any also the
             embeddings. `"all"` freezes all.
@@ -181,11 +169,9 @@ class TextEncoder(PretrainedEncoder):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = _load_backbone(preset)
-        _checks.require(
-            isinstance(backbone.input, dict) and "padding_mask" in backbone.input,
-            "`preset` must be a transformer encoder of keras-hub.",
-            f"preset={preset!r}, a {type(backbone).__name__}",
-        )
+        rule = "`preset` must be a transformer encoder of keras-hub."
+        is_right = isinstance(backbone.input, dict) and "padding_mask" in backbone.input
+        _checks.require(is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}")
         self._tokenizer = _tokenizer(preset, type(backbone))
         self._build(backbone, preset, frozen)
 
@@ -238,12 +224,12 @@ class TextEncoder(PretrainedEncoder):
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
 
-    def _pool(self, hidden: Tensor, below: Tensor, kept: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        mask = _is_token(below) if kept else ops.not_equal(below, 0)
+        mask = _is_token(below) if from_features else ops.not_equal(below, 0)
         weights = ops.cast(mask, "float32")[..., None]
         return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
@@ -256,17 +242,16 @@ def _is_token(hidden: Tensor) -> Tensor:
 def _tokenizer(preset: str, backbone_class: type) -> Any:
     models = _import_hub().models
     options = {"special_tokens_in_strings": True}
-    folder = pathlib.Path(preset)
-    file = folder / "tokenizer.json"
-    described: dict[str, Any] = {}
+    file = pathlib.Path(preset, "tokenizer.json")
+    content: dict[str, Any] = {}
     # keras-hub has a tokenizer.json of its own form. From Hugging Face's folders it reads only
     # vocab.txt, which newer folders lack.
-    if file.exists() and not (folder / "vocab.txt").exists():
-        described = json.loads(file.read_text(encoding="utf-8"))
-    model = described.get("model", {})
+    if file.exists() and not file.with_name("vocab.txt").exists():
+        content = json.loads(file.read_text(encoding="utf-8"))
+    model = content.get("model", {})
     if model.get("type") != "WordPiece":
         return models.Tokenizer.from_preset(preset, **options)
-    normalizer, vocabulary = described.get("normalizer"), model["vocab"]
+    normalizer, vocabulary = content.get("normalizer"), model["vocab"]
     rule = f"`preset` must have no normalizer or a BertNormalizer in {file}."
     known = normalizer is None or normalizer.get("type") == "BertNormalizer"
     _checks.require(known, rule, normalizer)

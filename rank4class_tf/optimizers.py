@@ -1,9 +1,4 @@
-"""Optimizers that update single rows of large tables.
-
-`Rowwise` decides which rows of a variable a gradient touches and adds up what a row gets several
-times; each optimizer is its rule for rows, `update_rows`. Dense weights are Keras's own business.
-Models use them as any Keras optimizer, `layers/shards.py` one for the rows of each shard.
-"""
+"""Optimizers that update single rows of large tables; Keras's own rules update dense weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +13,6 @@ from rank4class_tf._types import Tensor
 
 __all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
 
-
 # So many rows are updated at once where all rows of a table are.
 _ROWS_PER_BLOCK = 16_384
 
@@ -26,17 +20,15 @@ _ROWS_PER_BLOCK = 16_384
 class Rowwise:
     """Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
 
-    Keras 3's own optimizers write to the whole variable, and a row that occurs twice in a gradient
-    takes two steps. Keras 2 adds up such rows, but its Adam writes to the whole variable.
+    Keras's own Adam, and all optimizers of Keras 3, write to the whole variable. In Keras 3, a row
+    that occurs twice in a gradient takes two steps.
 
     The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
     weight from all, so SGD needs a rate for rows that is thousands of times that of dense weights.
-    A change of `learning_rate` changes both.
 
-    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. All rows
-    are updated where all have a gradient, as from a loss over all classes. To scale losses, put a
-    `LossScaleOptimizer` around the optimizer: `loss_scale_factor` and `gradient_accumulation_steps`
-    work in Keras only with dense gradients, and raise here.
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. To scale
+    losses, put a `LossScaleOptimizer` around the optimizer: `loss_scale_factor` and
+    `gradient_accumulation_steps` work in Keras only with dense gradients, and raise here.
 
     Args:
         *args: those of the Keras optimizer.
@@ -53,7 +45,6 @@ class Rowwise:
             _checks.require(value is None, rule, f"{name}={value!r}")
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
         return {**config, "row_multiplier": self.row_multiplier}
 
@@ -62,8 +53,7 @@ class Rowwise:
     ) -> None:
         """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
 
-        An id that occurs twice has the same gradient both times, so a rule must set rows, never add
-        to them.
+        An id that occurs twice has the same gradient both times: a rule must set rows, not add.
         """
         raise NotImplementedError
 
@@ -119,8 +109,16 @@ class Rowwise:
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
         # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
-        # A row counts once in the norm, with the sum of its gradients.
-        values = [_summed(x) if isinstance(x, tf.IndexedSlices) else x for x in grads]
+        values = []
+        for gradient in grads:
+            if isinstance(gradient, tf.IndexedSlices):
+                # A row counts once in the norm: it has its sum where it occurs first, then zeros.
+                ids = tf.convert_to_tensor(gradient.indices)
+                sums = _sums(ids, tf.convert_to_tensor(gradient.values))
+                shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(sums) - 1], tf.int32)], axis=0)
+                is_first = tf.reshape(gather.firsts(ids[tf.newaxis])[0], shape)
+                gradient = tf.where(is_first, sums, tf.zeros_like(sums))
+            values.append(gradient)
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [
             tf.IndexedSlices(y, x.indices, x.dense_shape) if isinstance(x, tf.IndexedSlices) else y
@@ -163,15 +161,6 @@ def _sums(ids: Tensor, gradients: Tensor) -> Tensor:
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
 
-def _summed(gradient: tf.IndexedSlices) -> Tensor:
-    """The values of a gradient: the sum of a row where it occurs first, 0 where it repeats."""
-    ids = tf.convert_to_tensor(gradient.indices)
-    values = _sums(ids, tf.convert_to_tensor(gradient.values))
-    shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(values) - 1], tf.int32)], axis=0)
-    first = tf.reshape(gather.firsts(ids[tf.newaxis])[0], shape)
-    return tf.where(first, values, tf.zeros_like(values))
-
-
 def _computed_in(dtype: tf.DType) -> tf.DType:
     """What the rules for rows of a dtype compute in: half precision loses small changes."""
     return dtype if dtype.size >= 4 else tf.float32
@@ -197,9 +186,9 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
     $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
 
     This is Adagrad but for the start of $a_r$. Keras starts at 0.1, far above the squares of a
-    row's gradients where the loss is a mean over a batch, about 1e-7 for class embeddings of length
-    1, so that rows hardly move. From 1e-8 they move, at first by $\eta$ in each number: for rows of
-    length 1 take a rate of about 0.03.
+    row's gradients in a mean over a batch (about 1e-7 for class embeddings of length 1), so that
+    rows hardly move. From 1e-8 they first move by $\eta$ in each number: for rows of length 1 take
+    a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.
 
@@ -279,9 +268,8 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
 
     $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
 
-    The momentum of a row decays only when the row is touched, so that a rare row repeats a step of
-    long ago. `row_momentum=False` gives rows none; "Stochastic Negative Mining", section 5, trains
-    its embeddings like that, with a large rate for rows.
+    The momentum of a row decays only when the row is touched, so that a rare row repeats an old
+    step. "Stochastic Negative Mining", section 5, trains embeddings with `row_momentum=False`.
 
     Args:
         *args: as in `keras.optimizers.SGD`.

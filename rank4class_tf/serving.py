@@ -28,12 +28,12 @@ def export_top_k(
     - `top_k(features, k)`, which fails unless k is in [1, n],
     - `serving_default(features)`, the same for the `k` given here.
 
-    They return the outputs of `layers.TopClasses`: scores, class ids and, if asked for, more. If a
-    model takes several features by name, so do the signatures in place of `features`; no name may
-    be `k`, `self` or a keyword. Underscores replace characters other than letters and digits, and
-    `arg_` goes before a name that does not begin with a letter. A sparse input becomes three
-    arguments, the parts of a `tf.SparseTensor`: `features_indices`, in any order, `features_values`
-    and `features_dense_shape`. For millions of classes see `ExtremeClassifier.export_top_k`.
+    They return the outputs of `layers.TopClasses`. If a model takes several features by name, so do
+    the signatures in place of `features`; no name may be `k`, `self` or a keyword. Underscores
+    replace characters other than letters and digits, and `arg_` goes before a name that does not
+    begin with a letter. A sparse input becomes three arguments: `features_indices`, in any order,
+    `features_values` and `features_dense_shape`. For millions of classes see
+    `ExtremeClassifier.export_top_k`.
 
     Args:
         model: a Keras model that maps features to scores `[batch, n]`.
@@ -53,7 +53,24 @@ def export_top_k(
     """
     check_gives_scores(model)
     if features_spec is None:
-        features_spec = _features_spec(model)
+        inputs = _keras.symbolic_inputs(model)
+        rule = "`features_spec` must be given for a model without symbolic inputs."
+        _checks.require(inputs is not None, rule, None)
+
+        def spec(tensor: Any, name: str) -> Any:
+            shape = [None, *tensor.shape[1:]]
+            # A symbolic input of Keras 2 has a spec, one of Keras 3 a flag.
+            has_sparse_spec = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
+            if has_sparse_spec or getattr(tensor, "sparse", False):
+                return tf.SparseTensorSpec(shape, tensor.dtype)
+            return tf.TensorSpec(shape, tensor.dtype, name)
+
+        if isinstance(inputs, dict):
+            features_spec = {name: spec(tensor, name) for name, tensor in inputs.items()}
+        elif isinstance(inputs, list | tuple):
+            features_spec = [spec(tensor, tensor.name) for tensor in inputs]
+        else:
+            features_spec = spec(inputs, "features")
     scores = tf.function(lambda features: scores_of(model, features))
     concrete = scores.get_concrete_function(features_spec)
     shape = concrete.output_shapes
@@ -66,24 +83,3 @@ def export_top_k(
         return top.best(scores_of(model, features), k)
 
     _export.write_top_k(path, model, best, features_spec, shape[1], k, class_names)
-
-
-def _features_spec(model: keras.Model) -> Any:
-    """Specs of a model's inputs; a single input is called `features`."""
-    inputs = _keras.symbolic_inputs(model)
-    rule = "`features_spec` must be given for a model without symbolic inputs."
-    _checks.require(inputs is not None, rule, None)
-
-    def spec(tensor: Any, name: str) -> Any:
-        shape = [None, *tensor.shape[1:]]
-        # A symbolic input of Keras 2 has a spec, one of Keras 3 a flag.
-        has_sparse_spec = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
-        if has_sparse_spec or getattr(tensor, "sparse", False):
-            return tf.SparseTensorSpec(shape, tensor.dtype)
-        return tf.TensorSpec(shape, tensor.dtype, name)
-
-    if isinstance(inputs, dict):
-        return {name: spec(tensor, name) for name, tensor in inputs.items()}
-    if isinstance(inputs, (list, tuple)):
-        return [spec(tensor, tensor.name) for tensor in inputs]
-    return spec(inputs, "features")

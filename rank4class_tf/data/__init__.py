@@ -1,7 +1,4 @@
-"""Real datasets as tf.data pipelines of `(features, class_ids)`. Most need the `data` extra.
-
-`elwc` writes and reads TF-Ranking's files and does not need the extra.
-"""
+"""Real datasets as tf.data pipelines of `(features, class_ids)`. Most need the `data` extra."""
 
 from rank4class_tf.data import elwc
 from rank4class_tf.data.extreme import (

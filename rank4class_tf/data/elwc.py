@@ -1,10 +1,15 @@
 """Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
 
-A classification example is such a list: the features are the context, and the classes are the
-examples, with a label of 1 for the right class. `write(lists(...), path)` writes such lists for any
-TF-Ranking pipeline; `read` and `read_classes` read them back. None of this needs TF-Ranking.
+In the lists of a classification example, the context holds the features, and the examples are the
+classes, with a label of 1 for the right class. None of this needs TF-Ranking.
 """
 
+import contextlib
+import fnmatch
+import glob
+import os
+import re
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,10 +17,9 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _files
 from rank4class_tf._counts import look_one_hot
 from rank4class_tf._types import PathLike, Tensor
-from rank4class_tf.data import shards
 
 __all__ = ["lists", "write", "read", "read_classes", "serialize"]
 
@@ -42,8 +46,7 @@ def lists(
         seed: seed of the draws, in [0, 2**32).
 
     Yields:
-        Pairs of the context, a dict of the features (a single tensor is named `"features"`), and
-        the examples, as below.
+        Pairs of the context, a dict of the features (one tensor is `"features"`), and the examples.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -51,8 +54,7 @@ def lists(
         [{'class_id': 0, 'label': 0.0}, {'class_id': 1, 'label': 1.0}]
     """
     num_classes = _checks.positive_int("num_classes", num_classes)
-    if num_negatives is not None:
-        num_negatives = _checks.positive_int("num_negatives", num_negatives)
+    num_negatives = _checks.positive_int_or_none("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in batches:
         is_pair = isinstance(batch, list | tuple) and len(batch) == 2
@@ -66,14 +68,34 @@ def lists(
             received = f"a {type(value).__name__} of {name!r}"
             _checks.require(is_dense, "`batches` must be dense.", received)
         features = {name: _array(value) for name, value in features.items()}
-        class_ids = _checked_ids(np.asarray(class_ids), features, num_classes)
+        class_ids = np.asarray(class_ids)
+        rule = "Class ids must be integers [batch] or [batch, P]"
+        if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
+            raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
+        if class_ids.ndim == 2:
+            for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
+                raise ValueError(
+                    f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
+                    f"one-hot labels. Received: {row}."
+                )
+        for name, value in features.items():
+            received = f"{len(class_ids)} for {len(value)} of {name!r}"
+            rule = "A batch must have class ids for each example."
+            _checks.require(len(value) == len(class_ids), rule, received)
         for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
             positives = np.unique(ids[ids != -1])
             if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
                 rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
                 raise ValueError(f"{rule} Received: {ids}.")
             context = {name: value[row] for name, value in features.items()}
-            items = _items(positives, num_classes, num_negatives, rng)
+            available = num_classes - positives.size
+            if num_negatives is None or num_negatives >= available:
+                items = np.arange(num_classes)
+            else:  # This finds the j-th negative class without a list of all classes.
+                drawn = rng.choice(available, num_negatives, replace=False)
+                bounds = positives - np.arange(positives.size)
+                negatives = drawn + np.searchsorted(bounds, drawn, side="right")
+                items = rng.permutation(np.concatenate([positives, negatives]))
             labels = np.isin(items, positives).astype(float).tolist()
             examples = zip(items.tolist(), labels, strict=True)
             yield context, [{CLASS_ID: item, LABEL: label} for item, label in examples]
@@ -98,8 +120,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
     """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns, and returns their number.
 
-    The files get their names when all are complete. The last list of each holds the number of lists
-    of the set, in a field that other readers skip, so that `read` detects an incomplete set.
+    The files get their names when all are complete.
 
     Args:
         lists: pairs of context and examples, see `serialize`; they are read once, one by one.
@@ -107,8 +128,15 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
         num_shards: number of files N, >= 1.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    records = (serialize(context, examples) for context, examples in lists)
-    return shards.write(records, path, num_shards)
+    names = [_shard_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)]
+    count = 0
+    with contextlib.ExitStack() as stack:
+        temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
+        files = [stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries]
+        for context, examples in lists:
+            files[count % num_shards].write(serialize(context, examples))
+            count += 1
+    return count
 
 
 def read(
@@ -122,8 +150,8 @@ def read(
 
     Args:
         pattern: the files, with `*`, `?` and `[...]`. If it matches one file of a set
-            `-of-0000N`, every file of the set that it would match must exist and be complete. Files
-            of other programs do not say whether they are complete.
+            `-of-0000N`, every file of the set that it would match must exist. An empty file gives a
+            warning; one that was cut between two lists is read as a shorter one.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
         example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value` that
             pads short lists: -1 for the label, as losses and metrics expect.
@@ -136,8 +164,7 @@ def read(
         those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for padding.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    if list_size is not None:
-        list_size = _checks.positive_int("list_size", list_size)
+    list_size = _checks.positive_int_or_none("list_size", list_size)
     if MASK in context_spec or MASK in example_spec:
         raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
     shared = sorted(context_spec.keys() & example_spec.keys())
@@ -147,7 +174,7 @@ def read(
         fixed = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
         rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
         _checks.require(fixed, rule, f"{name!r}, {spec}")
-    files = shards.find(pattern)
+    files = _files_of(pattern)
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
 
@@ -202,35 +229,33 @@ def read_classes(
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
 
-def _checked_ids(class_ids: np.ndarray, features: dict[str, Any], num_classes: int) -> np.ndarray:
-    """Raises unless the ids are integers `[batch]` or `[batch, P]`, one row per example."""
-    rule = "Class ids must be integers [batch] or [batch, P]"
-    if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
-        raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
-    if class_ids.ndim == 2:
-        for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
-            raise ValueError(
-                f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
-                f"one-hot labels. Received: {row}."
-            )
-    for name, value in features.items():
-        received = f"{len(class_ids)} for {len(value)} of {name!r}"
-        rule = "A batch must have class ids for each example."
-        _checks.require(len(value) == len(class_ids), rule, received)
-    return class_ids
+def _files_of(pattern: PathLike) -> list[str]:
+    """The files that a pattern matches, in order."""
+    pattern = os.fspath(pattern)
+    files = sorted(glob.glob(pattern))
+    _checks.require(bool(files), "`pattern` must match at least one file.", f"{pattern!r}")
+    sets: dict[str, dict[str, int]] = {}
+    for file in files:
+        if parts := re.fullmatch(r"(.*)-\d{5,}-of-(\d{5,})", file):
+            sets.setdefault(parts[1], {})[file] = int(parts[2])
+    for path, shards in sets.items():
+        sizes = sorted(set(shards.values()))
+        received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
+        _checks.require(len(sizes) == 1, "`pattern` must match files of one set.", received)
+        # A pattern may match only some files of a set, but all of these must exist.
+        expected = [_shard_name(path, shard, sizes[0]) for shard in range(sizes[0])]
+        missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
+        some = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
+        rule = "`pattern` must match all files of a set."
+        _checks.require(not missing, rule, f"{pattern!r}; missing: {some}")
+    for file in files:
+        if not os.path.getsize(file):
+            warnings.warn(f"`pattern` matches an empty file: {file!r}.", stacklevel=3)
+    return files
 
 
-def _items(
-    positives: np.ndarray, num_classes: int, num_negatives: int | None, rng: np.random.Generator
-) -> np.ndarray:
-    """The classes of a list: all, or the positives and some others."""
-    available = num_classes - positives.size
-    if num_negatives is None or num_negatives >= available:
-        return np.arange(num_classes)
-    # This finds the j-th negative class without a list of all classes.
-    drawn = rng.choice(available, num_negatives, replace=False)
-    negatives = drawn + np.searchsorted(positives - np.arange(positives.size), drawn, side="right")
-    return rng.permutation(np.concatenate([positives, negatives]))
+def _shard_name(path: str, shard: int, num_shards: int) -> str:
+    return f"{path}-{shard:05}-of-{num_shards:05}"
 
 
 def _example(features: dict[str, Any]) -> bytes:
@@ -285,9 +310,7 @@ def _descriptor_set() -> bytes:
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")
     message = file.message_type.add(name=_MESSAGE)
-    for name, number, label in (
-        ("examples", _EXAMPLES, field.LABEL_REPEATED),
-        ("context", _CONTEXT, field.LABEL_OPTIONAL),
-    ):
-        message.field.add(name=name, number=number, type=field.TYPE_BYTES, label=label)
+    kind = field.TYPE_BYTES
+    message.field.add(name="examples", number=_EXAMPLES, type=kind, label=field.LABEL_REPEATED)
+    message.field.add(name="context", number=_CONTEXT, type=kind, label=field.LABEL_OPTIONAL)
     return files.SerializeToString()

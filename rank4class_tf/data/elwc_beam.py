@@ -13,8 +13,7 @@ __all__ = ["WriteELWC"]
 class WriteELWC(beam.PTransform):
     """Writes lists, as pairs for `elwc.serialize`, to TFRecord files of `ExampleListWithContext`.
 
-    The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the order. They
-    do not hold the number of lists, so `elwc.read` cannot see whether a file was cut.
+    The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the order.
 
     Args:
         path: the beginning of the files' names.

@@ -1,8 +1,4 @@
-"""Files of the Extreme Classification Repository, and batches of their sparse features.
-
-A text names the points of a dataset line by line; each error names the file and the line. Studies
-make batches of their own points with `batches`.
-"""
+"""Files of the Extreme Classification Repository, and batches of their sparse features."""
 
 import contextlib
 import gzip
@@ -20,8 +16,6 @@ from rank4class_tf import _checks, _files
 from rank4class_tf._types import PathLike
 from rank4class_tf.data import splits
 
-_LARGEST = float(np.finfo(np.float32).max)
-
 
 def batches(
     points: Callable,
@@ -32,9 +26,8 @@ def batches(
 ) -> tf.data.Dataset:
     """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
 
-    A point is `(labels, feature_ids, feature_values)`. A batch is a float32 `tf.SparseTensor`
-    `[batch, num_features]` and class ids, int64: `[batch, P]` padded with -1 or, with `one_label`,
-    `[batch]`. The dataset knows its length if `num_points` is given.
+    A point is `(labels, feature_ids, feature_values)`. Batches are those of
+    `extreme_classification`. The dataset knows its length if `num_points` is given.
     """
 
     def arrays() -> Iterator[tuple[tf.SparseTensor, np.ndarray]]:
@@ -76,8 +69,8 @@ def extreme_classification(
 
     The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
     the features of a point, by number. A line that starts with a space is a point without labels.
-    If a line has another form, reading raises an error that names file and line. It warns if no
-    line break ends the last line, so that the file may be cut there.
+    An error names the file and the line. If no line break ends the last line, the file may be cut:
+    reading warns.
 
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
@@ -175,8 +168,7 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file; if its name ends in `.gz`, it is packed. It appears under its name only once
-            it is complete; after an error, as of a full disk, an older file of that name stays.
+        path: the file, which replaces an older one once it is complete; `.gz` means packed.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
@@ -189,10 +181,9 @@ def write_extreme_classification(
     with _written(path) as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=2):
-            labels, ids = ([*map(operator.index, each)] for each in (labels, ids))
-            _check_range(path, number, "label", labels, num_labels)
-            _check_range(path, number, "feature", ids, num_features)
-            file.write(",".join(map(str, labels)) + " " + _pairs(path, number, ids, values))
+            labels, ids = ([*map(operator.index, numbers)] for numbers in (labels, ids))
+            _check_point(f"{path}, line {number}", labels, num_labels, ids, num_features, values)
+            file.write(",".join(map(str, labels)) + " " + _pairs(ids, values))
 
 
 def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
@@ -229,9 +220,10 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
         file.write(f"{len(points)} {num_labels}\n")
         for number, (scores, class_ids) in enumerate(points, start=2):
             scores, class_ids = scores[class_ids != -1], class_ids[class_ids != -1]
-            _check_range(path, number, "label", class_ids, num_labels)
             order = np.lexsort([scores, class_ids])
-            file.write(_pairs(path, number, class_ids[order], scores[order]))
+            scores, class_ids = scores[order], class_ids[order]
+            _check_point(f"{path}, line {number}", class_ids, num_labels, (), 0, scores)
+            file.write(_pairs(class_ids, scores))
 
 
 @contextlib.contextmanager
@@ -242,9 +234,8 @@ def _written(path: PathLike) -> Iterator[TextIO]:
         yield file
 
 
-def _pairs(path: PathLike, number: int, ids: Iterable, values: Iterable) -> str:
+def _pairs(ids: Iterable, values: Iterable) -> str:
     """The end of a line, `i:v i:v`."""
-    _check_range(path, number, "value", values, None)
     return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
 
 
@@ -284,20 +275,27 @@ def _points(path: PathLike) -> Iterator[tuple]:
             except ValueError as error:
                 rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
                 raise ValueError(f"{rule} Received: {line[:80]!r}.") from error
-            _check_range(path, number, "label", labels, num_labels)
-            _check_range(path, number, "feature", ids, num_features)
-            _check_range(path, number, "value", values, None)
+            _check_point(f"{path}, line {number}", labels, num_labels, ids, num_features, values)
             yield labels, ids, values
     rule = f"{path}, line 1: must have the number of points."
     _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
 
 
-def _check_range(
-    path: PathLike, number: int, what: str, values: Iterable, limit: int | None
+def _check_point(
+    where: str,
+    labels: Iterable,
+    num_labels: int,
+    ids: Iterable,
+    num_features: int,
+    values: Iterable,
 ) -> None:
-    """Raises unless values are in [0, limit), or finite if this is None."""
-    low, high = (-_LARGEST, _LARGEST) if limit is None else (0, limit - 1)
-    for value in values:
-        if not low <= value <= high:
-            rule = "finite" if limit is None else f"in [0, {limit})"
-            raise ValueError(f"{path}, line {number}: a {what} must be {rule}. Received: {value}.")
+    """Raises unless numbers are in [0, n), and values finite in float32."""
+    largest = float(np.finfo(np.float32).max)
+    for what, numbers, low, high, rule in (
+        ("label", labels, 0, num_labels - 1, f"in [0, {num_labels})"),
+        ("feature", ids, 0, num_features - 1, f"in [0, {num_features})"),
+        ("value", values, -largest, largest, "finite"),
+    ):
+        for x in numbers:
+            if not low <= x <= high:
+                raise ValueError(f"{where}: a {what} must be {rule}. Received: {x}.")

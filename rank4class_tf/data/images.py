@@ -1,10 +1,6 @@
-"""Images with their classes: digits, CIFAR-10 and ImageNet.
+"""Images with their classes: digits from scikit-learn, CIFAR-10 and ImageNet from TFDS."""
 
-`digits` comes with scikit-learn, the others through TensorFlow Datasets. What changes in an image
-from epoch to epoch is drawn from numbers that travel with it, so that it follows from the seed.
-"""
-
-from collections.abc import Sequence
+import functools
 from typing import Any
 
 import numpy as np
@@ -14,16 +10,11 @@ from rank4class_tf import _checks
 from rank4class_tf._types import Function, PathLike, Tensor
 from rank4class_tf.data import splits
 
-_MAX_PIXEL = 16.0  # of `digits`
 _CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
 _IMAGENET = (
     "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
     "a registration)"
 )
-# CIFAR-10's images are padded by this many pixels on each side before they are cropped.
-_PADDING = 4
-# The side of the central square of ImageNet's images is 224/256 of their shorter side.
-_CENTRE = 224, 256
 
 
 def digits(
@@ -33,15 +24,15 @@ def digits(
 
     The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
     in [0, 1], class ids int64 `[batch]`. 60 % of the images of each class are for training (1,077)
-    and 20 % each for validation and testing (360 each). Every seed gives the same test images.
+    and 20 % each for validation and testing (360 each).
 
     Source: the test part of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
     UCI Machine Learning Repository, 1998, as `sklearn.datasets.load_digits` has it.
 
     Args:
         batch_size: examples per batch, >= 1.
-        seed: seed of the split into training and validation, and of the training order, in
-            [0, 2**32).
+        seed: seed of the split into training and validation, not of the test images, and of the
+            training order, in [0, 2**32).
         examples_per_class: how many training images of each class to keep, in [1, 104]; None: all.
 
     Example:
@@ -53,15 +44,12 @@ def digits(
     seed = _checks.seed(seed)
     bunch = splits.import_extra("sklearn.datasets", "demo").load_digits()
     split = splits.import_extra("sklearn.model_selection", "demo").train_test_split
-    pixels = (bunch.data / _MAX_PIXEL).astype("float32")
+    pixels = (bunch.data / 16.0).astype("float32")
     class_ids = bunch.target.astype("int64")
-
-    def two_parts(indices: np.ndarray, size: float, seed: int) -> list[np.ndarray]:
-        return split(indices, test_size=size, stratify=class_ids[indices], random_state=seed)
-
     # The test images do not depend on the seed.
-    rest, test = two_parts(np.arange(len(class_ids)), 0.2, 0)
-    train, validation = two_parts(rest, 0.25, seed)
+    rest, test = split(np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0)
+    labels = class_ids[rest]
+    train, validation = split(rest, test_size=0.25, stratify=labels, random_state=seed)
     if examples_per_class is not None:
         number = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
@@ -82,9 +70,9 @@ def cifar10(
 ) -> splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
-    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. CIFAR-10 has
-    no validation part, so the last tenth of its training images serves as one: 45,000 images are
-    for training, 5,000 for validation and 10,000 for testing.
+    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. 45,000 images
+    are for training, 5,000, the last of CIFAR-10's training part, for validation and 10,000 for
+    testing.
 
     Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, through
     TensorFlow Datasets, which downloads it on first use.
@@ -98,9 +86,13 @@ def cifar10(
     """
     batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
     names = ["train[:90%]", "train[90%:]", "test"]
-    parts, info = _load("cifar10", data_dir, _CIFAR_10, names)
-    train = _crop_and_mirror if augment else _unchanged
-    return _splits_of_images(parts, info, batch_size, seed, 50_000, train, _unchanged)
+    dataset = {"name": "cifar10", "data_dir": data_dir, "source": _CIFAR_10, "split": names}
+
+    def unchanged(image: Tensor, _: Tensor) -> Tensor:
+        return tf.cast(image, tf.float32)
+
+    train = _crop_and_mirror if augment else unchanged
+    return _splits_of_images(dataset, batch_size, seed, 50_000, train, unchanged)
 
 
 def imagenet2012(
@@ -134,47 +126,37 @@ def imagenet2012(
     # We decode after the shuffle, so that its buffer holds small files, and only the part we keep.
     decoders = {"image": tfds.decode.SkipDecoding()}
     names = ["train[:99%]", "train[99%:]", "validation"]
-    parts, info = _load("imagenet2012", data_dir, _IMAGENET, names, decoders=decoders)
+    dataset = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET, "split": names}
 
     def evaluate(image: Tensor, _: Tensor) -> Tensor:
         return _centre(image, size)
 
-    def train(image: Tensor, seed: Tensor) -> Tensor:
-        return _random_part(image, seed, size)
-
-    changed = train if augment else evaluate
-    return _splits_of_images(parts, info, batch_size, seed, 16_384, changed, evaluate)
-
-
-def _load(name: str, data_dir: PathLike | None, source: str, split: list, **kwargs: Any) -> Any:
-    kwargs |= {"split": split, "with_info": True, "as_supervised": True}
-    return splits.load(name, data_dir=data_dir, source=source, **kwargs)
+    train = functools.partial(_random_part, size=size) if augment else evaluate
+    return _splits_of_images(
+        {**dataset, "decoders": decoders}, batch_size, seed, 16_384, train, evaluate
+    )
 
 
 def _splits_of_images(
-    parts: Sequence[tf.data.Dataset],
-    info: Any,
+    dataset: dict[str, Any],
     batch_size: int,
     seed: int,
     buffer_size: int,
     train: Function,
     evaluate: Function,
 ) -> splits.Splits:
-    """Builds `Splits` from three datasets of `(image, class_id)`.
+    """`Splits` of a dataset of TFDS; `train` and `evaluate` take an image and a seed."""
+    (first, second, third), info = splits.load(**dataset, with_info=True, as_supervised=True)
 
-    `train` and `evaluate` take an image and two random numbers.
-    """
-
-    def batches(dataset: tf.data.Dataset, function: Function) -> tf.data.Dataset:
-        # Each reading of the dataset gets other numbers.
+    def batches(part: tf.data.Dataset, function: Function) -> tf.data.Dataset:
+        # Each image gets two random numbers, others in each epoch, which follow from the seed.
         numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
-        examples = tf.data.Dataset.zip((dataset, numbers)).map(
+        examples = tf.data.Dataset.zip((part, numbers)).map(
             lambda example, pair: (function(example[0], pair), example[1]),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
-    first, second, third = parts
     return splits.Splits(
         batches(first.shuffle(buffer_size, seed=seed), train),
         batches(second, evaluate),
@@ -183,13 +165,9 @@ def _splits_of_images(
     )
 
 
-def _unchanged(image: Tensor, _: Tensor) -> Tensor:
-    return tf.cast(image, tf.float32)
-
-
 def _crop_and_mirror(image: Tensor, seed: Tensor) -> Tensor:
     """Cuts an image of the same size out of the padded one, and mirrors half of them."""
-    padded = tf.pad(image, [[_PADDING, _PADDING], [_PADDING, _PADDING], [0, 0]])
+    padded = tf.pad(image, [[4, 4], [4, 4], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
 
@@ -213,7 +191,7 @@ def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
 def _centre(encoded: Tensor, size: int) -> Tensor:
     """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
-    side = tf.maximum(tf.minimum(height, width) * _CENTRE[0] // _CENTRE[1], 1)
+    side = tf.maximum(tf.minimum(height, width) * 224 // 256, 1)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
     return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
 

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -34,8 +34,8 @@ class UserItems:
         test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number.
         user_ids: `[num_users]`, the source's id of each row.
-        in_order: whether the items of a user are in order of time, part after part, and repeated
-            ones are kept; else they are distinct and sorted by number.
+        in_order: whether the items of a user are in order of time, with repeated ones; else they
+            are distinct and sorted by number.
     """
 
     train: tf.RaggedTensor
@@ -59,7 +59,7 @@ class UserItems:
     def from_pairs(cls, batches: Iterable, seed: int = 0, split: str = "random") -> Self:
         """Splits pairs of a user and an item, at random into 80, 10 and 10 %, or by time.
 
-        Only the numbers are kept, ids as int32, so that 20 million pairs need at most some 1.5 GB.
+        20 million pairs need at most some 1.5 GB.
 
         Args:
             batches: pairs of integer arrays `(user_ids, item_ids)` of equal length, with ids in
@@ -70,8 +70,7 @@ class UserItems:
                 each user is the test and the one before it is for validation, and users with fewer
                 than three items only train; or `"time"`, where the latest tenth of all pairs is the
                 test and the tenth before it is for validation. The last two sort the pairs by
-                timestamp and keep repeated ones. Pairs with equal timestamps, and pairs without
-                timestamps, stay in the order in which they are given.
+                timestamp, if there are any, and keep repeated ones; ties keep their order.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -88,15 +87,29 @@ class UserItems:
         timestamps: list[np.ndarray] = []
         for batch in batches:
             arrays = [np.asarray(numbers) for numbers in batch]
-            _check_pairs(arrays)
+            are_ids = all(x.dtype.kind in "iu" or not x.size for x in arrays[:2])
+            one_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
+            rule = "`batches` must hold pairs of integer arrays of one length."
+            received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays)
+            _checks.require(len(arrays) in (2, 3) and are_ids and one_length, rule, received)
+            for x in arrays[:2]:
+                rule = "`batches` must hold ids in [-2**31, 2**31)."
+                for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
+                    raise ValueError(f"{rule} Received: {wrong}.")
+            for x in arrays[2:]:
+                rule = "`batches` must hold timestamps that are finite numbers or dates."
+                _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
+                for wrong in x[~np.isfinite(x)][:1]:
+                    raise ValueError(f"{rule} Received: {wrong}.")
             for column, ids in zip(columns, arrays, strict=False):
                 column.append(ids.astype(np.int32))
             timestamps += arrays[2:]
-        if not columns[0]:
+        num_batches = len(columns[0])
+        if not num_batches:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
-        with_times = f"{len(timestamps)} of {len(columns[0])} with timestamps"
         rule = "`batches` must hold timestamps in each batch or in none."
-        _checks.require(len(timestamps) in (0, len(columns[0])), rule, with_times)
+        received = f"{len(timestamps)} of {num_batches} with timestamps"
+        _checks.require(len(timestamps) in (0, num_batches), rule, received)
         (user_ids, users), (item_ids, items) = map(_numbered, columns)
 
         if split == "random":
@@ -127,13 +140,13 @@ class UserItems:
             part[order[:tenth]] = 1
             part[order[tenth:]] = 2
 
-        def lists(number: int) -> tf.RaggedTensor:
-            chosen = by_user[part[by_user] == number]
-            lengths = np.bincount(users[chosen], minlength=len(user_ids))
-            return tf.RaggedTensor.from_row_lengths(items[chosen], lengths)
-
-        in_order = split != "random"
-        return cls(*map(lists, range(3)), item_ids, user_ids, in_order)  # type: ignore[call-arg]
+        parts = []
+        for number in range(3):
+            rows = by_user[part[by_user] == number]
+            lengths = np.bincount(users[rows], minlength=len(user_ids))
+            parts.append(tf.RaggedTensor.from_row_lengths(items[rows], lengths))
+        train, validation, test = parts
+        return cls(train, validation, test, item_ids, user_ids, split != "random")
 
     @classmethod
     def from_file(cls, path: PathLike, split: str = "last") -> Self:
@@ -148,11 +161,30 @@ class UserItems:
 
         Args:
             path: the file, with ids in [0, 2**31).
-            split: as in `from_pairs`. Only `ratings.dat` has timestamps; in the other forms,
-                `"time"` takes the order of the lines for the order of time.
+            split: as in `from_pairs`; without timestamps, lines are in the order of time.
         """
         _checks.one_of("split", split, _SPLITS)
-        *pairs, times = _read_pairs(path)
+        pairs, times = (array("i"), array("i")), array("q")
+        columns, forms = (*pairs, times), _FORMS
+        with splits.opened(path, "utf-8-sig") as lines:
+            for number, line in enumerate(lines, 1):
+                line = line.strip()
+                try:
+                    match = next(filter(None, (form.fullmatch(line) for form in forms.values())))
+                    if match.re.groups:
+                        for column, digits in zip(columns, match.groups(), strict=False):
+                            column.append(int(digits))
+                    else:
+                        pairs[1].extend(map(int, line.split()))
+                        pairs[0].extend([number] * (len(pairs[1]) - len(pairs[0])))
+                except (StopIteration, OverflowError):
+                    rule = f"must be {' or '.join(forms)}, with ids below 2**31"
+                    received = f"{line[:80]!r}, of {len(line)} characters"
+                    message = f"{path}, line {number}: {rule}. Received: {received}."
+                    raise ValueError(message) from None
+                if number == 1:  # The first line leaves one of the forms.
+                    forms = {name: form for name, form in forms.items() if form is match.re}
+        _checks.require(pairs[0], f"{path}: must hold at least one line.", "an empty file")
         return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
 
     def batches(
@@ -161,9 +193,7 @@ class UserItems:
         """Returns batches `(features, class_ids)` of the users that have an item in `part`.
 
         Features are a dictionary: `items`, the user's training items, and `exclude`, the items of
-        earlier parts, which an evaluation must leave out: none for `"train"`, the training items
-        for `"validation"`, and training and validation items for `"test"`. Class ids are the items
-        in `part`.
+        earlier parts, which an evaluation must leave out. Class ids are the items in `part`.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
@@ -182,29 +212,24 @@ class UserItems:
         }[part]
         lengths = labels.row_lengths().numpy()
         rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
-        users = _shuffled(rows, seed)
-
-        def lists(ragged_lists: tf.RaggedTensor, rows: Tensor) -> Tensor | tf.RaggedTensor:
-            chosen = tf.gather(ragged_lists, rows)
-            return chosen if ragged else chosen.to_tensor(default_value=-1)
 
         def features_and_labels(rows: Tensor) -> tuple[dict[str, Any], Any]:
-            features = {"items": lists(self.train, rows), "exclude": lists(exclude, rows)}
-            return features, lists(labels, rows)
+            lists = [tf.gather(part, rows) for part in (self.train, exclude, labels)]
+            if not ragged:
+                lists = [part.to_tensor(default_value=-1) for part in lists]
+            return {"items": lists[0], "exclude": lists[1]}, lists[2]
 
-        batched = users.batch(batch_size).map(features_and_labels)
-        return _prefetched(batched)
+        return _batched(rows, batch_size, seed, features_and_labels)
 
     def sequences(
         self, part: str, length: int, batch_size: int = 128, seed: int | None = None
     ) -> tf.data.Dataset:
         """Returns batches `(inputs, next_items)` of item numbers, int32 `[batch, length]`.
 
-        `next_items[:, t]` comes after `inputs[:, t]`; -1 pads both at the end. For `"train"` a row
-        has the last `length + 1` training items of a user. For the other parts it has the last
-        `length + 1` items of a user up to the end of the part, and `next_items` is -1 wherever the
-        next item is in an earlier part, so that losses and metrics leave out that position. Users
-        without a next item in the part are left out.
+        A row has the last `length + 1` items of a user up to the end of the part:
+        `next_items[:, t]` comes after `inputs[:, t]`, and -1 pads both at the end. `next_items` is
+        also -1 where the next item is in an earlier part, so that losses and metrics leave out that
+        position. Users without a next item in the part are left out.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
@@ -229,79 +254,33 @@ class UserItems:
         _checks.require(self.in_order, rule, "a random split")
         parts = [self.train, self.validation, self.test][: number + 1]
         items = tf.concat(parts, axis=1)
-        counts, own = items.row_lengths(), parts[-1].row_lengths()
-        users = _shuffled(np.flatnonzero((own > 0) & (counts > 1)), seed)
+        counts, last_counts = items.row_lengths(), parts[-1].row_lengths()
+        users = np.flatnonzero((last_counts > 0) & (counts > 1))
 
         def inputs_and_next_items(rows: Tensor) -> tuple[Tensor, Tensor]:
             last = tf.gather(items, rows)[:, -length - 1 :]
             dense = last.to_tensor(-1, shape=[None, length + 1])
             next_items = dense[:, 1:]
             inputs = tf.where(next_items >= 0, dense[:, :-1], -1)
-            # The place of a next item, counted from the first of the part.
-            first = last.row_lengths() - tf.gather(own, rows)
-            place = tf.range(1, length + 1, dtype=first.dtype) - first[:, tf.newaxis]
-            return inputs, tf.where(place >= 0, next_items, -1)
+            # The position of a next item, counted from the first of the part.
+            first = last.row_lengths() - tf.gather(last_counts, rows)
+            position = tf.range(1, length + 1, dtype=first.dtype) - first[:, tf.newaxis]
+            return inputs, tf.where(position >= 0, next_items, -1)
 
-        return _prefetched(users.batch(batch_size).map(inputs_and_next_items))
+        return _batched(users, batch_size, seed, inputs_and_next_items)
 
 
-def _shuffled(rows: np.ndarray, seed: int | None) -> tf.data.Dataset:
-    """Rows one by one, with a seed in a new order each time."""
+def _batched(
+    rows: np.ndarray, batch_size: int, seed: int | None, function: Callable
+) -> tf.data.Dataset:
+    """A function's results for batches of rows, with a seed in a new order in each epoch."""
     users = tf.data.Dataset.from_tensor_slices(rows)
-    return users if seed is None else users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
-
-
-def _prefetched(batches: tf.data.Dataset) -> tf.data.Dataset:
-    """Batches, the next of which is made while one is used."""
+    if seed is not None:
+        users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
     # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
     options = tf.data.Options()
     options.autotune.enabled = False
-    return batches.prefetch(1).with_options(options)
-
-
-def _check_pairs(arrays: list[np.ndarray]) -> None:
-    """Raises unless these are ids that fit int32, of users and of items, and maybe timestamps."""
-    ids, times = arrays[:2], arrays[2:]
-    of_ids = [x.dtype.kind in "iu" or not x.size for x in ids]
-    one_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
-    _checks.require(
-        len(arrays) in (2, 3) and all(of_ids) and one_length,
-        "`batches` must hold pairs of integer arrays of one length.",
-        " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays),
-    )
-    for x in ids:
-        for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
-            raise ValueError(f"`batches` must hold ids in [-2**31, 2**31). Received: {wrong}.")
-    for x in times:
-        rule = "`batches` must hold timestamps that are finite numbers or dates."
-        _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
-        for wrong in x[~np.isfinite(x)][:1]:
-            raise ValueError(f"{rule} Received: {wrong}.")
-
-
-def _read_pairs(path: PathLike) -> tuple[array, array, array]:
-    """The user, the item and, where a file has it, the timestamp of each of its pairs."""
-    columns = array("i"), array("i"), array("q")
-    forms = _FORMS  # Those that are possible; the first line leaves one of them.
-    with splits.opened(path, "utf-8-sig") as lines:
-        for number, line in enumerate(lines, 1):
-            line = line.strip()
-            try:
-                match = next(filter(None, (of.fullmatch(line) for of in forms.values())))
-                if match.re.groups:
-                    for column, digits in zip(columns, match.groups(), strict=False):
-                        column.append(int(digits))
-                else:
-                    columns[1].extend(map(int, line.split()))
-                    columns[0].extend([number] * (len(columns[1]) - len(columns[0])))
-            except (StopIteration, OverflowError):
-                rule = f"must be {' or '.join(forms)}, with ids below 2**31"
-                received = f"{line[:80]!r}, of {len(line)} characters"
-                raise ValueError(f"{path}, line {number}: {rule}. Received: {received}.") from None
-            if number == 1:
-                forms = {form: of for form, of in forms.items() if of is match.re}
-    _checks.require(columns[0], f"{path}: must hold at least one line.", "an empty file")
-    return columns
+    return users.batch(batch_size).map(function).prefetch(1).with_options(options)
 
 
 def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
@@ -312,19 +291,13 @@ def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return distinct, np.searchsorted(distinct, ids).astype(np.int32)
 
 
-_VERSIONS = ("latest-small", "100k", "1m", "20m", "25m")
-# TFDS takes several times longer to read ratings one by one than in batches.
-_READ_BATCH = 65_536
-
-
 def movielens(
     version: str = "latest-small", data_dir: PathLike | None = None, seed: int = 0
 ) -> UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
     Pairs of a user and a film are split at random: 80 % for training and 10 % each for validation
-    and testing. We keep only the two numbers of each pair, so that 20 million pairs need less than
-    4 GB.
+    and testing. 20 million pairs need less than 4 GB.
 
     Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, through
     TensorFlow Datasets, which downloads it on first use. The licence is for research. The Rankmax
@@ -339,7 +312,7 @@ def movielens(
         >>> users = movielens(data_dir="data")  # doctest: +SKIP
         >>> features, class_ids = next(iter(users.batches("train")))  # doctest: +SKIP
     """
-    _checks.one_of("version", version, _VERSIONS)
+    _checks.one_of("version", version, ("latest-small", "100k", "1m", "20m", "25m"))
     seed = _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
     fields = ("user_id", "movie_id")
@@ -347,7 +320,7 @@ def movielens(
         f"movielens/{version}-ratings",
         split="train",
         data_dir=data_dir,
-        batch_size=_READ_BATCH,
+        batch_size=65_536,  # TFDS takes several times longer to read ratings one by one.
         decoders=tfds.decode.PartialDecoding(dict.fromkeys(fields, True)),
         shuffle_files=False,
     )

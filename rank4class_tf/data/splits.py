@@ -1,8 +1,4 @@
-"""`Splits`, and what the functions that make them share: extras, TensorFlow Datasets, text files.
-
-The functions themselves are in the file of their subject (`images`, `texts`, `interactions`,
-`extreme`). Every text file is read through `opened`, so that its errors name the file.
-"""
+"""`Splits`, and what the functions that make them share: extras, TFDS, text files."""
 
 import contextlib
 import dataclasses
@@ -22,8 +18,7 @@ class Splits:
     """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
 
     Attributes:
-        train: the training examples, in a new order each epoch; the order depends on the seed and
-            on how often this object was read.
+        train: the training examples, in a new order each epoch, which depends on the seed.
         validation: the examples for choosing a model, always in the same order.
         test: the examples for reporting results, always in the same order.
         class_names: the name of each class; a class id is an index into it.
@@ -76,10 +71,6 @@ def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) ->
         ) from error
 
 
-# Errors for bytes that are not text, and errors of gzip for a file that was cut or changed.
-_DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
-
-
 @contextlib.contextmanager
 def opened(path: PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[TextIO]:
     """Opens a text to read, and unpacks it if its name ends in `.gz`; raises if it is damaged."""
@@ -87,5 +78,6 @@ def opened(path: PathLike, encoding: str = "utf-8", newline: str | None = None) 
     try:
         with opener(path, "rt", encoding=encoding, newline=newline) as lines:
             yield lines
-    except _DAMAGED as error:
+    # Bytes that are not text, and what gzip raises for a file that was cut or changed.
+    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path}: must be whole, and text in UTF-8. Received: {error}.") from error

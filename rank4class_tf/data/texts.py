@@ -19,16 +19,10 @@ _GOEMOTIONS = (
 )
 # TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
-# The number of a word outside the vocabulary.
-_UNKNOWN = 1
-
-# A line of MIND's news.tsv.
-_COLUMNS = 8
 _LINES = (
-    f"`path` must hold lines of {_COLUMNS} fields, separated by tabs: id, category, subcategory, "
-    "title, abstract, URL, entities of title and abstract."
+    "`path` must hold lines of 8 fields, separated by tabs: id, category, subcategory, title, "
+    "abstract, URL, entities of title and abstract."
 )
-_SEPARATOR = " [SEP] "
 _MIND = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
 
@@ -43,12 +37,11 @@ def goemotions(
 ) -> splits.Splits:
     """Returns the GoEmotions comments, by default the comments with exactly one of the 28 labels.
 
-    There are 36,308 such comments for training, 4,548 for validation and 4,590 for testing, in the
-    dataset's own split; of all comments 43,410, 5,426 and 5,427. Features are the int64 numbers of
-    the words `[batch, sequence_length]`: 0 pads short comments, 1 is a word outside the vocabulary,
-    which has only words of the training comments, and a comment without a word counts as one of
-    those. Longer comments are cut. Class ids are int64 `[batch]`. For new text use
-    `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
+    The dataset's own split has 36,308 such comments for training, 4,548 for validation and 4,590
+    for testing; of all comments 43,410, 5,426 and 5,427. Features are the int64 numbers of words
+    `[batch, sequence_length]`: 0 pads short comments, 1 is a word that no training comment has, or
+    a comment without words. Longer comments are cut. Class ids are int64 `[batch]`. For new text
+    use `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
 
     Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, through
     TensorFlow Datasets, which downloads it on first use.
@@ -68,8 +61,17 @@ def goemotions(
         raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
-    labelled = _all_labels if multi_label else _single_label
-    parts = [labelled(texts, label_matrix) for texts, label_matrix in parts]
+
+    def labelled(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        if not multi_label:
+            single = label_matrix.sum(axis=-1) == 1
+            return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
+        # A stable sort of the negated labels puts those that a comment has first, in their order.
+        order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
+        class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
+        return tf.constant(texts), class_ids
+
+    parts = [labelled(*part) for part in parts]
     vocabulary: Iterable[str] = ()
     if not text:
         # The vocabulary may only know the words of the training comments.
@@ -77,7 +79,12 @@ def goemotions(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )
         vectorize.adapt(tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH))
-        parts = [(_features(vectorize, texts), class_ids) for texts, class_ids in parts]
+        # Each text has at least one word, unknown (1) or not: a masked mean over none would be NaN.
+        numbers = [(vectorize(texts), class_ids) for texts, class_ids in parts]
+        parts = [
+            (tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1), class_ids)
+            for tokens, class_ids in numbers
+        ]
         vocabulary = (str(token) for token in vectorize.get_vocabulary())
     return splits.from_arrays(
         parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
@@ -97,27 +104,6 @@ def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]]
         return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(labels)
 
     return [arrays(parts[name]) for name in ("train", "validation", "test")], class_names
-
-
-def _features(vectorize: keras.layers.TextVectorization, texts: Tensor) -> Tensor:
-    """Returns the words of each text, at least one, since a masked mean over none would be NaN."""
-    tokens = vectorize(texts)
-    first = tf.maximum(tokens[:, :1], _UNKNOWN)
-    return tf.concat([first, tokens[:, 1:]], axis=-1)
-
-
-def _single_label(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Returns the texts and the class ids of the comments with one label."""
-    single = label_matrix.sum(axis=-1) == 1
-    return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
-
-
-def _all_labels(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
-    """Returns the texts and the class ids of all comments, padded with -1."""
-    # A stable sort of the negated labels puts those that a comment has first, in their order.
-    order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
-    class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
-    return tf.constant(texts), class_ids
 
 
 def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
@@ -147,11 +133,10 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     articles: dict[str, tuple[str, str]] = {}
     for file in files:
         for news_id, article in _articles(file).items():
-            before = articles.setdefault(news_id, article)[0]
-            if before != article[0]:
-                received = f"{news_id!r} of {before!r} and of {article[0]!r}, in {str(file)!r}"
-                rule = "`path` must hold articles of one category each."
-                raise ValueError(f"{rule} Received: {received}.")
+            category = articles.setdefault(news_id, article)[0]
+            received = f"{news_id!r} of {category!r} and of {article[0]!r}, in {str(file)!r}"
+            rule = "`path` must hold articles of one category each."
+            _checks.require(category == article[0], rule, received)
     received = f"{os.fspath(path)!r}, which has none"
     _checks.require(bool(articles), "`path` must hold articles.", received)
     # Sorted by id, so that the split does not depend on the order of files and lines.
@@ -175,10 +160,10 @@ def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
         for number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
             where = f"in line {number} of {str(file)!r}"
-            _checks.require(len(fields) == _COLUMNS, _LINES, f"{len(fields)} {where}")
+            _checks.require(len(fields) == 8, _LINES, f"{len(fields)} {where}")
             news_id, category, _, title, abstract, *_ = fields
-            if not news_id or not category or news_id in articles:
-                rule = "`path` must hold articles with a category, and each id once in a file."
-                raise ValueError(f"{rule} Received: {news_id!r} of {category!r} {where}.")
-            articles[news_id] = category, _SEPARATOR.join(filter(None, (title, abstract)))
+            is_right = news_id and category and news_id not in articles
+            rule = "`path` must hold articles with a category, and each id once in a file."
+            _checks.require(is_right, rule, f"{news_id!r} of {category!r} {where}")
+            articles[news_id] = category, " [SEP] ".join(filter(None, (title, abstract)))
     return articles

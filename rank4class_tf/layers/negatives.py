@@ -156,7 +156,7 @@ class CrossBatchMemory(ScoreLayer):
         width = int(encodings_shape[-1])
         self.encodings = _keras.add_state(self, "encodings", (self.size, width), "float32")
         self.ids = _keras.add_state(self, "ids", (self.size,), "int64")
-        self.num_filled = _keras.add_counter(self, "num_filled")
+        self.num_filled = _keras.add_state(self, "num_filled", (), "int64")
         self.built = True
 
     def call(

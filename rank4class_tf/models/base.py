@@ -1,8 +1,4 @@
-"""What `ExtremeClassifier` and `TwoTower` share: how a step and an evaluation reach Keras.
-
-A step scores some classes or candidates and gives their losses to Keras; `evaluate` ranks all of
-them and updates the metrics by ranks. No loss or metric is named here.
-"""
+"""What `ExtremeClassifier` and `TwoTower` share: how losses and ranks reach Keras."""
 
 import contextvars
 from typing import Any, Self
@@ -20,20 +16,15 @@ from rank4class_tf.models.multi_worker import MultiWorker
 
 # Whether Keras is tracing, or running, a step of evaluation. No Keras tells `compute_metrics`, and
 # Keras 2 does not tell `compute_loss` either. It is no attribute of the model: each replica of a
-# strategy traces in a thread, and so in a context, of its own.
+# strategy traces in a thread of its own.
 _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 
 
 class RetrievalModel(MultiWorker, keras.Model):
-    """Base: a training step scores some of very many items; evaluation ranks all of them.
+    """Base: a training step scores some of very many items; evaluation ranks all of them."""
 
-    A subclass has `call`, `_losses_of_step` and `ranks_of_batch`; `_parts` names its layers.
-    """
-
-    # Names of the constructor's arguments that are layers.
-    _parts: tuple[str, ...]
-    # What a step scores, for errors.
-    _scored: str
+    _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
+    _scored: str  # What a step scores, for errors.
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
         """Configures the model for training, as Keras does.
@@ -41,8 +32,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         Args:
             optimizer: as in Keras.
             loss: a loss of `rank4class_tf.losses`; without `class_weight`, `class_prior` or
-                `transition`, unless the model scores all classes in each step. Keras's own would
-                mistake places in the scores of a step for classes.
+                `transition`, unless the model scores all classes in each step.
             **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
                 metrics of `rank4class_tf.metrics` that are means over examples.
         """
@@ -52,12 +42,20 @@ class RetrievalModel(MultiWorker, keras.Model):
             self._check_loss(loss)
         for argument in ("metrics", "weighted_metrics"):
             for metric in tf.nest.flatten(kwargs.get(argument)):
-                if metric is not None:
-                    _check_metric(argument, metric)
+                if metric is None:
+                    continue
+                rule = (
+                    f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
+                    "`PrecisionAtK(1)`, which take ranks among all items."
+                )
+                _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
+                reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+                rule = f"`{argument}` must hold metrics of examples, not of classes."
+                _checks.require(not reads_classes, rule, metric)
         super().compile(optimizer, loss, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles a model that is loaded; Keras asks for it since `compile` is overridden."""
+        # Keras calls this for a model that is loaded, since `compile` is overridden.
         self.compile(**_keras.deserialized(config))
         _keras.build_optimizer(self)
 
@@ -174,32 +172,15 @@ class RetrievalModel(MultiWorker, keras.Model):
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
 
 
-def _check_metric(argument: str, metric: Any) -> None:
-    """Raises unless a metric of `metrics` or `weighted_metrics` takes ranks."""
-    rule = (
-        f"`{argument}` must hold metrics of rank4class_tf.metrics, such as `PrecisionAtK(1)`, "
-        "which take ranks among all items."
-    )
-    _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
-    reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
-    rule = f"`{argument}` must hold metrics of examples, not of classes."
-    _checks.require(not reads_classes, rule, metric)
-
-
 def _example_weights(sample_weight: Any) -> Array:
     """The weights of the examples; Keras repeats them for each part of labels with several."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 
 def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> Tensor:
-    """Encodes a batch in training, and each piece again in the backward pass.
-
-    Both passes draw the same random numbers, and other state of the encoder changes once. The
-    encoder is built, and adds no losses of its activities; `size` examples are encoded at once.
-
-    Source: Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited
-    Setup".
-    """
+    """Encodes `size` examples at once in training, and again in the backward pass."""
+    # Both passes draw the same random numbers, and other state of the encoder changes once. The
+    # method is that of Gao et al. 2021; see `TwoTower`.
     width = getattr(encoder, "output_shape", (None,))[-1]
     spec = tf.TensorSpec([size, width], encoder.compute_dtype)
     states = _keras.states_of(encoder)

@@ -1,10 +1,4 @@
-"""The candidates of a step of `TwoTower`: read from what `fit` gets as `y`, one below the other.
-
-`y` may hold features or only ids, one candidate for each query or several, dense or ragged, and
-negatives of the user's own. `Reader` brings all of these to `Candidates`, whose rows the encoder
-takes; the model gathers them over replicas, and adds those of its memory and of its index, into
-`Columns`. The candidates of the index are in `catalogue.py`.
-"""
+"""The candidates of a step of `TwoTower`, which `Reader` reads from what `fit` gets as `y`."""
 
 from __future__ import annotations
 
@@ -16,59 +10,27 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check, same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor
 
 
 class Candidates(NamedTuple):
-    """Candidates one below the other."""
+    """Candidates one below the other, as the encoder takes them."""
 
-    # What the encoder takes, with m rows.
-    features: Any
-    # `[m]` int64, those of the ids, -1 for padding; None without ids.
-    keys: Tensor | None
-    # The rows of the positives of each query, `[batch]`, or `[batch, P]` padded with -1.
-    positive_rows: Tensor
-    # `[m]`, of negatives; None for 1.
-    weights: Tensor | None = None
-    # How many rows, the first ones, are positives; None for all.
-    num_positives: Tensor | None = None
-    # `[batch]` booleans, True for a query that breaks a rule; None for no such query.
-    is_invalid: Tensor | None = None
+    features: Any  # What the encoder takes, with m rows.
+    keys: Tensor | None  # `[m]` int64, those of the ids, -1 for padding; None without ids.
+    positive_rows: Tensor  # Of each query, `[batch]`, or `[batch, P]` padded with -1.
+    weights: Tensor | None = None  # `[m]`, of negatives; None for 1.
+    num_positives: Tensor | None = None  # How many of the first rows are positives; None for all.
+    is_invalid: Tensor | None = None  # `[batch]`, True for a query that breaks a rule.
 
     @property
     def several(self) -> bool:
         """Whether queries may have several positives."""
         return self.positive_rows.shape.rank == 2
 
-    @property
-    def is_positive(self) -> Tensor | None:
-        """`[m]` booleans, True for a positive; None if all are positives."""
-        if self.num_positives is None:
-            return None
-        return tf.range(tf.size(self.keys)) < self.num_positives
-
-    def _weights_or_ones(self) -> Tensor:
-        return tf.ones(tf.shape(self.keys)) if self.weights is None else self.weights
-
-    def with_negatives(self, negatives: Candidates) -> Candidates:
-        """These, and others that are no positives."""
-
-        def joined(x: Tensor, y: Tensor) -> Tensor:
-            return tf.concat([x, y], axis=0)
-
-        weights = None
-        if self.weights is not None or negatives.weights is not None:
-            weights = joined(self._weights_or_ones(), negatives._weights_or_ones())
-        return self._replace(
-            features=tf.nest.map_structure(joined, self.features, negatives.features),
-            keys=joined(self.keys, negatives.keys),
-            weights=weights,
-            num_positives=tf.size(self.keys),
-        )
-
 
 class Columns(NamedTuple):
-    """The candidates of a step, which all its queries score."""
+    """The candidates of a step, of all replicas, memory and index, which all queries score."""
 
     encodings: Tensor  # `[n, d]`
     keys: Tensor | None  # `[n]` int64; None without ids.
@@ -94,7 +56,7 @@ class Reader:
     def ids(self, features: Any) -> Any:
         """The ids among features of candidates; None if they have no ids."""
         if self._candidate_id is not None:
-            ids = of_key("candidate_id", self._candidate_id, features)
+            ids = feature_at("candidate_id", self._candidate_id, features)
             return _checks.ids("candidate_id", ids)
         if isinstance(features, (dict, tuple, list)):
             return None
@@ -106,7 +68,7 @@ class Reader:
         return features if is_id and features.shape.rank in (None, 2) else None
 
     def has_features(self, candidates: Any, ids: Any) -> bool:
-        """Whether the features of several candidates are there, not only the ids."""
+        """Whether the features of several candidates are present, not only the ids."""
         if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
             return True
         if not isinstance(candidates, dict):
@@ -129,7 +91,12 @@ class Reader:
             if by_id:
                 y = ids = _labels.in_rows(ids)
             else:
-                ids, is_invalid = _one_for_each_query(ids, training)
+                rows = _labels.in_rows(ids)
+                has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
+                if training:  # Raises in a graph that can raise.
+                    rule = "`y` must hold one id per query once the model has been called with ids "
+                    check(has_several, rows, f"{rule}of another rank")
+                ids, is_invalid = rows[:, 0], has_several[:, 0]
                 y = ids if without_key else {**y, self._candidate_id: ids}
         elif without_key and not by_id and ids.shape.rank == 2 and ids.shape[1] != 1:
             raise ValueError(
@@ -145,22 +112,41 @@ class Reader:
         positives = positives._replace(is_invalid=is_invalid)
         if self._negatives is None or not training and self._negatives not in y:
             return positives
-        negatives = of_key("negatives", self._negatives, y)
-        return positives.with_negatives(
-            self._flat(negatives, self.ids(negatives), "negatives", positives.features)
+        features = feature_at("negatives", self._negatives, y)
+        negatives = self._flat(features, self.ids(features), "negatives", positives.features)
+
+        # Put the negatives below the positives.
+        def joined(x: Tensor, y: Tensor) -> Tensor:
+            return tf.concat([x, y], axis=0)
+
+        weights = None
+        if positives.weights is not None or negatives.weights is not None:
+            weights = joined(
+                *(
+                    tf.ones(tf.shape(part.keys)) if part.weights is None else part.weights
+                    for part in (positives, negatives)
+                )
+            )
+        return positives._replace(
+            features=tf.nest.map_structure(joined, positives.features, negatives.features),
+            keys=joined(positives.keys, negatives.keys),
+            weights=weights,
+            num_positives=tf.size(positives.keys),
         )
 
     def _flat(self, features: Any, ids: Any, argument: str, single: Any) -> Candidates:
-        """The features of a batch one below the other, of the ranks of the features `single`."""
+        """The candidates of a batch one below the other; `single` is like features of one each."""
+        # Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids are None,
+        # `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
         weights = None
         if isinstance(features, dict):
             weights = features.get(self._negative_weight)
             others = (self._negatives, self._negative_weight)
             features = {name: x for name, x in features.items() if name not in others}
-        known = known_to(self._encoder, features, argument)
+        features = inputs_for(self._encoder, features, argument)
         ranks, single_ranks = (
             [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(part) if x is not None]
-            for part in (known, single)
+            for part in (features, single)
         )
         # Keras drops a last axis of size 1 itself, so that of numbers it is no axis of candidates.
         least = 3 if argument == "y" else 2
@@ -168,41 +154,38 @@ class Reader:
             rank is not None and rank >= least and rank - 1 == single_rank
             for rank, single_rank in zip(ranks, single_ranks, strict=False)
         )
-        return _flat(known, ids, weights, several)
-
-
-def _flat(features: Any, ids: Any, weights: Any = None, several: bool = False) -> Candidates:
-    """Brings candidates of a batch to one below the other.
-
-    Args:
-        features: tensors `[batch, ...]`, or `[batch, P, ...]` or ragged if `ids` are so.
-        ids: None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
-        weights: None, or numbers of the shape of the ids.
-        several: whether features are `[batch, 1, ...]` if ids are `[batch, 1]`.
-    """
-    # Ragged candidates have no padding, so that their values are the rows.
-    if isinstance(ids, tf.RaggedTensor):
-        keys = id_keys(ids.values)
-        features = tf.nest.map_structure(lambda x: x.values, features)
-        positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
-        weights = None if weights is None else weights.values
-    elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
-        ids = _labels.in_rows(ids)
-        # `[batch, P]`, where padding is a row without a key.
-        keys = id_keys(tf.reshape(ids, [-1]))
-        rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
-        # Encode padding as the first candidate: the encoder may reject -1.
-        encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
-        features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
-        positive_rows = tf.reshape(rows, tf.shape(ids))
-    else:  # One candidate for each query.
-        first = tf.nest.flatten(features)[0]
-        batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
-        positive_rows = tf.range(tf.cast(batch, tf.int32))
-        keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
-    if weights is not None:
-        weights = _checked_weights(weights, keys)
-    return Candidates(features, keys, positive_rows, weights)
+        # Ragged candidates have no padding, so that their values are the rows.
+        if isinstance(ids, tf.RaggedTensor):
+            keys = id_keys(ids.values)
+            features = tf.nest.map_structure(lambda x: x.values, features)
+            positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
+            weights = None if weights is None else weights.values
+        elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
+            ids = _labels.in_rows(ids)
+            # `[batch, P]`, where padding is a row without a key.
+            keys = id_keys(tf.reshape(ids, [-1]))
+            rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
+            # Encode padding as the first candidate: the encoder may reject -1.
+            encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
+            features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
+            positive_rows = tf.reshape(rows, tf.shape(ids))
+        else:  # One candidate for each query.
+            first = tf.nest.flatten(features)[0]
+            batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+            positive_rows = tf.range(tf.cast(batch, tf.int32))
+            keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
+        if weights is not None:
+            weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+            if keys is not None:
+                rule = "`negative_weight` must have the shape of the ids."
+                weights = same_sizes(weights, keys, rule)
+                weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
+            # Graphs would make "not greater than 0" of a NaN "less". XLA cannot raise: it gets NaN.
+            column = weights[:, tf.newaxis]
+            is_wrong = (column <= 0) | ~tf.math.is_finite(column)
+            is_wrong = check(is_wrong, column, "`negative_weight` must hold finite numbers > 0")
+            weights = tf.where(is_wrong, tf.constant(float("nan")), weights)
+        return Candidates(features, keys, positive_rows, weights)
 
 
 def _merged(x: Array) -> Tensor:
@@ -213,32 +196,6 @@ def _merged(x: Array) -> Tensor:
     return tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0))
 
 
-def _checked_weights(weights: Array, keys: Tensor | None) -> Tensor:
-    """Weights `[m]`; raises unless those of candidates are > 0, and gives NaN under XLA."""
-    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
-    if keys is not None:
-        weights = same_sizes(weights, keys, "`negative_weight` must have the shape of the ids.")
-        weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
-    # Graphs would make "not greater than 0" of a NaN "less".
-    rows = weights[:, tf.newaxis]
-    is_invalid = (rows <= 0) | ~tf.math.is_finite(rows)
-    is_invalid = check(is_invalid, rows, "`negative_weight` must hold finite numbers > 0")
-    return tf.where(is_invalid, tf.constant(float("nan")), weights)
-
-
-def _one_for_each_query(ids: Tensor, training: bool) -> TensorPair:
-    """Ids of an unknown rank as `[batch]`, and `[batch]` booleans, True where there are several."""
-    # In training these raise, where something can.
-    rows = _labels.in_rows(ids)
-    has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
-    if training:
-        rule = (
-            "`y` must hold one id per query once the model has been called with ids of another rank"
-        )
-        check(has_several, rows, rule)
-    return rows[:, 0], has_several[:, 0]
-
-
 def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
     """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
     ids = _checks.ids(argument, ids)
@@ -247,24 +204,26 @@ def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
     return tf.cast(ids, tf.int64)
 
 
-def known_to(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
+def inputs_for(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
     """The features that an encoder takes: of a dict, those of its named inputs."""
     inputs = _keras.symbolic_inputs(encoder)
-    if isinstance(features, dict) and isinstance(inputs, dict):
+    is_dict = isinstance(features, dict)
+    if is_dict and isinstance(inputs, dict):
         missing = sorted(set(inputs) - set(features))
         rule = f"`{argument}` must have the inputs of its encoder."
         _checks.require(not missing, rule, f"{sorted(features)}, without {missing}")
         return {name: features[name] for name in inputs}
-    numbers = [len(tf.nest.flatten(x)) for x in (inputs, features)]
-    if inputs is not None and not isinstance(features, dict) and numbers[0] != numbers[1]:
-        raise ValueError(
-            f"`{argument}` must have a part for each of the {numbers[0]} inputs of its encoder. "
-            f"A dict may have more if the inputs have names. Received: {numbers[1]} parts."
-        )
+    num_inputs, num_parts = (len(tf.nest.flatten(x)) for x in (inputs, features))
+    rule = (
+        f"`{argument}` must have a part for each of the {num_inputs} inputs of its encoder. A dict "
+        "may have more if the inputs have names."
+    )
+    is_right = inputs is None or is_dict or num_inputs == num_parts
+    _checks.require(is_right, rule, f"{num_parts} parts")
     return features
 
 
-def of_key(argument: str, key: str, features: Any) -> Any:
+def feature_at(argument: str, key: str, features: Any) -> Any:
     """What features have under the key that an argument gave."""
     is_dict = isinstance(features, dict)
     if not is_dict or key not in features:

@@ -1,8 +1,4 @@
-"""All candidates of a `TwoTower`: what `index` was given, with ids and encodings.
-
-The index of the model (`search.py`) keeps the catalogue. Its head searches and ranks the candidates
-in blocks, by the rows of the catalogue.
-"""
+"""All candidates of a `TwoTower`, with ids and encodings; the index in `search.py` keeps them."""
 
 from __future__ import annotations
 
@@ -22,17 +18,12 @@ from rank4class_tf.models.candidates import id_keys
 
 
 class Catalogue:
-    """Ids and encodings of all candidates, and their features or where these come from.
+    """Ids and encodings of all candidates, and their features or the dataset that has these."""
 
-    `features` have a row for each candidate that is not from the `dataset`, whose
-    `num_from_dataset` candidates come before the others; `ids` are `[N]`, or None for the numbers
-    of the rows. With `in_shards` each replica holds only some of the encodings.
-
-    Attributes:
-        ids: `[N]`, as given.
-        keys: `[N]` int64, the `id_keys` of the ids.
-        head: what scores the candidates, once they have encodings.
-    """
+    # `features` have a row for each candidate that is not from the `dataset`, whose
+    # `num_from_dataset` candidates come before the others. `ids` are `[N]`, or None for the numbers
+    # of the rows. With `in_shards` each replica holds only some of the encodings. `keys` are the
+    # `id_keys` of the ids, and `head` scores the candidates, once they have encodings.
 
     def __init__(
         self,
@@ -42,10 +33,9 @@ class Catalogue:
         num_from_dataset: int = 0,
         in_shards: bool = False,
     ):
-        self.features = features
+        self.features, self.in_shards = features, in_shards
         self.dataset, self.num_from_dataset = dataset, num_from_dataset
-        self.in_shards = in_shards
-        arrays = [] if features is None else tf.nest.flatten(self.features)
+        arrays = [] if features is None else tf.nest.flatten(features)
         sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
         size = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
         rule = "`candidates` must have a row for each candidate, and at least one."
@@ -58,16 +48,16 @@ class Catalogue:
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have ids other than -1, which marks padding.")
-        # Sorted keys find the row of an id, and show an id that occurs twice.
+        # Sorted keys find the row of an id, and show an id that occurs repeated_id.
         order = np.argsort(self.keys.numpy(), kind="stable")
         self._order = tf.constant(order, tf.int32)
         self._sorted = tf.gather(self.keys, self._order)
         repeated = self._sorted[1:] == self._sorted[:-1]
         if tf.reduce_any(repeated):
             row = int(self._order[int(tf.argmax(repeated))])
-            twice = tf.compat.as_str_any(self.ids[row].numpy())
+            repeated_id = tf.compat.as_str_any(self.ids[row].numpy())
             rule = "`candidates` must have different ids."
-            raise ValueError(f"{rule} Received: {twice} more than once.")
+            raise ValueError(f"{rule} Received: {repeated_id} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
         # The row of each candidate in what the index was given: rows move when others are added.
         self.numbers = np.arange(size, dtype=np.int32)
@@ -76,21 +66,17 @@ class Catalogue:
     def from_candidates(
         cls,
         candidates: Any,
-        ids_of: Callable[[Any], Any],
+        read_ids: Callable[[Any], Any],
         encode: Callable[[Any], tf.Tensor],
         batch_size: int,
         in_shards: bool = False,
     ) -> Self:
-        """The catalogue of features or of a dataset of batches of them, encoded.
-
-        `ids_of` maps features to ids, or to None, and `encode` to encodings. So many candidates
-        as `batch_size` are encoded at once, unless a dataset has batches.
-        """
+        """The catalogue of features or of a dataset of batches of them, encoded."""
         if not isinstance(candidates, tf.data.Dataset):
-            catalogue = cls(candidates, ids_of(candidates), in_shards=in_shards)
-            catalogue.encode(ids_of, encode, batch_size)
+            catalogue = cls(candidates, read_ids(candidates), in_shards=in_shards)
+            catalogue.encode(read_ids, encode, batch_size)
             return catalogue
-        batches = [(ids_of(features), encode(features)) for features in candidates]
+        batches = [(read_ids(features), encode(features)) for features in candidates]
         size = sum(len(encodings) for _, encodings in batches)
         has_ids = size and batches[0][0] is not None
         ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
@@ -99,32 +85,29 @@ class Catalogue:
         return catalogue
 
     def encode(
-        self, ids_of: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor], batch_size: int
+        self, read_ids: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor], batch_size: int
     ) -> None:
         """Encodes all candidates."""
-        parts = [] if self.dataset is None else [self._encoded_dataset(ids_of, encode)]
-        for i in range(0, self.size - self.num_from_dataset, batch_size):
+        number = self.num_from_dataset
+        parts: list[Any] = []
+        if self.dataset is not None:
+            # The dataset may give its candidates in another order each time.
+            encodings: dict[int, np.ndarray] = {}
+            first = 0
+            for features in self.dataset:
+                batch, ids = encode(features).numpy(), read_ids(features)
+                ids = tf.range(first, first + len(batch)) if ids is None else _one_each(ids)
+                rows = self.rows(ids, "candidates").numpy()
+                first += len(batch)
+                # Those that were removed or changed since have no row among the first.
+                pairs = zip(rows, batch, strict=True)
+                encodings |= {row: x for row, x in pairs if 0 <= row < number}
+            rule = "`candidates` must be a dataset that gives the same candidates each time."
+            _checks.require(len(encodings) == number, rule, f"{len(encodings)} of {number}")
+            parts.append(np.stack([encodings[row] for row in range(number)]))
+        for i in range(0, self.size - number, batch_size):
             parts.append(encode(_selected(self.features, slice(i, i + batch_size))))
         self._set_encodings(tf.concat(parts, axis=0))
-
-    def _encoded_dataset(
-        self, ids_of: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor]
-    ) -> np.ndarray:
-        """Encodings of the candidates that come from the dataset, in whichever order it has."""
-        encodings: dict[int, np.ndarray] = {}
-        first = 0
-        for features in self.dataset:  # type: ignore[union-attr]
-            batch, ids = encode(features).numpy(), ids_of(features)
-            ids = tf.range(first, first + len(batch)) if ids is None else _one_each(ids)
-            rows = self.rows(ids, "candidates").numpy()
-            first += len(batch)
-            # Those that were removed or changed since have no row among the first.
-            pairs = zip(rows, batch, strict=True)
-            encodings |= {row: x for row, x in pairs if 0 <= row < self.num_from_dataset}
-        rule = "`candidates` must be a dataset that gives the same candidates each time."
-        number = self.num_from_dataset
-        _checks.require(len(encodings) == number, rule, f"{len(encodings)} of {number}")
-        return np.stack([encodings[row] for row in range(number)])
 
     def _set_encodings(self, encodings: tf.Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
@@ -142,15 +125,14 @@ class Catalogue:
         """A catalogue with further candidates; one with a known id takes the place of the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
-        fresh = self.numbers.max() + np.cumsum(replaced < 0)
-        new.numbers = np.where(replaced < 0, fresh, self.numbers[replaced]).astype(np.int32)
+        new_numbers = self.numbers.max() + np.cumsum(replaced < 0)
+        new.numbers = np.where(replaced < 0, new_numbers, self.numbers[replaced]).astype(np.int32)
         return self._joined(np.setdiff1d(np.arange(self.size), replaced), new, encodings)
 
     def without(self, ids: tf.Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
         removed = self.rows(_one_each(ids, "ids"), "ids").numpy()
-        if (removed < 0).any():
-            unknown = tf.reshape(ids, [-1])[int(np.argmin(removed))].numpy()
+        for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
             rule = "`ids` must be in the index."
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
         return self._joined(np.setdiff1d(np.arange(self.size), removed), None, None)
@@ -198,8 +180,7 @@ class Catalogue:
 
 
 def fingerprint(layer: keras.layers.Layer) -> list[int]:
-    """Numbers that change with the weights of a layer."""
-    # Checksums, since copies of the weights would take the memory of another encoder.
+    """Checksums of a layer's weights; copies would take the memory of another encoder."""
     arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
     return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
 

@@ -1,8 +1,4 @@
-"""`ExtremeClassifier`: scores a sample of the classes in a step, or all of them block by block.
-
-Scores, samples, search and ranks come from `layers.SampledScores`; this file checks what does not
-fit, such as dense optimizers and one-hot labels, and brings the metrics the ranks of a batch.
-"""
+"""`ExtremeClassifier`: scores a sample of the classes in a step, or all of them block by block."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,10 +18,8 @@ from rank4class_tf.optimizers import Rowwise
 
 # With these options SGD writes to rows that a step has not touched, or reads a row's gradient
 # before its parts are summed.
-_NOT_PLAIN = (
-    *("momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"),
-    *("clipnorm", "global_clipnorm", "clipvalue"),
-)
+_NOT_PLAIN = ["momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"]
+_NOT_PLAIN += ["clipnorm", "global_clipnorm", "clipvalue"]
 
 
 @_keras.register
@@ -36,24 +30,21 @@ class ExtremeClassifier(RetrievalModel):
     loss are the same as on all scores, and all labels of an example count. A step needs memory for
     the table and one gradient of it.
 
-    With `num_sampled`, a step scores one class of each example and as many random classes, and
-    applies the loss to these scores, at a cost that does not depend on K. For an
-    `OrderedWeightedLoss` the model mines: it finds the sampled classes whose weight is not 0
-    without gradients, and scores only these with gradients. So
+    With `num_sampled`, a step scores one class of each example and as many random classes, at a
+    cost that does not depend on K. For an `OrderedWeightedLoss` the model mines: only the sampled
+    classes whose weight is not 0 are scored with gradients. So
 
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
-    - `SoftmaxLoss(temperature)` is sampled softmax. The sample is uniform, so a correction by the
-      log of its probability would change nothing.
+    - `SoftmaxLoss(temperature)` is sampled softmax, which needs no log-Q correction, since the
+      sample is uniform.
 
-    Compile the model with an optimizer of `rank4class_tf.optimizers`. Others write to the whole
-    table or take wrong steps, and the model warns. Fit it on `(features, class_ids)`, with ids
-    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1. Of several classes of an example, each
-    step with a sample draws one.
+    Compile the model with an optimizer of `rank4class_tf.optimizers`; others write to the whole
+    table or take wrong steps. Fit it on `(features, class_ids)`, with ids `[batch]`, `[batch, 1]`,
+    or `[batch, P]` padded with -1, of which each step with a sample draws one.
 
     `evaluate` ranks all classes, in blocks, and reports the loss over all classes or over one fixed
-    sample. Calling the model, or `predict`, maps features to encodings; `top_k` maps them to
-    classes.
+    sample. Calling the model, or `predict`, maps features to encodings.
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     algorithm 1 and section 5.
@@ -121,10 +112,8 @@ class ExtremeClassifier(RetrievalModel):
                 _checks.require(not restores, rule, callback)
         if class_weight is not None:
             if not isinstance(class_weight, dict):
-                raise ValueError(
-                    "`class_weight` must be a dict of class ids and weights; a loss takes a list "
-                    f"as its `class_weight`. Received: {class_weight!r}."
-                )
+                rule = "`class_weight` must be a dict of class ids and weights; a loss takes a list"
+                raise ValueError(f"{rule} as its `class_weight`. Received: {class_weight!r}.")
             batch = getattr(x, "element_spec", None)  # For a dataset.
             labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
             shape = tf.TensorShape(getattr(labels, "shape", None))
@@ -148,8 +137,7 @@ class ExtremeClassifier(RetrievalModel):
     def top_k(self, features: Any, k: int, last: bool = False) -> TensorPair:
         """Finds the k best classes for a batch of features, as `SampledScores.top_k` does.
 
-        Where the encoder encodes each position of a sequence, `last` means only the last one that
-        its mask does not leave out.
+        If the encoder encodes each position of a sequence, `last` takes only the last unmasked one.
         """
         encodings = self(features, training=False)
         return self.scores.top_k(last_of(encodings) if last else encodings, k)
@@ -195,8 +183,7 @@ class ExtremeClassifier(RetrievalModel):
         `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
-                it is complete; after an error an older file stays.
+            path: the file, which replaces an older one once it is complete.
         """
         self.scores.export_embeddings(path)
 
@@ -205,11 +192,10 @@ class ExtremeClassifier(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()
-        # All classes in blocks: the loss asks for their scores block by block.
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
-        if self._scores_all:
+        if self._scores_all:  # The loss asks for the scores block by block.
             return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
         # A sample: as many negatives as the loss reads, the highest ones.
         num_mined = None if self.loss is None else self.loss.num_mined
@@ -220,7 +206,6 @@ class ExtremeClassifier(RetrievalModel):
         return self._per_example(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         # The classes after the encoder, which marks the layers that they share with it.
         config, scores = super().get_config(), self.scores.get_config()
         config["embedding_dim"] = self.embedding_dim
@@ -259,12 +244,10 @@ class ExtremeClassifier(RetrievalModel):
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
         ids = _labels.distinct_ids(ids)
         above, tied = self.scores.ranks(y_pred, ids)
-        above = tf.cast(above, dtype) + tf.cast(zero, dtype)
+        above, tied = tf.cast(above, dtype) + tf.cast(zero, dtype), tf.cast(tied, dtype)
         relevance = tf.cast(ids >= 0, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
-        return ops.Ranks(
-            above, tf.cast(tied, dtype), relevance, num_items, num_classes, class_ids=ids
-        )
+        return ops.Ranks(above, tied, relevance, num_items, num_classes, class_ids=ids)
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:

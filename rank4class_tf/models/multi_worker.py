@@ -11,10 +11,9 @@ class MultiWorker:
 
     Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and `evaluate`, with
     any model. In your own model, put this class before Keras's class among the bases, `keras.Model`
-    or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes on one machine
-    without a strategy, or in Keras 2, which does not need this class. Under any strategy, it lifts
-    two more limits of Keras 3: the first batch may be uneven, and labels may be ragged.
-    `docs/distribution.md` has an example program.
+    or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes without a
+    strategy, or in Keras 2, which does not need this class. Under any strategy, the first batch may
+    be uneven, and labels may be ragged. `docs/distribution.md` has an example program.
 
     Example:
         >>> from tensorflow import keras
@@ -25,12 +24,9 @@ class MultiWorker:
         (2, 3)
     """
 
-    distribute_strategy: Any
-    _distribute_strategy: Any
+    # Only Keras 3 calls the first two methods. Each Keras has a name of its own for the third.
 
-    # Keras 3 calls these two methods, Keras 2 neither of them.
-
-    def _make_function(self, step_function: Callable) -> Callable:
+    def _make_function(self: Any, step_function: Callable) -> Callable:
         """Gives the results of a step an axis: Keras takes their mean over workers along one."""
         extended = self.distribute_strategy.extended
         if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
@@ -42,7 +38,7 @@ class MultiWorker:
 
         return super()._make_function(step)  # type: ignore[misc]
 
-    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         """Builds from a batch of one device: Keras takes the mean of those of all devices."""
         if iterator is not None and self._distribute_strategy is not None:
             local = self.distribute_strategy.experimental_local_results
@@ -50,17 +46,15 @@ class MultiWorker:
             data_batch = tf.nest.map_structure(lambda x: local(x)[0], next(batches))
         super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc]
 
-    # Each Keras has a name of its own for this one.
-
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """Reports the metrics over all workers, also where a step returns only some of them."""
         # Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
         results = self.get_metrics_result()  # type: ignore[attr-defined]
-        return {name: _number(results.get(name, value)) for name, value in logs.items()}
+        numbers = {}
+        for name, value in logs.items():
+            x = results.get(name, value)
+            # Keras 2 has numbers of Python here.
+            numbers[name] = x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x
+        return numbers
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
-
-
-def _number(x: Any) -> Any:
-    """A scalar tensor as a number of Python, as Keras 2 has it in these results."""
-    return x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x

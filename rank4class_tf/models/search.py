@@ -1,59 +1,46 @@
-"""`Index`: all candidates of a `TwoTower`, as its encoder encodes them, and search among them.
+"""`Index`: all candidates of a `TwoTower`, as its encoder encodes them, and search among them."""
 
-An index knows no model: it reads encodings of queries, and gives ids of candidates. What users call
-stands in `two_tower.py`; ids, features and encodings stand in a `Catalogue`, which the index
-replaces as a whole.
-"""
-
-import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _files, ops
+from rank4class_tf import _checks, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.models.candidates import id_keys
 from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
 
 
 class Index:
-    """The candidates that a model ranks, and with which weights they were encoded.
+    """The candidates that a model ranks, and with which weights of `encoder` they were encoded."""
 
-    Keras does not look into this object, and so saves nothing of it as a part of the model.
-
-    Args:
-        encoder: the layer whose weights the encodings depend on.
-        encode: a function from features of candidates to encodings `[n, d]`, as they are scored.
-        ids_of: a function from features to ids; None for features without ids.
-    """
-
+    # `encode` maps features of candidates to encodings `[n, d]`, as they are scored, and `read_ids`
+    # maps them to ids, or to None if they have none. Keras does not look into this object, and so
+    # saves nothing of it as a part of the model.
     def __init__(
         self,
         encoder: keras.layers.Layer,
         encode: Callable[[Any], Tensor],
-        ids_of: Callable[[Any], Any],
+        read_ids: Callable[[Any], Any],
     ):
-        self._encoder, self.encode, self._ids_of = encoder, encode, ids_of
+        self._encoder, self.encode, self._read_ids = encoder, encode, read_ids
         self._catalogue: Catalogue | None = None
         self._encoded_with: list[int] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether the index was given no candidates yet."""
+        """Whether the index has no candidates yet."""
         return self._catalogue is None
 
     @property
     def catalogue(self) -> Catalogue:
         """The candidates in use."""
         if self._catalogue is None:
-            raise ValueError(
-                "`index(candidates)` must be called first, to give the model all candidates."
-            )
+            rule = "`index(candidates)` must be called first"
+            raise ValueError(f"{rule}, to give the model all candidates.")
         return self._catalogue
 
     @property
@@ -64,19 +51,19 @@ class Index:
     def replace(self, candidates: Any, batch_size: int, in_shards: bool) -> None:
         """Encodes other candidates; after an error the older ones stay in use."""
         self._catalogue = Catalogue.from_candidates(
-            arrays(candidates), self._ids_of, self.encode, batch_size, in_shards
+            arrays(candidates), self._read_ids, self.encode, batch_size, in_shards
         )
         self._encoded_with = fingerprint(self._encoder)
 
     def encode_again(self, batch_size: int) -> None:
         """Encodes the same candidates with the present weights."""
-        self.catalogue.encode(self._ids_of, self.encode, batch_size)
+        self.catalogue.encode(self._read_ids, self.encode, batch_size)
         self._encoded_with = fingerprint(self._encoder)
 
     def add(self, candidates: Any) -> None:
         """Encodes further candidates; one with a known id replaces the older."""
         candidates = arrays(candidates)
-        ids = self._ids_of(candidates)
+        ids = self._read_ids(candidates)
         rule = "`candidates` must have ids to be added."
         _checks.require(ids is not None, rule, "candidate_id=None")
         encodings = self.encode(candidates)
@@ -94,32 +81,10 @@ class Index:
         no_id = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
         return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))
 
-    def write_top_k(
-        self,
-        path: PathLike,
-        batches: tf.data.Dataset,
-        k: int,
-        top_k: Callable[[Any], TensorPair],
-    ) -> None:
-        """Writes what `top_k` finds for each batch to the two files of `TwoTower.write_top_k`."""
-        # NumPy writes strings of a fixed size only.
-        ids = self.catalogue.ids.numpy()
-        id_type = ids.astype("S").dtype if ids.dtype == object else ids.dtype
-        search = tf.function(top_k, reduce_retracing=True)
-        files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
-        with (
-            _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
-            _files.appending_rows(files[1], (k,), id_type) as add_ids,
-        ):
-            for queries in batches:
-                scores, best = search(queries)
-                add_scores(scores.numpy())
-                add_ids(best.numpy().astype(id_type))
-
     def ranks(self, encodings: Tensor, candidates: Any, exclude: Array | None) -> ops.Ranks:
         """Ranks of given candidates among all, in float64; see `TwoTower.ranks`."""
         catalogue = self.catalogue
-        ids = self._ids_of(candidates)
+        ids = self._read_ids(candidates)
         if ids is None:
             rule = "`candidate_id` must be given to rank candidates, unless their features are ids."
             raise ValueError(f"{rule} Received: candidate_id=None, candidates={candidates!r}.")
@@ -145,8 +110,8 @@ class Index:
         above = tf.where(unknown, nan, tf.cast(above, tf.float64))
         tied = tf.cast(tied, tf.float64)
         relevance = tf.cast((rows >= 0) | unknown, tf.float64)
-        size = tf.constant(catalogue.size)
         numbers = tf.where(rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0)))
+        size = tf.constant(catalogue.size)
         return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)
 
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:

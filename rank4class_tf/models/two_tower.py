@@ -1,23 +1,20 @@
-"""`TwoTower`: its arguments, and the lists of candidates that a step of training scores.
-
-`candidates.py` reads the candidates of a batch, `search.py` has the index that the model holds, and
-`base.py` what is shared with `ExtremeClassifier`: how a step's loss and the ranks of an evaluation
-reach Keras.
-"""
+"""`TwoTower`: its arguments, and the lists of candidates that a step of training scores."""
 
 import inspect
+import os
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _export, _keras, layers, ops
+from rank4class_tf import _checks, _export, _files, _keras, layers, ops
 from rank4class_tf._tf import exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
-from rank4class_tf.models.candidates import Candidates, Columns, Reader, known_to, of_key
+from rank4class_tf.models.candidates import Candidates, Columns, Reader, feature_at, inputs_for
 from rank4class_tf.models.search import Index
 from rank4class_tf.ops.blocks import unit_rows
 
@@ -43,14 +40,12 @@ class TwoTower(RetrievalModel):
     - random candidates from the index, with `num_random`,
     - your own, which you pass with the pairs, with `negatives`.
 
-    A query may have several candidates: ids `[batch, P]`, padded with -1, and features
-    `[batch, P, ...]`, or both ragged (not under XLA). All are positives of one list.
+    A query may have several candidates, all positives of one list: ids `[batch, P]`, padded with
+    -1, and features `[batch, P, ...]`, or both ragged (not under XLA).
 
     A negative with the id of a positive is masked. `frequencies` corrects the scores of popular
     candidates, which are negatives too often. The loss sees the whole list, or only the highest
-    negatives: as many as it uses, or `num_mined`. Each of these steps is also a layer:
-    `CrossBatchMemory`, `RemoveAccidentalHits`, `CandidateFrequencies`,
-    `SamplingProbabilityCorrection`, `HardNegativeMining`.
+    negatives: as many as it uses, or `num_mined`. Each of these steps is also a layer.
 
     `index(candidates)` gives the model all candidates, which `top_k`, `ranks` and `evaluate` rank
     exactly, in blocks. What reads the index encodes them again if the weights of their encoder
@@ -81,21 +76,19 @@ class TwoTower(RetrievalModel):
         num_random: how many random candidates from the index are negatives, >= 0. Call `index`
             before `fit`.
         num_mined: how many of the highest negatives the loss gets, >= 1; None for what it uses.
-        negatives: None, or the key, in the candidate features, of the features of additional
-            negatives, `[batch, H, ...]`, padded with the id -1, or ragged, which are negatives of
-            all queries of the batch, without log-Q correction. They need a `candidate_id`;
-            evaluation ignores them.
+        negatives: None, or the key, in the candidate features, of the features of negatives of all
+            queries of the batch, `[batch, H, ...]`, padded with the id -1, or ragged. They need a
+            `candidate_id` and get no log-Q correction; evaluation ignores them.
         negative_weight: None, or the key, in the features of candidates or of `negatives`, of
-            weights > 0, of the shape of the ids. In a softmax, a negative of weight w counts like w
-            negatives: log w is added to its score.
+            weights w > 0, of the shape of the ids. log w is added to the score of a negative, which
+            in a softmax counts like w negatives.
         encode_in: None, or how many queries or candidates are encoded at once, >= 1, so that a
             large batch needs only the memory of one piece. The step is the same; the encoders run
             twice, with the same dropout (in Keras 2 only after
             `keras.backend.experimental.enable_tf_random_generator()`). A batch normalization sees
             one piece at a time. Encoders must not add activity losses.
-        score_in: None, or how many queries are scored at once, >= 1, so that the `[batch, n]`
-            scores of n candidates are never in memory at once. The step is the same. Losses that
-            draw random numbers cannot have it.
+        score_in: None, or how many queries are scored at once, >= 1, to save memory. The step is
+            the same. Losses that draw random numbers cannot have it.
         seed: an int, for the random draws; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
 
@@ -148,11 +141,11 @@ class TwoTower(RetrievalModel):
         self.frequencies = frequencies
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
-        self.num_mined = _positive_or_none("num_mined", num_mined)
+        self.num_mined = _checks.positive_int_or_none("num_mined", num_mined)
         self.negatives = _checks.string_or_none("negatives", negatives)
         self.negative_weight = _checks.string_or_none("negative_weight", negative_weight)
-        self.encode_in = _positive_or_none("encode_in", encode_in)
-        self.score_in = _positive_or_none("score_in", score_in)
+        self.encode_in = _checks.positive_int_or_none("encode_in", encode_in)
+        self.score_in = _checks.positive_int_or_none("score_in", score_in)
         if negatives is not None and candidate_id is None:
             raise ValueError("`candidate_id` must be given with `negatives`. Received: None.")
         # Scores keep their precision under mixed precision.
@@ -182,8 +175,8 @@ class TwoTower(RetrievalModel):
         self.built = True  # The encoders build themselves.
 
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
-        known = known_to(self.query_encoder, inputs, "x")
-        return self._encoded(self.query_encoder, known, training)
+        inputs = inputs_for(self.query_encoder, inputs, "x")
+        return self._encoded(self.query_encoder, inputs, training)
 
     def index(
         self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
@@ -196,11 +189,9 @@ class TwoTower(RetrievalModel):
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row for
                 each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, of
                 which only ids and encodings are kept; None to encode those of the last call again.
-                Candidates need not occur in training.
             batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
             in_shards: whether each replica of a strategy holds only a part of the encodings, though
-                one device must hold all of them once. With several machines, all workers must then
-                search at the same time.
+                one device must hold all of them once. All workers must then search together.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
@@ -241,20 +232,32 @@ class TwoTower(RetrievalModel):
         """
         self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
-        return self._index.top_k(self._encode_queries(queries), k, exclude)
+        encodings = self._scaled_queries(self(queries, training=False))
+        return self._index.top_k(encodings, k, exclude)
 
     def write_top_k(self, path: PathLike, queries: tf.data.Dataset, k: int) -> None:
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
-            path: a folder, which must exist. The method writes `scores.npy` and
-                `candidate_ids.npy` there, both `[queries, k]`, for `np.load(file, mmap_mode="r")`;
-                string ids are bytes. After an error older files stay.
+            path: a folder, which must exist, for `scores.npy` and `candidate_ids.npy`, both
+                `[queries, k]`; string ids are bytes. After an error older files stay.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
         self.encode_what_changed()
-        self._index.write_top_k(path, queries, k, lambda batch: self.top_k(batch, k))
+        # NumPy writes strings of a fixed size only.
+        ids = self._index.catalogue.ids.numpy()
+        id_type = ids.astype("S").dtype if ids.dtype == object else ids.dtype
+        search = tf.function(lambda batch: self.top_k(batch, k), reduce_retracing=True)
+        files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
+        with (
+            _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
+            _files.appending_rows(files[1], (k,), id_type) as add_ids,
+        ):
+            for batch in queries:
+                scores, best = search(batch)
+                add_scores(scores.numpy())
+                add_ids(best.numpy().astype(id_type))
 
     def ranks(self, queries: Any, candidates: Any, exclude: Array | None = None) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
@@ -272,15 +275,14 @@ class TwoTower(RetrievalModel):
         """
         self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
-        return self._index.ranks(self._encode_queries(queries), candidates, exclude)
+        encodings = self._scaled_queries(self(queries, training=False))
+        return self._index.ranks(encodings, candidates, exclude)
 
     def export_top_k(self, path: PathLike, queries_spec: Any, k: int | None = None) -> None:
         """Writes a SavedModel that finds the k candidates with the highest scores.
 
-        It runs without this package, as in TensorFlow Serving, and has the signatures
-
-        - `top_k(queries, k) -> scores, candidate_ids`, which fails unless k is in [1, N],
-        - `serving_default(queries)`, the same for the `k` given here.
+        It runs without this package, and has the signatures `top_k(queries, k)`, which fails unless
+        k is in [1, N], and `serving_default(queries)`, with the outputs `scores, candidate_ids`.
 
         Args:
             path: a folder. The SavedModel replaces an older one there once it is complete.
@@ -308,8 +310,7 @@ class TwoTower(RetrievalModel):
         `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. It appears under its name only once
-                it is complete; after an error an older file stays.
+            path: the file, which replaces an older one once it is complete.
         """
         self.encode_what_changed()
         self._index.catalogue.head.export_embeddings(path)
@@ -332,7 +333,7 @@ class TwoTower(RetrievalModel):
         return result
 
     def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
-        """Encodes what has changed and evaluates as Keras does, by ranks among all candidates.
+        """Evaluates as Keras does, by ranks among all candidates, encoded again if need be.
 
         The metrics read only the ids of candidates. If a batch has several ids per query and not
         their features, the loss is NaN.
@@ -359,16 +360,14 @@ class TwoTower(RetrievalModel):
         """Returns a second loss of a step, for subclasses; it is added to the retrieval loss.
 
         It may use layers that the subclass created after `super().__init__`, and update metrics
-        that the subclass keeps as attributes. `examples/retrieval_and_rating.py` predicts ratings
-        in this way.
+        that the subclass keeps as attributes, as in `examples/retrieval_and_rating.py`.
 
         Args:
             queries: query encodings `[batch, d]`, as the encoder returns them.
             candidates: candidate encodings, `[batch, d]`, or `[batch, P, d]` if queries have
-                several; padded places hold any numbers.
+                several; padded positions hold any numbers.
             x: the query features.
-            y: the candidate features. If the candidate encoder has named inputs, this may hold
-                further features, such as ratings.
+            y: the candidate features; a dict may have more than the encoder takes, such as ratings.
             training: False in evaluation.
         """
         return None  # No second loss; else a scalar, such as a mean over the batch.
@@ -376,11 +375,10 @@ class TwoTower(RetrievalModel):
     def _losses_of_step(
         self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
     ) -> tuple[Tensor, Array]:
-        """The losses of lists of the positives of each query and of negatives."""
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
-            # Evaluation reads only the ids. NaN goes through the compiled loss, as Keras 2 reports
-            # what this has seen.
+            # Evaluation reads only the ids. NaN goes through the compiled loss, since Keras 2
+            # reports what that has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
             return self._per_example(tf.zeros([batch], tf.int32), unknown, sample_weight)
@@ -421,7 +419,6 @@ class TwoTower(RetrievalModel):
         return losses, sample_weight
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the constructor arguments."""
         names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
         plain = {name: getattr(self, name) for name in names if name not in self._parts}
         return {**super().get_config(), **plain}
@@ -443,25 +440,22 @@ class TwoTower(RetrievalModel):
 
     def encode_what_changed(self) -> None:
         """Encodes the candidates again if the weights of their encoder have changed."""
-        # All that reads the index does this first; a graph cannot, and reads what is there.
+        # All that reads the index does this first; a graph cannot, and reads the older encodings.
         if tf.executing_eagerly() and not self._index.is_current:
             self.index()
 
     def _excluded(self, queries: Any, exclude: Array | None) -> Array | None:
-        """The ids to leave out: those that are given, or those in the features of the queries."""
+        # The argument goes before the ids in the features of the queries.
         if exclude is None and self.exclude is not None:
-            return of_key("exclude", self.exclude, queries)
+            return feature_at("exclude", self.exclude, queries)
         return exclude
 
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None))
 
-    def _encode_queries(self, queries: Any) -> Tensor:
-        return self._scaled_queries(self(queries, training=False))
-
     def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
-        known = known_to(self.candidate_encoder, features, "candidates")
-        return self._scaled(self._encoded(self.candidate_encoder, known, training))
+        inputs = inputs_for(self.candidate_encoder, features, "candidates")
+        return self._scaled(self._encoded(self.candidate_encoder, inputs, training))
 
     def _scaled(self, encodings: Tensor) -> Tensor:
         encodings = tf.cast(encodings, tf.float32)
@@ -478,17 +472,16 @@ class TwoTower(RetrievalModel):
     def _columns(self, candidates: Candidates, encodings: Tensor, training: bool) -> Columns:
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
         if candidates.keys is None and (self.frequencies is not None or self._memory is not None):
-            raise ValueError(
-                "`candidate_id` must be given with `frequencies` or `memory_size`, unless the "
-                "features are ids. "
-                f"Received: candidate_id=None, features={candidates.features!r}."
-            )
+            rule = "`candidate_id` must be given with `frequencies` or `memory_size`, unless the"
+            received = f"candidate_id=None, features={candidates.features!r}"
+            raise ValueError(f"{rule} features are ids. Received: {received}.")
         # Those of all replicas: positives, padding of positives, and the user's own negatives.
         encodings = exchange.gathered(encodings)
         keys = None if candidates.keys is None else exchange.gathered(candidates.keys)
-        is_positive = candidates.is_positive
-        if is_positive is not None:  # Strategies exchange no booleans.
-            is_positive = exchange.gathered(tf.cast(is_positive, tf.int32)) > 0
+        is_positive = None
+        if candidates.num_positives is not None:  # Strategies exchange no booleans.
+            is_first = tf.range(tf.size(candidates.keys)) < candidates.num_positives
+            is_positive = exchange.gathered(tf.cast(is_first, tf.int32)) > 0
         has_gaps = candidates.several or is_positive is not None
         is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
         parts = [(encodings, keys, is_present)]
@@ -564,7 +557,3 @@ class TwoTower(RetrievalModel):
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
-
-
-def _positive_or_none(name: str, value: Any) -> int | None:
-    return None if value is None else _checks.positive_int(name, value)

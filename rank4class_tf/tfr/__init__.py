@@ -1,7 +1,4 @@
-"""The bridge to TF-Ranking; no other part of this package imports it.
-
-`load` imports TF-Ranking, and so does the first use of any other name here.
-"""
+"""The bridge to TF-Ranking, which `load` imports, and the first use of any other name here."""
 
 import importlib
 import importlib.util

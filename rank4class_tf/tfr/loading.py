@@ -1,12 +1,13 @@
 """Imports TF-Ranking on a TensorFlow without Estimator; every other file of `tfr` calls `load`."""
 
+import collections
 import importlib.metadata
 import importlib.util
 import inspect
 import re
 import types
 import warnings
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -35,29 +36,22 @@ class _StandIn(types.ModuleType):
         return dropped
 
 
-class _ServingInputReceiver(NamedTuple):
-    features: dict
-    receiver_tensors: dict
-
-
 # What TF-Ranking's import and its Keras part need: its feature and data modules compare the modes,
 # and its serving input functions return receivers.
 _STAND_IN: Any = _StandIn("tensorflow.estimator")
 _STAND_IN.ModeKeys = types.SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer")
 _STAND_IN.export = _StandIn("tensorflow.estimator.export")
-_STAND_IN.export.ServingInputReceiver = _ServingInputReceiver
-
-_OLDEST, _BEYOND = (0, 5, 3), (0, 6)
+_Receiver = collections.namedtuple("_Receiver", "features receiver_tensors")
+_STAND_IN.export.ServingInputReceiver = _Receiver
 
 
 def load() -> Any:
     """Imports TF-Ranking, the module returned, on any supported TensorFlow.
 
     TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer one,
-    set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first imported. The
-    process then uses tf_keras (Keras 2), and `load` sets `tf.estimator` and
-    `tf.compat.v1.estimator` to a stand-in. Python 3.11 dropped `inspect.getargspec`, so
-    `tfr.metrics.eval_metric` gets one. Nothing else is patched.
+    set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first imported, for
+    tf_keras (Keras 2); `load` sets `tf.estimator` and `tf.compat.v1.estimator` to a stand-in, and
+    gives `tfr.metrics.eval_metric` the `inspect.getargspec` that Python 3.11 dropped.
 
     All of it works but the estimators of `tfr.estimator` and `extension.pipeline`, which raise
     NotImplementedError when they are called, and TFR-BERT: `extension.task` and `extension.premade`
@@ -80,7 +74,7 @@ def load() -> Any:
         raise ImportError(
             "TF-Ranking is not installed. Install it with: pip install 'tensorflow-ranking>=0.5.3'"
         ) from None
-    if not _OLDEST <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < _BEYOND:
+    if not (0, 5, 3) <= tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < (0, 6):
         rule = "TF-Ranking must have a version >= 0.5.3 and < 0.6."
         raise ImportError(f"{rule} Received: {version}.")
     if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:

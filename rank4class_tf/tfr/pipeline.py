@@ -1,9 +1,4 @@
-"""TF-Ranking pipelines with the losses, metrics and optimizers of this package.
-
-First come losses and metrics by name, of both packages; then the mixin that gives them to a
-pipeline and finds what its callbacks watch; then what users name: `RankingPipeline`, and the
-dataset builder that exports `ServingSignatures`.
-"""
+"""TF-Ranking pipelines with the losses, metrics and optimizers of both packages."""
 
 import copy
 import dataclasses
@@ -11,6 +6,7 @@ import functools
 import importlib.util
 import numbers
 import re
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -33,24 +29,17 @@ _CLASSES = {
     "precision_ia": _tfr.keras.metrics.PrecisionIAMetric,
     "recall": _tfr.keras.metrics.RecallMetric,
 }
-# Metrics of TF-Ranking that read whole lists and take no cutoff.
-_WITHOUT_CUTOFF = {"arp", "ordered_pair_accuracy"}
 
 # A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
 _LOSSES = _registry.known("loss", our_losses.RankingLoss)
 _METRICS = _registry.known("metric", our_metrics.RankingMetric)
-
 
 # The metrics of all tasks, or those of each.
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
 
 
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
-    """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`.
-
-    `spec` is a name, a Keras loss, several names with weights, or a list of losses, or of pairs of
-    a name or loss and its weight. Losses built from names have the `reduction`.
-    """
+    """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`."""
     parts: list[tuple] = []
     if isinstance(spec, str):
         for text in map(str.strip, spec.split(",")):
@@ -72,13 +61,27 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
 
 
 def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:
-    """Builds a metric from a name or a Keras metric; `prefix` goes before its name.
-
-    A metric is copied, since it must be created under the strategy in use.
-    """
-    metric = _metric_by_name(spec) if isinstance(spec, str) else spec
+    """Builds a metric from a name or a Keras metric; `prefix` goes before its name."""
+    metric = spec
+    if isinstance(spec, str):
+        name, at, cutoff = spec.partition("_at_")
+        if name in _METRICS:
+            metric = our_metrics.get(spec, label_format="relevance")
+        else:
+            theirs = _their_name(name, "metrics", _METRICS)
+            if at and not re.fullmatch(r"[1-9]\d*", cutoff):
+                raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
+            if at and theirs in ("arp", "ordered_pair_accuracy"):  # These read whole lists.
+                rule = f"`metrics` must name {theirs!r} without a cutoff."
+                raise ValueError(f"{rule} Received: {spec!r}.")
+            # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
+            topn = int(cutoff) if at else None
+            label = theirs if topn is None else f"{theirs}_at_{topn}"
+            build = _CLASSES.get(theirs) or functools.partial(_tfr.keras.metrics.get, theirs)
+            metric = build(name=label, topn=topn)
     if not isinstance(metric, keras.metrics.Metric):
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
+    # A metric is copied, since it must be created under the strategy in use.
     config = _with_relevance_labels(metric.get_config())
     return type(metric).from_config({**config, "name": prefix + metric.name})
 
@@ -105,53 +108,28 @@ def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.loss
         return spec
     if not isinstance(spec, str):
         raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
-    ours, theirs = _source(spec, "loss", _LOSSES)
-    if ours:
-        return our_losses.get(ours, reduction=reduction, label_format="relevance")
-    if theirs in _CLASSES:
-        return _CLASSES[theirs](reduction=reduction, name=theirs)
-    return _tfr.keras.losses.get(theirs, reduction=reduction, name=theirs)
+    if spec in _LOSSES:
+        return our_losses.get(spec, reduction=reduction, label_format="relevance")
+    theirs = _their_name(spec, "loss", _LOSSES)
+    build = _CLASSES.get(theirs) or functools.partial(_tfr.keras.losses.get, theirs)
+    return build(reduction=reduction, name=theirs)
 
 
-def _metric_by_name(spec: str) -> keras.metrics.Metric:
-    name, at, cutoff = spec.partition("_at_")
-    ours, theirs = _source(name, "metrics", _METRICS)
-    if ours:
-        return our_metrics.get(spec, label_format="relevance")
-    if at and not re.fullmatch(r"[1-9]\d*", cutoff):
-        raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
-    if at and theirs in _WITHOUT_CUTOFF:
-        raise ValueError(f"`metrics` must name {theirs!r} without a cutoff. Received: {spec!r}.")
-    topn = int(cutoff) if at else None
-    # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
-    label = theirs if topn is None else f"{theirs}_at_{topn}"
-    if theirs in _CLASSES:
-        return _CLASSES[theirs](name=label, topn=topn)
-    return _tfr.keras.metrics.get(theirs, name=label, topn=topn)
-
-
-def _source(name: str, argument: str, ours: dict[str, Any]) -> tuple[str, None] | tuple[None, str]:
-    """Tells who has a name: `(name, None)` if we do, `(None, name)` if TF-Ranking does."""
+def _their_name(name: str, argument: str, ours: dict[str, Any]) -> str:
+    """The name in TF-Ranking of a loss or metric that this package does not have."""
     base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
     theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
     theirs |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
-    if name in ours:
-        return name, None
-    bare = name.removeprefix(_THEIRS)
-    if bare in theirs:
-        return None, bare
-    known = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
-    raise ValueError(f"`{argument}` must name one of: {known}. Received: {name!r}.")
-
-
-_MONITORING = (keras.callbacks.ModelCheckpoint, keras.callbacks.EarlyStopping)
+    bare_name = name.removeprefix(_THEIRS)
+    names = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
+    _checks.require(bare_name in theirs, f"`{argument}` must name one of: {names}.", repr(name))
+    return bare_name
 
 
 class PipelineMixin:
-    """Losses, metrics and optimisers by name or object, for your own `ModelFitPipeline`.
+    """Makes your own `ModelFitPipeline` a `RankingPipeline`, with the same constructor.
 
-    Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`. Constructor and
-    behaviour are then those of `RankingPipeline`.
+    Put it before the pipeline: `class MyPipeline(PipelineMixin, ModelFitPipeline)`.
     """
 
     _strategy: Any
@@ -189,12 +167,11 @@ class PipelineMixin:
             self.build_weighted_metrics()
             if isinstance(optimizer, str):
                 config = {"learning_rate": learning_rate}
-                identifier = {"class_name": optimizer, "config": config}
-                self._optimizer = keras.optimizers.get(identifier)
+                self._optimizer = keras.optimizers.get({"class_name": optimizer, "config": config})
             else:
                 self._optimizer = type(optimizer).from_config(optimizer.get_config())
         if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
-            self._model_builder = _NamedOutputs(model_builder, hparams.loss)
+            self._model_builder = _with_named_outputs(model_builder, sorted(hparams.loss))
 
     def build_loss(self) -> Any:
         """Builds the loss; for multi-task hparams, one for each task."""
@@ -215,7 +192,9 @@ class PipelineMixin:
         callbacks = super().build_callbacks()  # type: ignore[misc]
         # TF-Ranking would put "val_metric/" before any name.
         for callback in callbacks:
-            if isinstance(callback, _MONITORING):
+            if isinstance(
+                callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping
+            ):
                 callback.monitor = self._monitored
         if self._tensorboard:
             return callbacks
@@ -233,7 +212,7 @@ class PipelineMixin:
 
     def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
-        wanted = self._hparams.best_exporter_metric
+        monitored = self._hparams.best_exporter_metric
         specs = self._for_tasks(list, self._metrics)
         if not isinstance(metrics, dict):
             metrics, specs = {"": metrics}, {"": specs}
@@ -253,36 +232,30 @@ class PipelineMixin:
                 for logged in _result_names([metric]):
                     higher[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
-        _checks.require(wanted in keys, rule, f"{wanted!r}")
+        _checks.require(monitored in keys, rule, f"{monitored!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
-        _checks.require(
-            higher.get(keys[wanted]) in (None, is_higher),
-            f"`best_exporter_metric_higher_better` must be {not is_higher} for {wanted!r}, or the "
-            "worst model would count as the best.",
-            is_higher,
-        )
-        return keys[wanted]
+        rule = f"`best_exporter_metric_higher_better` must be {not is_higher} for {monitored!r}, or"
+        rule += " the worst model would count as the best."
+        _checks.require(higher.get(keys[monitored]) in (None, is_higher), rule, is_higher)
+        return keys[monitored]
 
 
-class _NamedOutputs:
-    """A model builder that raises an error before training if outputs are not named like the tasks.
+def _with_named_outputs(builder: Any, tasks: list[str]) -> Any:
+    """A model builder that raises before training if outputs are not named like the tasks."""
 
-    Keras logs the metrics of an output under the name of its layer.
-    """
-
-    def __init__(self, builder: Any, tasks: dict):
-        self._builder, self._tasks = builder, sorted(tasks)
-
-    def build(self) -> keras.Model:
-        model = self._builder.build()
+    def build() -> keras.Model:
+        model = builder.build()
         names = getattr(model, "output_names", None)
-        if names is not None and sorted(names) != self._tasks:
+        # Keras logs the metrics of an output under the name of its layer.
+        if names is not None and sorted(names) != tasks:
             raise ValueError(
-                "The layers of the model's outputs must have the names of the tasks, "
-                f"{self._tasks}, where `best_exporter_metric` is a metric of a task. "
+                f"The layers of the model's outputs must have the names of the tasks, {tasks}, "
+                "where `best_exporter_metric` is a metric of a task. "
                 f"Received: {names}. (`keras.layers.Activation('linear', name=task)` names one.)"
             )
         return model
+
+    return types.SimpleNamespace(build=build)
 
 
 def _build_metrics(specs: Sequence, argument: str = "metrics") -> list[keras.metrics.Metric]:
@@ -306,10 +279,9 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
 
     It takes `PipelineHparams` as `SimplePipeline` and `MultiTaskPipeline` do, with more choices:
 
-    - `loss`: a name of this package or of TF-Ranking (if both have it, this package's; `"tfr."`
-      before it asks for TF-Ranking's), a Keras loss, several with weights, as in
-      `"rankmax_loss:0.7,softmax_loss:0.3"` or `[(loss, 0.7), (other_loss, 0.3)]`, or for several
-      tasks a dict of these.
+    - `loss`: a name of this package or of TF-Ranking (`"tfr."` before it if both have it), a Keras
+      loss, several with weights, as in `"rankmax_loss:0.7,softmax_loss:0.3"` or
+      `[(loss, 0.7), (other_loss, 0.3)]`, or for several tasks a dict of these.
     - `optimizer`: a name, or a Keras optimiser, which is copied and keeps its own learning rate;
       `learning_rate`: a number or a Keras schedule.
     - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg_at_5"`; for several tasks
@@ -337,11 +309,7 @@ class ServingMixin:
     Put it before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
     """
 
-    _context_feature_spec: Any
-    _example_feature_spec: Any
-    _mask_feature_name: Any
-
-    def build_signatures(self, model: keras.Model) -> dict[str, Any]:
+    def build_signatures(self: Any, model: keras.Model) -> dict[str, Any]:
         """Builds the signatures of the exported model."""
         return ServingSignatures(
             model,

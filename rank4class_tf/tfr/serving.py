@@ -20,9 +20,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     c_i = \mathrm{class\_encoder}(\mathrm{example}_i)$$
 
     f is an interaction: the dot product $c_i^\top h$, the latent cross
-    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another. A masked example
-    changes nothing: zeros replace its features, and its score is the lowest finite number of the
-    scores' type.
+    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another. Zeros replace the
+    features of a masked example, whose score is the lowest finite number of the scores' type.
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
 
@@ -64,47 +63,40 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
 
     def __call__(self, context_features: dict, example_features: dict, mask: Tensor) -> Any:
-        example_features = {
-            name: _without_padding(value, mask) for name, value in example_features.items()
-        }
-        encodings = self._encoder(_one_or_all(context_features))
-        candidates = self._class_encoder(_one_or_all(example_features))
+        def encoded(encoder: Any, features: dict[str, Any]) -> Tensor:
+            return encoder(next(iter(features.values())) if len(features) == 1 else features)
+
+        # Masked examples get zeros, and integers `[batch, n, 1]` lose their last axis.
+        unmasked = {}
+        for name, value in example_features.items():
+            if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
+                value = tf.squeeze(value, axis=2)
+            shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)
+            unmasked[name] = tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
+        encodings = encoded(self._encoder, context_features)
+        candidates = encoded(self._class_encoder, unmasked)
+
+        def task_scores(task: str | None) -> Tensor:
+            scores = self._make()([encodings, candidates])
+            if scores.dtype != tf.float64:
+                scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
+            scores = tf.where(mask, scores, scores.dtype.min)
+            # Keras names an output after the layer that makes it.
+            return keras.layers.Activation("linear", dtype=scores.dtype, name=task)(scores)
+
         if self._tasks is None:
-            return self._scores(encodings, candidates, mask, None)
-        return {task: self._scores(encodings, candidates, mask, task) for task in self._tasks}
-
-    def _scores(
-        self, encodings: Tensor, candidates: Tensor, mask: Tensor, name: str | None
-    ) -> Tensor:
-        scores = self._make()([encodings, candidates])
-        if scores.dtype != tf.float64:
-            scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
-        scores = tf.where(mask, scores, scores.dtype.min)
-        # Keras names an output after the layer that makes it.
-        return keras.layers.Activation("linear", dtype=scores.dtype, name=name)(scores)
-
-
-def _one_or_all(features: dict[str, Any]) -> Any:
-    return next(iter(features.values())) if len(features) == 1 else features
-
-
-def _without_padding(value: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """A feature with zeros for masked examples; integers `[batch, n, 1]` lose their last axis."""
-    if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
-        value = tf.squeeze(value, axis=2)
-    shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)
-    return tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
+            return task_scores(None)
+        return {task: task_scores(task) for task in self._tasks}
 
 
 class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """TF-Ranking's serving signatures, and more: plain tensors and the best items.
 
     - TF-Ranking's `tensorflow/serving/regress` takes serialized `tf.train.Example`s and gives a
-      score each; `tensorflow/serving/predict` serialized `ExampleListWithContext`s, and gives
+      score each; `tensorflow/serving/predict` takes serialized `ExampleListWithContext`s and gives
       scores `[batch, n]`.
     - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`.
-    - `predict_tensors` takes the model's inputs and the mask as tensors, and gives such scores.
-    - `top_k_tensors` takes the same and `k`, and gives what `top_k` gives.
+    - `predict_tensors` and `top_k_tensors` take the model's inputs and the mask as tensors.
 
     The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
     has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the
@@ -130,9 +122,13 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             tensors = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
             specs = dict(zip(sorted(tensors), specs_of_arguments(tensors), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
-            signatures["predict_tensors"] = self._predict_tensors.get_concrete_function(specs)
-            best = tf.function(self._best)
-            signatures["top_k_tensors"] = best.get_concrete_function(specs, k)
+
+            def predict(features: dict[str, Any]) -> Any:
+                scores = self._model(features, training=False)
+                return self.normalize_outputs(tf.saved_model.PREDICT_OUTPUTS, scores)
+
+            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(specs)
+            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(specs, k)
         return signatures
 
     def top_k_tf_function(self) -> Any:
@@ -154,12 +150,6 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
             return self._best(features, k)
 
         return top_k
-
-    @tf.function
-    def _predict_tensors(self, features: dict[str, Any]) -> Any:
-        return self.normalize_outputs(
-            tf.saved_model.PREDICT_OUTPUTS, self._model(features, training=False)
-        )
 
     def _best(self, features: dict[str, Any], k: tf.Tensor) -> dict[str, tf.Tensor]:
         """The k best unmasked items of each list."""

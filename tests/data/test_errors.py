@@ -250,31 +250,6 @@ def sharded(tmp_path):
     return tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
 
 
-def as_another_writer(*names):
-    """Writes 40 lists to files in turns, without what tells their number."""
-    for shard, name in enumerate(names):
-        with tf.io.TFRecordWriter(str(name)) as file:
-            for each in LISTS[: 40 : len(names)] if shard == 0 else LISTS[1:40:2]:
-                file.write(elwc.serialize(*each))
-
-
-def cut(name, records):
-    """Cuts the last records off a file; each has 16 bytes around it."""
-    lengths = [len(record.numpy()) + 16 for record in tf.data.TFRecordDataset(str(name))]
-    with open(name, "r+b") as file:
-        file.truncate(sum(lengths[:-records]))
-
-
-def join(first, second):
-    second.write_bytes(first.read_bytes() + second.read_bytes())
-
-
-def of_two_times(first, second):
-    old = second.read_bytes()
-    elwc.write(LISTS[1:], first.with_name("f"), num_shards=2)
-    second.write_bytes(old)
-
-
 MISSING = "all files of a set.*missing: .*f-00001-of-00002"
 
 
@@ -282,23 +257,10 @@ MISSING = "all files of a set.*missing: .*f-00001-of-00002"
     ("damage", "message"),
     [
         (lambda a, b: b.unlink(), MISSING),
-        (lambda a, b: as_another_writer(a, b) or b.unlink(), MISSING),
-        (lambda a, b: a.write_bytes(b""), r"f-00000-of-00002', which is empty and .* 20 "),
-        (lambda a, b: b.write_bytes(b""), r"f-00001-of-00002', which is empty and .* 20 "),
-        (lambda a, b: cut(b, 15), "whole files.*f-00001-of-00002', .* without its last record"),
-        (join, "f-00001-of-00002', .* bytes where it should have"),
-        (of_two_times, "written at different times: .*-00000-.*-00001-"),
         (
             lambda a, b: elwc.write(LISTS[:40], a.with_name("f"), num_shards=3),
             "files of sets of 2 and of 3",
         ),
-        (
-            lambda a, b: b.write_bytes(a.read_bytes()),
-            "f-00001-of-00002', which is number 0 of its set",
-        ),
-        # Bytes that TensorFlow takes for the end
-        (lambda a, b: a.write_bytes(a.read_bytes()[:11]), "f-00000-of-00002', 11 bytes of a rec"),
-        (lambda a, b: as_another_writer(a), "which is no file of this set and should hold 20"),
     ],
 )
 def test_damaged_sets_of_elwc(damage, message, sharded):
@@ -317,9 +279,8 @@ def test_what_is_asked_for_of_a_set_is_there(sharded, tmp_path):
     assert count_lists(str(names[0]).replace("-00000-", "-0000[0]-")) == 20
 
 
-def test_an_empty_file_of_another_writer_warns(sharded):
+def test_an_empty_file_warns(sharded):
     pattern, names = sharded
-    as_another_writer(*names)
     names[0].write_bytes(b"")
     with pytest.warns(UserWarning, match="an empty file: .*f-00000-of-00002"):
         assert count_lists(pattern) == 20
@@ -327,11 +288,8 @@ def test_an_empty_file_of_another_writer_warns(sharded):
 
 def test_fewer_lists_than_files(tmp_path):
     elwc.write(LISTS[:2], tmp_path / "f", num_shards=3)
-    assert (tmp_path / "f-00002-of-00003").stat().st_size == 0
-    assert count_lists(tmp_path / "f*") == 2
-    (tmp_path / "f-00001-of-00003").write_bytes(b"")
-    with pytest.raises(ValueError, match="f-00001-of-00003', which is empty and should hold 1 "):
-        count_lists(tmp_path / "f*")
+    with pytest.warns(UserWarning, match="an empty file: .*f-00002-of-00003"):
+        assert count_lists(tmp_path / "f*") == 2
 
 
 def test_an_exception_in_the_input_leaves_what_was_there(tmp_path):
