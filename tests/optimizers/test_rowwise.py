@@ -155,7 +155,7 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
         model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Embedding(5, 4)])
         model.add(keras.layers.Flatten())
         model.add(keras.layers.Dense(3))
-        optimizer = make(learning_rate=LEARNING_RATE, row_multiplier=4.0, **kwargs)
+        optimizer = make(LEARNING_RATE, row_multiplier=4.0, name="mine", **kwargs)
         model.compile(optimizer, "mse", run_eagerly=True)
         return model
 
