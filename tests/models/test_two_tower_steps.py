@@ -165,7 +165,9 @@ def test_strings_are_ids_and_features(rng):
     inputs = keras.layers.Input((), dtype="string")
     numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(inputs)
     tower = keras.Model(inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers))
-    model = models.TwoTower(keras.layers.Dense(WIDTH), tower)
+    keras.utils.set_random_seed(1)
+    encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    model = models.TwoTower(encoder, tower)
     model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
     queries = np.eye(FEATURES, dtype=np.float32)[own]
