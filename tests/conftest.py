@@ -82,7 +82,6 @@ def _seeds(monkeypatch):
 
 @pytest.fixture
 def rng():
-    """A seeded NumPy generator."""
     return np.random.default_rng(0)
 
 
@@ -102,7 +101,6 @@ def two_devices():
 
 @pytest.fixture
 def mixed_precision():
-    """Keras's mixed precision, for one test."""
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT") in ("SSE41", "AVX2"):
         # TensorFlow chooses by the flags of the processor: on one with AVX-512 it asks oneDNN for a
         # bfloat16 product, and the process aborts where oneDNN may not use these instructions.

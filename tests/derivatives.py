@@ -1,4 +1,4 @@
-"""Values and gradients of functions of scores."""
+"""Values and gradients of functions."""
 
 import tensorflow as tf
 
@@ -10,6 +10,16 @@ def value_and_gradient(function, x, upstream=None):
         tape.watch(x)
         value = function(x)
     return value, tape.gradient(value, x, output_gradients=upstream)
+
+
+def with_gradients(function, *sources, unconnected="none"):
+    """The value of a function, and its gradients by tensors, variables or weights of Keras."""
+    sources = [x if isinstance(x, tf.Variable) else getattr(x, "value", x) for x in sources]
+    with tf.GradientTape() as tape:
+        tape.watch(sources)
+        value = function()
+    gradients = tape.gradient(value, sources, unconnected_gradients=unconnected)
+    return [tf.convert_to_tensor(x) for x in (value, *gradients)]
 
 
 def gradient_of(function, x):

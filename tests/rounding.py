@@ -26,6 +26,5 @@ def assert_same_sums(actual, expected, n: int, rtol: float = 1e-5) -> None:
 
 
 def assert_all_close(found, expected, rtol: float = 1e-5, atol: float = 0.0) -> None:
-    """Whether the arrays of one list are close to those of another."""
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)

@@ -12,6 +12,8 @@ from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf.data import elwc
 from tests.contract import rows
 
+from .contract.tables import OPTIMIZERS
+
 
 def test_a_class_whose_positive_weighs_nothing_has_no_list():
     """The mean over classes is that of the lists without the item."""
@@ -23,8 +25,7 @@ def test_a_class_whose_positive_weighs_nothing_has_no_list():
     # Class 0 has the list of rank 1; class 1 has those of rank 1 and 2.
     assert float(metric.result()) == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
     without = metrics.MacroAverage(metrics.MRR(label_format="relevance"), 3)
-    without.update_state(np.where(weights > 0, labels, -1), scores)
-    assert float(metric.result()) == float(without.result())
+    assert float(metric.result()) == float(without(np.where(weights > 0, labels, -1), scores))
 
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Activation("linear")])
     data = tf.data.Dataset.from_tensors((scores, labels, weights))
@@ -34,25 +35,18 @@ def test_a_class_whose_positive_weighs_nothing_has_no_list():
 
 # Optimizers of half precision.
 
-RULES = {
-    "sgd": lambda: optimizers.RowwiseSGD(0.5),
-    "momentum": lambda: optimizers.RowwiseSGD(0.5, momentum=0.5),
-    "adagrad": lambda: optimizers.RowwiseAdagrad(0.5),
-    "adam": lambda: optimizers.RowwiseAdam(0.5),
-}
-
 
 @pytest.mark.keras2
 @pytest.mark.parametrize("is_dense", [False, True], ids=["some rows", "all rows"])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", OPTIMIZERS)
 def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense):
     """Twenty steps of small gradients, whose squares are 0 in float16."""
     tables = {}
     for of_table in (dtype, "float32"):
         layer = keras.layers.Layer(dtype=of_table)
         table = _keras.add_table(layer, "rows", (4, 2), "zeros")
-        optimizer = RULES[rule]()
+        optimizer = OPTIMIZERS[rule]()
         optimizer.build([table])
         for step in range(20):
             values = tf.cast([[1e-3, -2e-3], [3e-3 * (step % 3), 1e-3]], of_table)
@@ -307,19 +301,6 @@ def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
         assert tf.as_dtype(told.dtype) == tensor.dtype
         assert tf.TensorShape(told.shape).is_compatible_with(tensor.shape)
         assert tf.TensorShape(told.shape)[1:] == tensor.shape[1:]
-
-
-def test_uniform_negatives_of_an_unknown_number_of_candidates_raise():
-    rule = r"`inputs` must have a known number of rows, one for each candidate\. Received: shape"
-    for inputs in (tf.constant(1.0), keras.Input((2,))):
-        with pytest.raises(ValueError, match=rule):
-            layers.UniformNegatives(3)(inputs)
-
-
-def test_a_companion_builds_its_layer_or_says_how():
-    companion = layers.Companion(keras.layers.Dense(3))
-    with pytest.raises(ValueError, match=r"`layer` must be built"):
-        companion(tf.ones([2, 3]))
 
 
 @pytest.mark.keras2

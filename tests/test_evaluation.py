@@ -37,8 +37,7 @@ def test_values_equal_the_metrics(scores, ids):
     assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_k_accuracy_at_2"]
     single = "ndcg_at_1", "ndcg_at_3", "mrr", "top_k_accuracy_at_2"
     for name, metric in zip(result.estimates, map(r4c.metrics.get, single), strict=True):
-        metric.update_state(ids, scores)
-        np.testing.assert_allclose(result[name].value, metric.result(), rtol=1e-6)
+        np.testing.assert_allclose(result[name].value, metric(ids, scores), rtol=1e-6)
         np.testing.assert_allclose(result.values[name].mean(), metric.result(), rtol=1e-6)
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
     np.testing.assert_array_equal(result.ranks, ranks)
@@ -127,7 +126,6 @@ def test_intervals_of_few_lists_with_positives(counted):
 
 
 def test_randomisation_test_equals_all_swaps():
-    """Against the p-value over all 2**8 swaps."""
     rng = np.random.default_rng(1)
     scores = rng.normal(size=(2, 8, 4)).astype(np.float32)
     ids = rng.integers(0, 4, 8)
@@ -202,12 +200,8 @@ def test_an_extreme_classifier_ranks_all_classes(rng):
         r4c.evaluate(model, (features, several), ["mrr"], exclude=identity)
 
 
-def test_arrays_are_a_dataset(scores, ids, rng):
-    weights = rng.random(100)
-    result = r4c.evaluate(identity, (scores, ids, weights), ["mrr"], batch_size=40)
+def test_arrays_are_a_dataset(scores, ids):
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
-    np.testing.assert_allclose(result["mrr"].value, np.average(1 / ranks, weights=weights))
-    np.testing.assert_array_equal(result.ranks, ranks)
     ragged = tf.RaggedTensor.from_tensor(scores)
     for features, model, labels in (
         ({"x": scores}, lambda features: features["x"], tf.ragged.constant([[i] for i in ids])),

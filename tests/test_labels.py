@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import stats
 from tensorflow import keras
 
-from rank4class_tf import _keras, layers, losses, metrics
+from rank4class_tf import _keras, losses, metrics
 
 DTYPES: list[type] = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
 DTYPES += [np.uint64, np.float16, np.float32, np.float64]
@@ -43,15 +43,6 @@ def test_ids_count_once(width, scores, rng):
     compute = tf.function(lambda y_true: loss(y_true, scores), input_signature=[spec])
     expected = losses.SoftmaxLoss(reduction="none")(relevance, scores)
     np.testing.assert_allclose(compute(ids), expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize("exclude", [[[1]], [[True], [False], [False]], [[True] * 4] * 3])
-def test_items_to_leave_out_of_other_lists_raise(exclude):
-    scores = np.array([[1.0, 3.0, 2.0]] * 3, np.float32)
-    with pytest.raises(ValueError, match=r"`exclude` must hold.*for scores of shape \(3, 3\)"):
-        metrics.MRR().update_state([0, 1, 2], scores, exclude=exclude)
-    with pytest.raises(ValueError, match="`exclude` must hold"):
-        layers.ExcludeItems()([scores, np.array(exclude)])
 
 
 def test_ids_of_no_class_raise(scores):
@@ -150,8 +141,7 @@ def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     np.testing.assert_allclose(found, expected)
     weights[1] = np.nan  # Of a list that does not count.
     metric = metrics.NDCG(2)
-    metric.update_state(labels, scores, weights, exclude)
-    np.testing.assert_allclose(metric.result(), values[0, 0], rtol=1e-6)
+    np.testing.assert_allclose(metric(labels, scores, weights, exclude), values[0, 0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", [losses.RankmaxLoss, lambda: metrics.NDCG().update_state])
@@ -182,9 +172,7 @@ SECONDS = 1_700_000_000 + np.array([[0, 1, 2, 3]])
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint32])
 def test_integers_that_float32_cannot_hold(dtype):
-    metric = metrics.MRR()
-    metric.update_state([3], SECONDS.astype(dtype))
-    assert float(metric.result()) == 1
+    assert float(metrics.MRR()([3], SECONDS.astype(dtype))) == 1
     expected = np.log(np.exp([-3.0, -2.0, -1.0, 0.0]).sum())
     loss = losses.SoftmaxLoss()([3], SECONDS.astype(dtype))
     assert float(loss) == pytest.approx(expected, rel=1e-6)
@@ -192,13 +180,11 @@ def test_integers_that_float32_cannot_hold(dtype):
 
 def test_metrics_of_datasets_keep_the_digits_of_their_dtype():
     values = 1.7e9 + np.arange(10)
-    metric = metrics.SpearmanCorrelation(dtype="float64")
-    metric.update_state(values, np.arange(10.0))
-    assert float(metric.result()) == pytest.approx(stats.spearmanr(values, np.arange(10))[0])
+    found = metrics.SpearmanCorrelation(dtype="float64")(values, np.arange(10.0))
+    assert float(found) == pytest.approx(stats.spearmanr(values, np.arange(10))[0])
     labels = np.arange(10) < 5
     metric = metrics.MeanAveragePrecision(1, dtype="float64")
-    metric.update_state(labels.astype(float), 1 - np.geomspace(1e-9, 1e-7, 10))
-    assert float(metric.result()) == 1
+    assert float(metric(labels.astype(float), 1 - np.geomspace(1e-9, 1e-7, 10))) == 1
     with pytest.raises(ValueError, match=r"at most 2\*\*24"):
         metrics.SpearmanCorrelation().update_state(SECONDS[0], np.arange(4.0))
 
@@ -246,8 +232,7 @@ def test_a_mask_of_another_shape_raises():
 def test_a_float_of_a_list_of_one_item_is_relevance():
     for label, expected in ((0.0, 0), (2.0, 1), (0, 1)):  # The last one is an id.
         metric = metrics.NDCG(count_empty=True)
-        metric.update_state(np.array([[label]]), np.array([[0.3]]))
-        assert float(metric.result()) == expected
+        assert float(metric(np.array([[label]]), np.array([[0.3]]))) == expected
 
 
 def test_the_unit_of_item_weights_changes_nothing():

@@ -15,20 +15,18 @@ import rank4class_tf as r4c
 from rank4class_tf import encoders
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SETUP = configparser.ConfigParser()
+SETUP.read(ROOT / "setup.cfg")
 
 
 def test_there_is_one_version():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert setup["metadata"]["version"] == "attr: rank4class_tf.__version__"
+    assert SETUP["metadata"]["version"] == "attr: rank4class_tf.__version__"
     assert re.fullmatch(r"\d+\.\d+\.\d+", r4c.__version__)
     assert f"\nversion: {r4c.__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 def test_nothing_of_the_laboratory_is_in_the_package():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    assert setup["options.packages.find"]["include"] == "rank4class_tf*"
+    assert SETUP["options.packages.find"]["include"] == "rank4class_tf*"
     imports = re.compile(r"^ *(?:from|import) (?:scripts|examples|tests)\b", re.MULTILINE)
     files = (ROOT / "rank4class_tf").rglob("*.py")
     assert not [path.name for path in files if imports.search(path.read_text())]
@@ -117,14 +115,12 @@ def test_a_global_that_the_code_of_a_user_reads():
 def test_stateless_updates_repeat_and_leave_the_metric_as_it_is():
     metric = r4c.metrics.NDCG(5)
     start = [tf.convert_to_tensor(x) for x in metric.variables]
-    metric.update_state(IDS, SCORES)
-    expected = pytest.approx(float(metric.result()), rel=1e-6)
+    expected = pytest.approx(float(metric(IDS, SCORES)), rel=1e-6)
     metric.reset_state()
     for _ in range(5):
         state = metric.stateless_update_state(start, IDS, SCORES)
         assert float(metric.stateless_result(state)) == expected
-    metric.update_state(IDS, SCORES)
-    assert float(metric.result()) == expected
+    assert float(metric(IDS, SCORES)) == expected
 
 
 @pytest.mark.keras2

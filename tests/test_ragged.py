@@ -52,8 +52,7 @@ def test_metrics(case, lists):
     for batch in (lists, dense(*lists)):
         metric = case.make(label_format="relevance")
         metric.update_state(*batch[:2])
-        metric.update_state(*batch)
-        results.append(np.stack(tf.nest.flatten(metric.result())))
+        results.append(np.stack(tf.nest.flatten(metric(*batch))))
     np.testing.assert_allclose(*results, rtol=1e-6)
 
 
@@ -84,9 +83,7 @@ def test_in_fit(lists):
     dataset = tf.data.Dataset.from_tensors((scores, labels, weights))
     log = model.fit(dataset, shuffle=False, verbose=0).history
     assert log["loss"][0] == pytest.approx(float(losses.SoftmaxLoss()(*lists)), rel=1e-5)
-    metric = metrics.NDCG(3)
-    metric.update_state(*lists)
-    assert log["ndcg_at_3"][0] == pytest.approx(float(metric.result()), rel=1e-5)
+    assert log["ndcg_at_3"][0] == pytest.approx(float(metrics.NDCG(3)(*lists)), rel=1e-5)
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])

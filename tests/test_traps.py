@@ -174,28 +174,6 @@ def test_what_is_no_softmax_does_not_warn(rng):
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("form", ["column", "padded", "ragged", "relevance"])
-def test_class_weight_weighs_classes(form):
-    """Not positions, as Keras's does for padded ids."""
-    ids = np.array([[1, 3], [0, -1], [-1, 3], [2, 9], [4, -1], [-1, -1], [9, -1], [3, -1]])
-    ids = ids.max(axis=1, keepdims=True) if form == "column" else ids
-    weights = {3: 2.0, 9: 0.0, 0: 0.5}
-    of_class = np.array([weights.get(c, 1.0) for c in range(NUM_CLASSES)] + [0.0])
-    expected = of_class[ids].sum(axis=1) / np.maximum(np.sum(ids >= 0, axis=1), 1)
-    labels = {"ragged": tf.ragged.boolean_mask(ids, ids >= 0)}.get(form, ids)
-    if form == "relevance":
-        labels = np.eye(NUM_CLASSES + 1)[ids].sum(axis=1)[:, :-1].astype(np.float32)
-    scores = np.random.default_rng(1).normal(size=(8, NUM_CLASSES)).astype(np.float32)
-    expected = expected * r4c.losses.RankmaxLoss(reduction="none")(labels, scores)
-    for given in (weights, of_class[:-1], list(of_class[:-1])):
-        loss = r4c.losses.RankmaxLoss(class_weight=given, reduction="none")
-        np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-6)
-    # The mean over the examples, not over their weights: as Keras's.
-    loss = tf.function(r4c.losses.RankmaxLoss(class_weight=weights))
-    np.testing.assert_allclose(loss(labels, scores), np.mean(expected), rtol=1e-6)
-
-
-@pytest.mark.keras2
 def test_class_weight_is_that_of_keras_for_ids(features, rng):
     ids, weights = rng.integers(0, NUM_CLASSES, 8), {0: 3.0, 1: 0.5, 4: 2.0, 7: 0.0}
     every = {c: weights.get(c, 1.0) for c in range(NUM_CLASSES)}

@@ -59,9 +59,16 @@ def required(cls):
 
 def needed(cls):
     """The arguments that the constructor of a class needs, made anew."""
-    arguments = tables.NEEDED.get(cls, dict)()
-    assert arguments.keys() == required(cls), f"{cls.__name__} needs its arguments in `NEEDED`."
-    return arguments
+    made = {**tables.NEEDED, **tables.NEEDED_OF.get(cls, {})}
+    assert required(cls) <= made.keys(), f"{cls.__name__} needs its arguments in `NEEDED`."
+    return {name: made[name]() for name in required(cls)}
+
+
+def copies(thing, get):
+    """Of its configuration, of what Keras writes of it, and of what `get` makes of that."""
+    written = keras.utils.serialize_keras_object(thing)
+    made = keras.utils.deserialize_keras_object(written), get(written)
+    return [type(thing).from_config(thing.get_config()), *made]
 
 
 def name_of(cls, kind):

@@ -12,37 +12,25 @@ from collections.abc import Callable
 import numpy as np
 from tensorflow import keras
 
-from rank4class_tf import layers, losses, metrics, models, ops, optimizers
+from rank4class_tf import layers, losses, metrics, ops, optimizers
 
 from ..losses import oracles
 
 
 @dataclasses.dataclass(frozen=True)
 class LossCase:
-    """A loss and what holds for it.
-
-    Attributes:
-        name: id of the test.
-        loss: its class.
-        oracle: the loss of one list in NumPy: takes the scores and the labels of its items, their
-            weights if `weighted`, and the options of the loss. Of a random loss, the mean.
-        options: arguments of the loss and of its definition.
-        weighted: whether the loss takes weights of items.
-        random: whether the loss draws random numbers.
-        shift_invariant: whether adding a constant to all scores changes nothing.
-        extreme: the largest score for which value and gradient stay finite.
-        far: how far above the others a score may be without costing them digits.
-    """
+    """A loss and what holds for it."""
 
     name: str
     loss: type
-    oracle: Callable
+    # The loss of one list in NumPy, of its scores, labels, weights if `weighted`, and `options`.
+    oracle: Callable  # Of a random loss, the mean.
     options: dict = dataclasses.field(default_factory=dict)
-    weighted: bool = False
-    random: bool = False
-    shift_invariant: bool = True
-    extreme: float = 1e15
-    far: float = 2.0**26
+    weighted: bool = False  # It takes weights of items.
+    random: bool = False  # It draws random numbers.
+    shift_invariant: bool = True  # Adding a constant to all scores changes nothing.
+    extreme: float = 1e15  # The largest score for which value and gradient stay finite.
+    far: float = 2.0**26  # How far one score may be above the others without costing them digits.
 
     def make(self, **kwargs):
         """Builds the loss; takes the keyword arguments that all losses share."""
@@ -191,19 +179,12 @@ REPRESENTATIVES |= {"ndcg", "top_3", "average_precision_3", "median_rank"}
 
 @dataclasses.dataclass(frozen=True)
 class SorterLossCase:
-    """A loss on ranks of outputs, whose labels have a form of their own.
-
-    Attributes:
-        name: id of the test.
-        make: builds the loss; takes the keyword arguments that all losses share.
-        labels: makes the labels of eight examples from a generator.
-        width: how many outputs an example has.
-    """
+    """A loss on ranks of outputs, whose labels have a form of their own."""
 
     name: str
-    make: Callable
-    labels: Callable
-    width: int = 8
+    make: Callable  # Takes the keyword arguments that all losses share.
+    labels: Callable  # Makes the labels of eight examples from a generator.
+    width: int = 8  # How many outputs an example has.
 
 
 def _zeros_and_ones(rng):
@@ -221,22 +202,15 @@ SORTER_LOSSES = [
 
 @dataclasses.dataclass(frozen=True)
 class SorterCase:
-    """A sorter and what it promises.
-
-    Attributes:
-        name: id of the test.
-        make: builds the sorter; takes Keras's own keyword arguments.
-        exact: whether it is a closed form: shifted scores have the same ranks, a higher score has
-            no worse rank, and the ranks of a list sum to d (d + 1) / 2.
-        equivariant: whether permuted scores have permuted ranks.
-        length: the only length that it takes; None for any.
-    """
+    """A sorter and what it promises."""
 
     name: str
-    make: Callable
+    make: Callable  # Takes Keras's own keyword arguments.
+    # It is a closed form: shifted scores have the same ranks, a higher score has no worse rank, and
+    # the ranks of a list sum to d (d + 1) / 2.
     exact: bool = True
-    equivariant: bool = True
-    length: int | None = None
+    equivariant: bool = True  # Permuted scores have permuted ranks.
+    length: int | None = None  # The only length that it takes.
 
 
 SORTERS = [
@@ -251,25 +225,16 @@ SORTERS = [
 
 @dataclasses.dataclass(frozen=True)
 class MetricCase:
-    """A metric and its definition in plain Python.
-
-    Attributes:
-        name: id of the test.
-        make: builds the metric; takes the keyword arguments that all metrics share.
-        value: the metric of one list without ties: takes the labels of the items in the order of
-            their ranks, and the positive labels of all items, also of those that are never a hit.
-        combine: the metric of several lists without ties: takes their values and weights.
-        ties: whether ties count in expectation over their orders; where not, the docstring of the
-            metric says how they count.
-        highest: the highest label for which float32 holds the metric.
-    """
+    """A metric and its definition in plain Python."""
 
     name: str
-    make: Callable
+    make: Callable  # Takes the keyword arguments that all metrics share.
+    # The metric of one list without ties: of the labels of the items in the order of their ranks,
+    # and of the positive labels of all items, also of those that are never a hit.
     value: Callable
-    combine: Callable = np.average
-    ties: bool = True
-    highest: int = 200
+    combine: Callable = np.average  # The metric of several such lists, of their values and weights.
+    ties: bool = True  # Ties count in expectation over their orders; else its docstring says how.
+    highest: int = 200  # The highest label for which float32 holds the metric.
 
 
 def _hits(ranked, k):
@@ -369,45 +334,34 @@ def _encoder():
     return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
 
 
-# What the constructors that need arguments get, made anew for each object.
+# What the arguments get that constructors need, by their names and made anew for each object.
 NEEDED = {
-    layers.BilinearHead: lambda: {"classes": layers.ClassTable(5, width=3)},
-    layers.CandidateFrequencies: lambda: {"num_buckets": 7},
-    layers.ClassAttention: lambda: {"classes": 5},
-    layers.ClassEmbedding: lambda: {"classes": layers.ClassTable(5, 3)},
-    layers.ClassTable: lambda: {"num_classes": 5},
-    layers.Companion: lambda: {"layer": _encoder()},
-    layers.ConcatHead: lambda: {"classes": 5},
-    layers.CosineHead: lambda: {"classes": 5},
-    layers.CrossBatchMemory: lambda: {"size": 4},
-    layers.DotProductHead: lambda: {"classes": 5},
-    layers.EncodedClasses: lambda: {
-        "features": np.eye(5, 3, dtype=np.float32),
-        "encoder": _encoder(),
-    },
-    layers.HardNegativeMining: lambda: {"num_hard_negatives": 2},
-    layers.Head: lambda: {"classes": 5, "interaction": layers.CosineInteraction()},
-    layers.LatentCrossHead: lambda: {"classes": 5},
-    layers.PredictionSets: lambda: {"threshold": 0.5},
-    layers.SampledScores: lambda: {"classes": 2000},
-    layers.ShardedClassTable: lambda: {"num_classes": 5},
-    layers.SparseDense: lambda: {"units": 4},
-    layers.TiedClasses: lambda: {"layer": keras.layers.Embedding(5, 3)},
-    layers.TopClasses: lambda: {"k": 2},
-    layers.UniformNegatives: lambda: {"num_sampled": 3},
-    losses.ForwardCorrectionLoss: lambda: {"transition": [[0.75, 0.25], [0.5, 0.5]]},
-    losses.StaircaseWeights: lambda: {"steps": [(1, 2.0)]},
-    losses.StochasticNegativeMiningLoss: lambda: {"num_sampled": 3},
-    losses.TopKWeights: lambda: {"k": 2},
-    losses.WeightedSumLoss: lambda: {"losses": [losses.RankmaxLoss()], "weights": [1.0]},
-    metrics.MacroAverage: lambda: {"metric": metrics.NDCG(2), "num_groups": 5},
-    metrics.MeanAveragePrecision: lambda: {"num_classes": 4},
-    metrics.PropensityScoredNDCG: lambda: {"k": 2, "propensities": [0.5, 0.25, 1.0]},
-    metrics.PropensityScoredPrecisionAtK: lambda: {"k": 2, "propensities": [0.5, 0.25, 1.0]},
-    models.ExtremeClassifier: lambda: {
-        "encoder": _encoder(),
-        "classes": 2000,
-        "embedding_dim": 4,
-    },
-    models.TwoTower: lambda: {"query_encoder": _encoder(), "candidate_encoder": _encoder()},
+    "candidate_encoder": _encoder,
+    "classes": lambda: 2000,
+    "embedding_dim": lambda: 4,
+    "encoder": _encoder,
+    "features": lambda: np.eye(5, 3, dtype=np.float32),
+    "interaction": layers.CosineInteraction,
+    "k": lambda: 2,
+    "layer": _encoder,
+    "losses": lambda: [losses.RankmaxLoss()],
+    "metric": lambda: metrics.NDCG(2),
+    "num_buckets": lambda: 7,
+    "num_classes": lambda: 5,
+    "num_groups": lambda: 5,
+    "num_hard_negatives": lambda: 2,
+    "num_sampled": lambda: 3,
+    "propensities": lambda: [0.5, 0.25, 1.0],
+    "query_encoder": _encoder,
+    "size": lambda: 4,
+    "steps": lambda: [(1, 2.0)],
+    "threshold": lambda: 0.5,
+    "transition": lambda: [[0.75, 0.25], [0.5, 0.5]],
+    "units": lambda: 4,
+    "weights": lambda: [1.0],
+}
+# Classes that need others.
+NEEDED_OF = {
+    layers.ClassEmbedding: {"classes": lambda: layers.ClassTable(5, 3)},
+    layers.TiedClasses: {"layer": lambda: keras.layers.Embedding(5, 3)},
 }

@@ -47,7 +47,6 @@ def graded_lists(rng, n, grades):
 
 
 def assert_by_definition(found, definition, labels, scores, *weights, tolerance=1e-10):
-    """Compares values and whole gradients."""
     for row, (value, gradient) in enumerate(zip(*found, strict=True)):
         there = labels[row] >= 0
         others = [x[row, there] for x in (labels, *weights)]

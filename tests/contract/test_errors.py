@@ -10,6 +10,7 @@ import tensorflow as tf
 from rank4class_tf import losses, metrics, ops, optimizers
 
 NAN, ARRAY = float("nan"), [1.0, 1.0]
+NOT_POSITIVE = [-1, NAN, float("inf"), "1", True]
 SOFTMAX, NDCG, MRR = losses.SoftmaxLoss(), losses.ApproxNDCGLoss(reduction="sum"), metrics.MRR()
 NO_MEANS = ["mrr", metrics.MedianRank(), metrics.ExpectedCalibrationError()]
 NO_MEANS += [metrics.MacroAverage(MRR, 3), tf.keras.metrics.Mean()]
@@ -81,14 +82,8 @@ WRONG = [
     (losses.class_prior, "labels", [np.eye(4), np.eye(4, dtype=int)], OF_CLASSES, THREE),
     (losses.class_prior, "counts", [[], [1, -1], None], "must be"),
     (losses.class_prior, "counts", [[1]], "must be", {"labels": [0]}),
-    (ops.soft_recall, "k", [-1, -0.5, NAN, float("inf"), "1", True], "must be", RANKS),
-    (
-        ops.soft_recall,
-        "temperature",
-        [-1, NAN, float("inf"), "1", True],
-        "must be",
-        RANKS | {"k": 1},
-    ),
+    (ops.soft_recall, "k", [-0.5, *NOT_POSITIVE], "must be", RANKS),
+    (ops.soft_recall, "temperature", NOT_POSITIVE, "must be", RANKS | {"k": 1}),
     (ops.Ramp, "width", [0.0], POSITIVE),
     (ops.Scaled, "scale", [0.0], POSITIVE, {"phi": "hinge"}),
     (ops.Scaled, "phi", ["cosine"], "must be one of .*Received: phi='cosine'", {"scale": 1.0}),
@@ -114,7 +109,7 @@ WRONG = [
     (metrics.PropensityScoredNDCG, "k", [0], COUNT, {"propensities": [1.0]}),
     (metrics.PropensityScoredNDCG, "propensities", [[0.5, 0]], "must hold a number", {"k": 1}),
     *(
-        (make, "row_multiplier", [0, -1.0, NAN, float("inf"), True, "3"], POSITIVE)
+        (make, "row_multiplier", [0, *NOT_POSITIVE], POSITIVE)
         for make in (optimizers.RowwiseSGD, optimizers.RowwiseAdagrad, optimizers.RowwiseAdam)
     ),
     (optimizers.RowwiseAdam, "amsgrad", [True], "must be False"),

@@ -10,6 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 
 from ..rounding import assert_same_sums
+from . import rows
 from .head_table import HEADS
 
 pytestmark = pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
@@ -74,10 +75,7 @@ def test_round_trip_of_config(make):
     head = make(name="mine")
     config = head.get_config()
     assert config["name"] == "mine" and head.num_classes == NUM_CLASSES
-    for copy in (
-        type(head).from_config(config),
-        r4c.layers.get_head(keras.utils.serialize_keras_object(head)),
-    ):
+    for copy in rows.copies(head, r4c.layers.get_head):
         assert type(copy) is type(head) and copy.num_classes == NUM_CLASSES
         assert _told(copy.get_config()) == _told(config)
 

@@ -11,6 +11,7 @@ import rank4class_tf as r4c
 
 from .. import derivatives
 from ..rounding import assert_all_close
+from . import rows
 from .tables import LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
@@ -175,19 +176,27 @@ def test_max_positives_is_checked(case, scores, as_for_xla):
         np.testing.assert_array_equal(gradient[1], np.zeros(N))
 
 
+@pytest.mark.keras2
 @of_the_base
 def test_class_weight_multiplies(case, scores, relevance):
-    """Those of the positives by their relevance; weights of lists count too."""
-    loss, weights, of_lists = case.make(reduction="none"), np.arange(1.0, N + 1), np.arange(4.0)
-    weighted = type(loss).from_config({**loss.get_config(), "class_weight": weights})
-    ids, grades = np.array([2, 0, 6, 3]), relevance.copy()
+    """Those of the positives by their relevance, not of positions; weights of lists count too."""
+    loss, weights, of_lists = case.make(reduction="none"), np.arange(0.0, N), np.arange(4.0)
+    weights[1] = 1
+    given = weights, weights.tolist(), {i: x for i, x in enumerate(weights) if i != 1}
+    ids, grades = np.array([[2, 0], [1, -1], [-1, 6], [3, 5]]), relevance.copy()
     relevance[1, 1] = -1
+    of_ids = np.where(ids >= 0, weights[ids], 0).sum(axis=1) / (ids >= 0).sum(axis=1)
     for labels, of_classes in (
-        (ids, weights[ids]),
+        (ids[:, 0] % N, weights[ids[:, 0] % N]),
+        (ids[:, :1] % N, weights[ids[:, 0] % N]),
+        (ids, of_ids),
+        (tf.ragged.boolean_mask(ids, ids >= 0), of_ids),
         (relevance, grades @ weights / grades.sum(axis=1)),
     ):
         expected = [of_classes * of_lists * fresh(loss)(labels, scores)]
-        assert_same([fresh(weighted)(labels, scores, of_lists)], expected)
+        for form in given:
+            weighted = type(loss).from_config({**loss.get_config(), "class_weight": form})
+            assert_same([weighted(labels, scores, of_lists)], expected)
 
 
 @of_the_base
@@ -263,12 +272,7 @@ def test_round_trip_of_config(case, scores, relevance):
     loss = case.make(reduction="sum", name="mine", label_format="relevance", max_positives=7)
     config = loss.get_config()
     assert config["reduction"] == "sum" and config["name"] == "mine"
-    copies = [
-        type(loss).from_config(config),
-        keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(loss)),
-        r4c.losses.get(keras.utils.serialize_keras_object(loss)),
-    ]
-    for copy in copies:
+    for copy in rows.copies(loss, r4c.losses.get):
         assert copy.get_config() == config
         assert_same([copy(relevance, scores)], [fresh(loss)(relevance, scores)])
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow import keras
 
 import rank4class_tf as r4c
 
 from ..metrics.results import orders
+from . import rows
 from .tables import METRICS, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
@@ -108,16 +108,17 @@ def test_masked_is_removed(case, scores, relevance):
         values, weights = case.make().per_list(relevance, scores, exclude=exclude)
         np.testing.assert_allclose(values[:, 0], expected, rtol=1e-14)
         np.testing.assert_array_equal(weights, np.ones(BATCH))
-        metric = case.make()
-        metric.update_state(relevance, scores, exclude=exclude)
-        np.testing.assert_allclose(metric.result(), case.combine(expected), rtol=1e-6)
+        found = case.make()(relevance, scores, exclude=exclude)
+        np.testing.assert_allclose(found, case.combine(expected), rtol=1e-6)
 
 
 @of_the_base
 def test_exclude_and_labels_are_checked(case, scores, as_for_xla):
     metric = case.make()
     labels = np.array([0, 1, 2, 3])
-    for bad in (np.array([[N]] * BATCH), np.array([[-2]] * BATCH), np.ones((BATCH, 1)), labels):
+    masks = (np.ones((BATCH, width), bool) for width in (1, N + 1))
+    ids = np.array([[N]] * BATCH), np.array([[-2]] * BATCH)
+    for bad in (*ids, *masks, np.ones((BATCH, 1)), labels):
         with pytest.raises(ValueError, match="`exclude` must hold item ids"):
             metric.update_state(labels, scores, exclude=bad)
     bad = np.array([[1], [N], [0], [0]])
@@ -191,12 +192,7 @@ def test_round_trip_of_config(case, scores, relevance):
     metric = case.make(name="mine", label_format="relevance", dtype="float64")
     config = metric.get_config()
     assert config["name"] == "mine" and config["label_format"] == "relevance"
-    copies = [
-        type(metric).from_config(config),
-        keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(metric)),
-        r4c.metrics.get(keras.utils.serialize_keras_object(metric)),
-    ]
-    for copy in copies:
+    for copy in rows.copies(metric, r4c.metrics.get):
         assert copy.get_config() == config
         copy_result = result(copy, (relevance, scores))
         assert copy.result().dtype == tf.float64

@@ -34,19 +34,6 @@ def compiled_model(cases, **compile_args):
     return model
 
 
-def check_evaluate(model, features, labels, cases):
-    logs = model.evaluate(features, labels, batch_size=4, verbose=0, return_dict=True)
-    scores = model.predict(features, verbose=0)
-    for case in cases:
-        metric = case.make()
-        metric.update_state(labels, scores)
-        np.testing.assert_allclose(logs[case.name], metric.result(), rtol=1e-6)
-    for k in (1, 3):
-        metric = r4c.metrics.NDCG(k=k)
-        metric.update_state(labels, scores)
-        np.testing.assert_allclose(logs[f"list_at_{k}"], metric.result(), rtol=1e-6)
-
-
 @pytest.mark.parametrize("mode", ["graph", "xla", "eager", "mixed"])
 def test_fit_and_evaluate(features, labels, mode, request):
     if mode == "mixed":
@@ -60,7 +47,13 @@ def test_fit_and_evaluate(features, labels, mode, request):
         features, labels, batch_size=4, verbose=0, validation_data=(features, labels)
     ).history
     assert {case.name for case in cases} | {"val_list_at_3"} <= set(history)
-    check_evaluate(model, features, labels, cases)
+    logs = model.evaluate(features, labels, batch_size=4, verbose=0, return_dict=True)
+    scores = model.predict(features, verbose=0)
+    for case in cases:
+        np.testing.assert_allclose(logs[case.name], case.make()(labels, scores), rtol=1e-6)
+    for k in (1, 3):
+        metric = r4c.metrics.NDCG(k=k)
+        np.testing.assert_allclose(logs[f"list_at_{k}"], metric(labels, scores), rtol=1e-6)
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 takes less for better.")
@@ -74,7 +67,6 @@ def test_callbacks_know_what_is_better(features, labels):
 
 
 def test_excluded_items_of_a_model(features, labels):
-    """A model that ends in `ExcludeItems` is evaluated without the items."""
     model = compiled_model(FEW)
     seen = np.stack([(labels + 1) % N, np.where(labels > 2, (labels + 2) % N, -1)], axis=1)
     ids = keras.layers.Input((2,), dtype="int32")

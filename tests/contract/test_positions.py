@@ -8,8 +8,11 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 
+from .. import derivatives
+from ..rounding import assert_all_close
 from . import tables
 from .head_table import HEADS
+from .test_steps import EVERY, RATE, assert_close, changes_of_step, gradients_in_float64
 
 BATCH, TIME, N, DIM = 3, 4, 6, 5
 MASK = np.array([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 1]], bool)
@@ -47,13 +50,11 @@ def labels_of(form, ids, rng):
     return ids
 
 
-def value_and_gradient(loss, labels, scores, weights=None):
-    scores = tf.convert_to_tensor(scores)
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        x = masked(scores) if scores.shape.rank == 3 else scores
-        value = loss(labels, x, weights)
-    return float(value), tape.gradient(value, scores).numpy()
+def value_and_gradient(loss, labels, scores):
+    def of_scores(x):
+        return loss(labels, masked(x) if x.shape.rank == 3 else x)
+
+    return [x.numpy() for x in derivatives.value_and_gradient(of_scores, scores)]
 
 
 @pytest.mark.parametrize("form", ["ids", "several ids", "relevance"])
@@ -71,8 +72,7 @@ def test_a_loss_is_the_mean_over_positions_that_are_there(case, form, scores, id
 
 def test_a_random_loss_takes_one_step_for_all_positions(scores, ids):
     ids = np.abs(ids)
-    cases = [case for case in tables.LOSSES if case.random]
-    for case in cases:
+    for case in (case for case in tables.LOSSES if case.random):
         flat = case.make()(ids.reshape(-1), scores.reshape(-1, N))
         np.testing.assert_allclose(case.make()(ids, scores), flat, rtol=1e-5)
 
@@ -96,54 +96,44 @@ def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, ove
     ids = rng.integers(0, N, (BATCH, TIME))
     encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
     head = layers.DotProductHead(N)
-    scores = head(encodings)
+    mask = masked if has_mask else tf.identity
+    scores = mask(head(encodings))
     given = weight = WEIGHTS[weights](rng)
     if weight is not None:  # Keras 3 divides by weights that it has not broadcast.
         weight = np.broadcast_to(weight, ids.shape).astype("float32")
-    ours = (
-        head.over_classes(masked(encodings) if has_mask else encodings)
-        if over_classes
-        else (masked(scores) if has_mask else scores)
-    )
+    ours = head.over_classes(mask(encodings)) if over_classes else scores
     of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
-    expected = of_keras(ids, masked(scores) if has_mask else scores, weight)
+    expected = of_keras(ids, scores, weight)
     found = losses.SoftmaxLoss(reduction=reduction)(ids, ours, given)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_padding_is_what_keras_ignores(scores, ids):
     ignores = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
-    assert float(losses.SoftmaxLoss()(ids, scores)) == pytest.approx(
-        float(ignores(ids, scores)), rel=1e-5
-    )
+    np.testing.assert_allclose(losses.SoftmaxLoss()(ids, scores), ignores(ids, scores), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"])
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_all_classes_at_all_positions(name, mode, ids, rng):
     """Value and gradients of the matrix of scores, also for unknown sizes."""
-    case = next(case for case in tables.LOSSES if case.name == name)
-    head, loss = layers.DotProductHead(N), case.make()
+    head, loss = layers.DotProductHead(N), EVERY[name]()
     encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
     head(encodings)
 
     def step(ids, encodings, over_classes=True):
-        with tf.GradientTape() as tape:
-            tape.watch(encodings)
+        def value():
             x = encodings if mode == "xla" else masked(encodings)
-            value = loss(ids, head.over_classes(x) if over_classes else head(x))
-        weights = [w if isinstance(w, tf.Variable) else w.value for w in head.trainable_variables]
-        return [
-            tf.convert_to_tensor(x) for x in (value, *tape.gradient(value, [encodings, *weights]))
-        ]
+            return loss(ids, head.over_classes(x) if over_classes else head(x))
+
+        return derivatives.with_gradients(value, encodings, *head.trainable_variables)
 
     expected = step(ids, encodings, over_classes=False)
     if mode != "eager":
         shapes = [None, None] if mode == "graph" else [BATCH, TIME]
         specs = [tf.TensorSpec(shapes, tf.int64), tf.TensorSpec([*shapes, DIM])]
         step = tf.function(step, specs, jit_compile=mode == "xla")
-    for found, other in zip(step(tf.constant(ids), encodings), expected, strict=True):
-        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)
+    assert_all_close(step(tf.constant(ids), encodings), expected, 1e-4, 1e-6)
 
 
 @pytest.mark.parametrize("form", ["ids", "several ids", "relevance"])
@@ -151,10 +141,11 @@ def test_all_classes_at_all_positions(name, mode, ids, rng):
 def test_a_metric_counts_the_positions_that_are_there(case, form, scores, ids, rng):
     labels, there = labels_of(form, ids, rng), MASK & (ids >= 0)
     weights = rng.uniform(size=(BATCH, 1)).astype("float32")
-    found, flat = case.make(), case.make()
-    found.update_state(labels, masked(np.where(there[..., None], scores, np.nan)), weights)
-    flat.update_state(labels[there], scores[there], np.repeat(weights, TIME, axis=1)[there])
-    np.testing.assert_allclose(found.result(), flat.result(), rtol=1e-6)
+    found = case.make()(labels, masked(np.where(there[..., None], scores, np.nan)), weights)
+    of_lists = np.repeat(weights, TIME, axis=1)[there]
+    np.testing.assert_allclose(
+        found, case.make()(labels[there], scores[there], of_lists), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name != "dropout"])
@@ -198,25 +189,20 @@ def sequence_model(loss, num_sampled=None, optimizer=None, normalize=False):
 @pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic"])
 def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng):
-    case = next(case for case in tables.LOSSES if case.name == name)
     inputs, targets = words(rng)
-    model = sequence_model(case.make())
-    weights = [tf.cast(w, tf.float64) for w in model.trainable_variables]
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
+    is_there = (inputs >= 0) & (targets >= 0)
+    model = sequence_model(EVERY[name](), optimizer=optimizers.RowwiseSGD(RATE))
+
+    def loss(*weights):
         by_shape = {tuple(w.shape): w for w in weights}
         table, kernel = by_shape[WORDS, DIM], by_shape[DIM, DIM]
         encodings = tf.gather(table, np.maximum(inputs, 0)) @ kernel
-        is_there = (inputs >= 0) & (targets >= 0)
         scores = tf.linalg.matmul(tf.boolean_mask(encodings, is_there), table, transpose_b=True)
-        value = case.make()(targets[is_there], scores)
-    expected = [tf.convert_to_tensor(g) for g in tape.gradient(value, weights)]
-    model.jit_compile = jit_compile
-    before = [tf.identity(w) for w in model.trainable_variables]
-    model.train_on_batch(inputs, targets)
-    for old, new, gradient in zip(before, model.trainable_variables, expected, strict=True):
-        found = (old - new).numpy() / 0.5
-        np.testing.assert_allclose(found, gradient, rtol=1e-3, atol=1e-5)
+        return EVERY[name]()(targets[is_there], scores)
+
+    expected = gradients_in_float64(loss, model.trainable_variables)
+    found = changes_of_step(model, (inputs, targets), "xla" if jit_compile else "graph")
+    assert_close(found, expected)
 
 
 @pytest.mark.keras2
@@ -276,15 +262,11 @@ def test_a_mask_of_examples(scores, ids):
     """`[batch]`, beside `[batch, n]` of items."""
     scores, ids = scores[:, 0], np.abs(ids[:, 0])
     mask = np.array([True, False, True])
-    for loss in (losses.SoftmaxLoss(), losses.MeanAveragePrecisionLoss(), losses.SpearmanLoss()):
-        labels = ids if isinstance(loss, losses.SoftmaxLoss) else np.eye(N, dtype="float32")[ids]
-        found, expected = loss(labels, masked(scores, mask)), loss(labels[mask], scores[mask])
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
-    metric, flat = metrics.MeanAveragePrecision(N), metrics.MeanAveragePrecision(N)
-    one_hot = np.eye(N, dtype="float32")[ids]
-    metric.update_state(one_hot, masked(scores, mask))
-    flat.update_state(one_hot[mask], scores[mask])
-    assert float(metric.result()) == pytest.approx(float(flat.result()), rel=1e-6)
+    of_columns = losses.MeanAveragePrecisionLoss, losses.SpearmanLoss
+    for make in (losses.SoftmaxLoss, *of_columns, lambda: metrics.MeanAveragePrecision(N)):
+        labels = ids if make is losses.SoftmaxLoss else np.eye(N, dtype="float32")[ids]
+        found, expected = make()(labels, masked(scores, mask)), make()(labels[mask], scores[mask])
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # What is refused.
@@ -296,12 +278,7 @@ def test_other_shapes_raise(scores, ids, rng):
     for labels, x, weights, message in (
         (ids.T, scores, None, r"`y_true` must have the positions"),
         (ids[0], scores, None, r"`y_true` must have the positions"),
-        (
-            ids,
-            scores,
-            np.ones(BATCH, "float32"),
-            r"`sample_weight` must have the axes .*\[batch, 1\]",
-        ),
+        (ids, scores, np.ones(BATCH), r"`sample_weight` must have the axes .*\[batch, 1\]"),
         (np.zeros((TIME, TIME), int), square, np.ones(TIME), r"`sample_weight` must have the axes"),
         (ids, tf.RaggedTensor.from_tensor(scores), None, r"Positions must not be ragged"),
     ):

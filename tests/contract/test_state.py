@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import losses
 
+from ..derivatives import value_and_gradient
 from . import tables
 from .head_table import HEADS
 
@@ -49,10 +50,7 @@ def check_metric(metric, *batch):
 
 
 def step(loss, labels, scores):
-    with tf.GradientTape() as tape:
-        tape.watch(scores)
-        value = loss(labels, scores)
-    return value, tape.gradient(value, scores)
+    return value_and_gradient(functools.partial(loss, labels), scores)
 
 
 LABELS = np.array([[0, 0, 1, 2, 0], [1, 0, 0, 0, -1]], np.float32)

@@ -11,6 +11,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, models, optimizers
 
+from ..derivatives import with_gradients
 from . import tables
 from .head_table import HEADS
 
@@ -34,21 +35,19 @@ def product(x, kernels):
 
 
 def changes_of_step(model, data, mode="graph"):
-    """What one step does to the weights, divided by the rate."""
+    """The loss of one step, and what it does to the weights, divided by the rate."""
     model.run_eagerly, model.jit_compile = mode == "eager", mode == "xla"
     weights = model.trainable_variables
     before = [tf.identity(w) for w in weights]
-    model.train_on_batch(*data)
-    return [(old - w).numpy() / RATE for old, w in zip(before, weights, strict=True)]
+    model.reset_metrics()
+    value = np.ravel(model.train_on_batch(*data))[0]
+    return [value, *((old - w).numpy() / RATE for old, w in zip(before, weights, strict=True))]
 
 
 def gradients_in_float64(loss_of, weights):
-    """Those of a function of the weights."""
+    """The value of a function of the weights, and its gradients."""
     weights = [tf.cast(w, tf.float64) for w in weights]
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
-        value = loss_of(*weights)
-    return [g.numpy() for g in map(tf.convert_to_tensor, tape.gradient(value, weights))]
+    return with_gradients(lambda: loss_of(*weights), *weights)
 
 
 def assert_close(found, expected):
@@ -91,7 +90,7 @@ def batch_of(num_classes, seed, width=2):
     return rng.normal(size=(BATCH, DIM)).astype("float32"), ids
 
 
-def all_classes(kind, loss, num_classes, seed, optimizer="rowwise"):
+def all_classes(kind, loss, num_classes, seed, optimizer="rowwise", num_sampled=None):
     """A model over all classes, and the scores by its weights."""
     keras.utils.set_random_seed(seed)
     features = np.random.default_rng(seed).normal(size=(num_classes, FEATURES)).astype("float32")
@@ -101,7 +100,8 @@ def all_classes(kind, loss, num_classes, seed, optimizer="rowwise"):
             num_classes, DIM, OPTIMIZERS[optimizer](), seed=seed
         ),
     }.get(kind, lambda: layers.ClassTable(num_classes, DIM, use_bias=kind == "bias"))()
-    model = models.ExtremeClassifier(dense(DIM), classes, DIM, None, normalize=kind == "cosine")
+    options = {"normalize": kind == "cosine", "seed": 1}
+    model = models.ExtremeClassifier(dense(DIM), classes, DIM, num_sampled, **options)
     model.compile(OPTIMIZERS[optimizer](), loss)
 
     def scores(x, first, second, *of_classes):
@@ -166,9 +166,10 @@ MODES = [
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("kind", ["bias", "cosine"])
 @pytest.mark.parametrize("name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"])
-def test_a_step_over_all_classes_in_every_mode(name, mode, optimizer):
-    check_all_classes(name, "bias", 40, 1, mode, optimizer)
+def test_a_step_over_all_classes_in_every_mode(name, kind, mode, optimizer):
+    check_all_classes(name, kind, 40, 1, mode, optimizer)
 
 
 # Those that shards refuse, since they need the scores of all classes at once.
@@ -198,9 +199,10 @@ def test_a_step_over_two_shards(name, two_devices):
     weights = [*(tf.convert_to_tensor(w) for w in kernels), tf.concat(shards, axis=0)]
     expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
     before = [tf.identity(w) for w in weights]
-    model.fit(tf.data.Dataset.from_tensors((x, ids)), shuffle=False, verbose=0)
+    data = tf.data.Dataset.from_tensors((x, ids))
+    value = model.fit(data, shuffle=False, verbose=0).history["loss"][0]
     after = [*(tf.convert_to_tensor(w) for w in kernels), tf.concat(shards, axis=0)]
-    found = [(a - b) / RATE for a, b in zip(before, after, strict=True)]
+    found = [value, *((a - b) / RATE for a, b in zip(before, after, strict=True))]
     assert_close(found, expected)
 
 
@@ -218,108 +220,28 @@ SAMPLED = {
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(("mode", "optimizer"), MODES)
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("kind", ["table", "cosine", "encoded"])
 @pytest.mark.parametrize("name", SAMPLED)
-def test_a_step_with_a_sample(name, normalize, mode, optimizer):
-    x, ids = batch_of(200, 1, width=1)
+def test_a_step_with_a_sample(name, kind, mode, optimizer):
+    x, ids = batch_of(200, 1)
     number = 150 if name == "one of many is mined" else 20
-    model = models.ExtremeClassifier(dense(DIM), 200, DIM, number, normalize, seed=1)
-    model.compile(OPTIMIZERS[optimizer](), SAMPLED[name]())
+    model, scores = all_classes(kind, SAMPLED[name](), 200, 1, optimizer, number)
+    weights = [*model.encoder.trainable_variables, *model.classes.trainable_variables]
     # The same seed draws the same classes, whose scores are their numbers here.
     numbers = layers.ClassTable.from_rows(np.arange(200, dtype="float32")[:, np.newaxis])
     probe = layers.SampledScores(numbers, number, normalize=False, seed=1)
-    drawn = probe(tf.ones([BATCH, 1]), class_ids=ids, training=True)
-    is_drawn = tf.math.is_finite(drawn)
-    drawn = tf.where(is_drawn, tf.cast(drawn, tf.int32), 0)
+    for _ in range(2):  # Each step draws anew.
+        drawn = probe(tf.ones([BATCH, 1]), class_ids=ids, training=True).numpy()
+        is_drawn = np.isfinite(drawn)
+        columns = np.where(is_drawn, drawn, 0).astype(int)
 
-    def loss(first, second, rows):
-        encodings = product(tf.cast(x, tf.float64), (first, second))
-        if normalize:
-            encodings, rows = (tf.math.l2_normalize(t, axis=1) for t in (encodings, rows))
-        scores = tf.einsum("bd,bmd->bm", encodings, tf.gather(rows, drawn))
-        scores = tf.where(is_drawn, scores, -np.inf)
-        return SAMPLED[name]()(tf.where(ids >= 0, 0, -1), scores)
+        def loss(*weights, columns=columns, is_drawn=is_drawn):
+            of_sample = tf.gather(scores(x, *weights), columns, batch_dims=1)
+            of_sample = tf.where(is_drawn, of_sample, -np.inf)
+            return SAMPLED[name]()(np.where(is_drawn[:, 0], 0, -1), of_sample)
 
-    expected = gradients_in_float64(loss, model.trainable_variables)
-    assert_close(changes_of_step(model, (x, ids), mode), expected)
-
-
-# Two towers.
-
-TOWERS = {
-    "plain": {},
-    "encoded in pieces": {"encode_in": 5},
-    "encoded in one piece": {"encode_in": BATCH},
-    "scored in pieces": {"score_in": 5},
-    "mined": {"num_mined": 3},
-    "memory": {"memory_size": 2 * BATCH, "encode_in": 5},
-    "random": {"num_random": 6},
-    "negatives": {"negatives": "others"},
-}
-TOWER_LOSSES = {"softmax": losses.SoftmaxLoss, "linear": Linear}
-
-
-def candidates_of(seed, number=BATCH):
-    rng = np.random.default_rng(seed)
-    keys = np.arange(number, dtype="int32") + 1000 * seed
-    return {"id": keys, "x": rng.normal(size=(number, FEATURES)).astype("float32")}
-
-
-def tower_of_features():
-    """An encoder of named features, which leaves out the id."""
-    inputs = {
-        "id": keras.Input((), dtype="int32", name="id"),
-        "x": keras.Input((FEATURES,), name="x"),
-    }
-    return keras.Model(inputs, dense(DIM, FEATURES)(inputs["x"]))
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize(("mode", "optimizer"), MODES)
-@pytest.mark.parametrize("loss", TOWER_LOSSES)
-@pytest.mark.parametrize("kind", TOWERS)
-def test_a_step_of_two_towers(kind, loss, mode, optimizer):
-    """The second step, where there is a memory: its rows are those of the first."""
-    model = models.TwoTower(
-        dense(DIM), tower_of_features(), candidate_id="id", normalize=False, seed=1, **TOWERS[kind]
-    )
-    make_loss, x = TOWER_LOSSES[loss], batch_of(9, 1)[0]
-    model.compile(OPTIMIZERS[optimizer](), make_loss())
-    own, more = candidates_of(1), []
-    if kind == "random":  # All candidates of the index are one, so that any draw is the same.
-        index = candidates_of(2, 9)
-        index["x"][:] = index["x"][0]
-        model.index(index)
-        more = [(index["x"][:6], True)]
-    if kind == "negatives":
-        others = candidates_of(3, 2 * BATCH)
-        more = [(others["x"], True)]
-        own["others"] = {k: v.reshape([BATCH, 2, *v.shape[1:]]) for k, v in others.items()}
-    if kind == "memory":
-        first = candidates_of(4)
-        model.run_eagerly, model.jit_compile = mode == "eager", mode == "xla"
-        kept = model.candidate_encoder(first).numpy()
-        model.train_on_batch(x, first)
-        more = [(kept, False)]
-
-    def loss_of(*weights):
-        queries = product(tf.cast(x, tf.float64), weights[:2])
-        parts = [product(tf.cast(own["x"], tf.float64), weights[2:])]
-        for rows, is_encoded_now in more:
-            rows = tf.cast(rows, tf.float64)
-            parts.append(product(rows, weights[2:]) if is_encoded_now else rows)
-        scores = tf.matmul(queries, tf.concat(parts, axis=0), transpose_b=True)
-        if kind == "mined":
-            positive = tf.linalg.diag_part(scores)[:, tf.newaxis]
-            negatives = tf.linalg.set_diag(
-                scores, tf.fill([BATCH], tf.constant(-np.inf, tf.float64))
-            )
-            scores = tf.concat([positive, tf.math.top_k(negatives, 3).values], axis=1)
-            return make_loss()([0] * BATCH, scores)
-        return make_loss()(tf.range(BATCH), scores)
-
-    expected = gradients_in_float64(loss_of, model.trainable_variables)
-    assert_close(changes_of_step(model, (x, own), mode), expected)
+        expected = gradients_in_float64(loss, weights)
+        assert_close(changes_of_step(model, (x, ids), mode), expected)
 
 
 # Heads and losses of a plain model.
@@ -334,10 +256,11 @@ def test_a_step_of_a_plain_model(name, mode, optimizer):
     model = keras.Sequential([keras.layers.Input((DIM,)), dense(DIM), HEADS[name]()])
     model.compile(OPTIMIZERS[optimizer](), losses.SoftmaxLoss())
     x, ids = batch_of(5, 2, width=1)
-    with tf.GradientTape() as tape:
-        value = losses.SoftmaxLoss()(ids, model(x)) + tf.add_n([tf.zeros([]), *model.losses])
-    weights = [w if isinstance(w, tf.Variable) else w.value for w in model.trainable_variables]
-    expected = [tf.convert_to_tensor(g).numpy() for g in tape.gradient(value, weights)]
+
+    def value():
+        return losses.SoftmaxLoss()(ids, model(x)) + tf.add_n([tf.zeros([]), *model.losses])
+
+    expected = with_gradients(value, *model.trainable_variables)
     assert_close(changes_of_step(model, (x, ids), mode), expected)
 
 
@@ -355,20 +278,17 @@ def test_a_random_loss_with_a_variable_takes_the_gradient_of_its_own_step(share)
     scores = tf.Variable(np.random.default_rng(1).normal(size=(BATCH, LONG)).astype("float32"))
     for function in (lambda f: f, tf.function):
         loss = OwnScale(seed=1)
-        positives = labels.sum(axis=1)
         # Each step draws anew, so that the numbers of the next one would give another gradient.
         for _ in range(2):
             drawn = tf.random.stateless_uniform([BATCH, LONG], loss._draw_seed())
             drawn = drawn.numpy().astype(np.float64)
-            expected = np.mean((labels * drawn).sum(axis=1) * (positives > 0))
+            expected = np.mean((labels * drawn).sum(axis=1))
 
             @function
-            def gradient(loss=loss):
-                with tf.GradientTape() as tape:
-                    value = loss(labels, scores)
-                return tape.gradient(value, loss.scale)
+            def step(loss=loss):
+                return with_gradients(lambda: loss(labels, scores), loss.scale)
 
-            assert float(gradient()) == pytest.approx(expected, rel=1e-4)
+            assert float(step()[1]) == pytest.approx(expected, rel=1e-4)
 
 
 NOISY = {
@@ -396,14 +316,11 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
         loss = NOISY[name](temperature)
 
         def step(loss=loss, temperature=temperature):
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                found = loss(labels, scores)
-            return found, *tape.gradient(found, [scores, temperature], unconnected_gradients="zero")
+            sources = scores, temperature
+            return with_gradients(lambda: loss(labels, scores), *sources, unconnected="zero")
 
-        found, of_scores, of_temperature = (
-            tf.function(step, jit_compile=jit) if jit is not None else step
-        )()
+        step = step if jit is None else tf.function(step, jit_compile=jit)
+        found, of_scores, of_temperature = step()
         assert float(found) == pytest.approx(value(0.4), rel=1e-5)
         assert np.isfinite(of_scores).all() and np.any(of_scores)
         assert float(of_temperature) == pytest.approx(slope, rel=1e-2)

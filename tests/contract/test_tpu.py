@@ -15,6 +15,7 @@ from tensorflow.python.framework import kernels
 
 import rank4class_tf as r4c
 
+from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
 from .head_table import HEADS
 from .tables import LOSSES, METRICS, OPTIMIZERS, REPRESENTATIVES, SORTERS
@@ -72,10 +73,7 @@ def unknown_of(traced):
 
 def loss_step(loss):
     def step(labels, scores):
-        with tf.GradientTape() as tape:
-            tape.watch(scores)
-            value = tf.reduce_mean(loss.call(labels, scores))
-        return value, tape.gradient(value, scores)
+        return value_and_gradient(lambda x: tf.reduce_mean(loss.call(labels, x)), scores)
 
     return step
 

@@ -150,7 +150,15 @@ ERRORS = [
         *("cat", b"cat", {"cat": 0}, 5),
     ),
     (lambda: layers.SparseDense(3).build((None, None)), "features known"),
+    (lambda: layers.ExcludeItems()([ONES, MASK[:, tf.newaxis]]), "`exclude` must hold"),
+    (lambda: layers.ExcludeItems()([ONES, tf.ones([2, 5], tf.bool)]), "`exclude` must hold"),
     (lambda: layers.Companion(3), "`layer` must be a Keras layer"),
+    (lambda: layers.Companion(DENSE)(ONES), "`layer` must be built"),
+    *several(
+        r"`inputs` must have a known number of rows, one for each candidate\. Received: shape",
+        *(layers.UniformNegatives(3), tf.constant(1.0), keras.Input((2,))),
+    ),
+    (lambda: layers.BilinearHead(5).over_classes(ONES), "must be the dot product or the cosine"),
     (lambda: layers.ConvolutionalSorter(6)(ONES), "`length` = 6 items; pad shorter ones and mask"),
 ]
 

@@ -346,19 +346,6 @@ def test_only_sampled_classes_are_encoded(rng):
     np.testing.assert_allclose(values[0], -np.sort(-cosines)[:3], rtol=1e-5)
 
 
-def test_encoded_classes_learn_from_samples(rng):
-    classes = layers.EncodedClasses(ARRAY, keras.layers.Dense(4))
-    head = layers.SampledScores(classes, 2, normalize=False, seed=1)
-    x = rng.normal(size=(3, 4)).astype(np.float32)
-    head.build((None, 4))
-    with tf.GradientTape() as tape:
-        scores = head(x, class_ids=[1, 2, 3], num_mined=1, training=True)
-        total = tf.reduce_sum(scores[:, 0])
-    of_kernel, of_bias = tape.gradient(total, head.trainable_variables)
-    np.testing.assert_allclose(of_kernel, ARRAY[1:4].T @ x, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(of_bias, x.sum(axis=0), rtol=1e-4, atol=1e-5)
-
-
 def test_biases_count_in_sampled_scores(rng):
     rows = rng.normal(size=(6, 4)).astype(np.float32)
     classes = layers.ClassTable.from_rows(rows, np.arange(6.0))

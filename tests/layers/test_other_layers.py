@@ -6,7 +6,8 @@ import tensorflow as tf
 from scipy import special
 from tensorflow import keras
 
-from rank4class_tf import layers, losses, ops
+from rank4class_tf import layers, losses
+from tests.losses.test_formulas import Steep
 from tests.ops import projections
 
 from ..rounding import assert_all_close
@@ -98,22 +99,7 @@ def test_names_of_many_types(make):
     assert best["class_names"].numpy() == [[b"dog"]]
 
 
-@keras.utils.register_keras_serializable("tests")
-class Squared(ops.Regularizer):
-    """A regulariser that is not of this package: h(x) = x^2."""
-
-    def __init__(self):
-        super().__init__(lambda u: u / 2, tf.square)
-
-    def get_config(self):
-        return {}
-
-    @classmethod
-    def from_config(cls, config):
-        return cls()
-
-
-@pytest.mark.parametrize("regularizer", ["euclidean", Squared()])
+@pytest.mark.parametrize("regularizer", ["euclidean", Steep(0.5)])
 def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
     probabilities = layers.Probabilities(0.5, regularizer)
     sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))

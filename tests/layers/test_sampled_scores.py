@@ -2,7 +2,6 @@
 
 import collections
 import contextlib
-import functools
 
 import numpy as np
 import pytest
@@ -16,17 +15,18 @@ from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.layers import sampled as _sampled
 from rank4class_tf.ops.blocks import unit_rows
 
+from ..derivatives import gradient_of, value_and_gradient
 from ..rounding import assert_all_close, rounding
 
 NUM_CLASSES = 30
 ENCODING = tf.ones([1, 1])
 
 
-def revealing(**kwargs):
+def revealing(num_sampled=None, num_classes=NUM_CLASSES):
     """A layer that scores a class by its id, given the encoding 1."""
-    layer = SampledScores(NUM_CLASSES, normalize=False, seed=1, **kwargs)
+    table = ClassTable.from_rows(np.arange(num_classes, dtype=np.float32)[:, None])
+    layer = SampledScores(table, num_sampled, normalize=False, seed=1)
     layer.build((None, 1))
-    layer.classes.embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
     return layer
 
 
@@ -97,7 +97,14 @@ def test_mining_of_many(width, num_positives, rng):
     def scored(num_mined):
         layer = SampledScores(300, num_sampled=250, seed=1)
         layer.build((None, width))
-        step = tf.function(lambda x, ids: layer(x, class_ids=ids, num_mined=num_mined))
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(layer(encodings, class_ids=class_ids, num_mined=num_mined))
+        of_table = tape.gradient(total, layer.trainable_variables[0])
+        assert isinstance(of_table, tf.IndexedSlices)  # Of the rows of the sample.
+        step = tf.function(
+            lambda x, ids: layer(x, class_ids=ids, num_mined=num_mined),
+            jit_compile=num_mined is not None,
+        )
         return step(encodings, tf.constant(class_ids)).numpy()
 
     every, mined = scored(None), scored(3)
@@ -111,9 +118,7 @@ def test_mining_of_many(width, num_positives, rng):
 @pytest.mark.usefixtures("way_of_mining")
 def test_fewer_negatives_than_are_mined():
     """Of 67 sampled, enough for a search by blocks, one is no class of the example."""
-    layer = SampledScores(200, 67, normalize=False, seed=1)
-    layer.build((None, 1))
-    layer.classes.embeddings.assign(np.arange(200, dtype=np.float32)[:, None])
+    layer = revealing(67, num_classes=200)
     sampled = layer(ENCODING, class_ids=[[0]], training=False)[0, 1:].numpy()
     left = int(sampled[np.isfinite(sampled)][-1])
     class_ids = [[i for i in range(200) if i != left]]
@@ -245,59 +250,15 @@ def test_long_rows_do_not_tie_with_all():
         np.testing.assert_array_equal(tied, [[2, 1, 1]])
 
 
-@pytest.mark.usefixtures("way_of_mining")
-@pytest.mark.parametrize(("normalize", "num_mined"), [(True, 2), (False, None)])
-def test_gradients_are_those_of_the_dense_scores(normalize, num_mined, rng):
-    """The gradients of a sum of random multiples of the scores, against a dense reference."""
-    class_ids = np.array([[3, -1], [7, 2], [3, 3]])
-    table, encodings = rng.normal(size=(NUM_CLASSES, 4)), rng.normal(size=(3, 4))
-    layer = SampledScores(NUM_CLASSES, num_sampled=5, normalize=normalize, seed=1)
-    layer.build((None, 4))
-    layer.classes.embeddings.assign(table)
-    x = tf.constant(encodings, tf.float32)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        scores = layer(x, class_ids=class_ids, num_mined=num_mined, training=True)
-        there = ~np.isneginf(scores)
-        upstream = rng.normal(size=scores.shape) * there
-        total = tf.reduce_sum(tf.where(there, scores, 0.0) * upstream.astype(np.float32))
-    of_x, of_table = tape.gradient(total, [x, layer.trainable_variables[0]])
-    assert isinstance(of_table, tf.IndexedSlices)
-    step = functools.partial(layer, x, class_ids=class_ids, num_mined=num_mined)
-    compiled = tf.function(lambda: step(training=False), jit_compile=True)()
-    np.testing.assert_allclose(compiled, step(training=False), rtol=1e-5, atol=1e-6)
-    of_table = tf.math.unsorted_segment_sum(of_table.values, of_table.indices, NUM_CLASSES)
-
-    # The sample, from a layer that reveals it. The order of the mined comes from the dense scores.
-    every = ids(revealing(num_sampled=5), class_ids)
-    dense, e = tf.Variable(table), tf.Variable(encodings)
-    with tf.GradientTape() as tape:
-        a, b = (tf.math.l2_normalize(t, axis=-1) if normalize else t for t in (e, dense))
-        all_scores = tf.matmul(a, b, transpose_b=True)
-        columns = np.nan_to_num(every, nan=0).astype(int)
-        expected = tf.gather(all_scores, columns, batch_dims=1)
-        expected = tf.where(np.isnan(every), -np.inf, expected)
-        if num_mined is not None:
-            negatives = tf.math.top_k(expected[:, 1:], num_mined).values
-            expected = tf.concat([expected[:, :1], negatives], axis=1)
-        total = tf.reduce_sum(tf.where(np.isneginf(expected), 0.0, expected) * upstream)
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
-    for ours, theirs in zip((of_x, of_table), tape.gradient(total, [e, dense]), strict=True):
-        theirs = tf.convert_to_tensor(theirs)
-        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-
-
 def test_unit_rows_and_their_gradient(rng):
     lengths = np.array([[3.0], [1e-5], [1e-8], [0.0], [1e-30], [np.nan]])
     unit, upstream = rng.normal(size=(6, 6)), rng.normal(size=(6, 6))
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     x = tf.constant(unit * lengths, tf.float32)
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        found = unit_rows(x)
+    found, gradient = value_and_gradient(unit_rows, x, tf.constant(upstream, tf.float32))
+    gradient = gradient.numpy()
     np.testing.assert_allclose(found[:2], unit[:2], rtol=1e-5)
     assert np.isfinite(found[:5]).all() and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
-    gradient = tape.gradient(found, x, output_gradients=tf.constant(upstream, tf.float32)).numpy()
     expected = upstream - unit * (unit * upstream).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
     assert not gradient[2:5].any()  # Rows near zero have none.
@@ -433,11 +394,8 @@ def test_memory_is_a_queue(rng):
         for ours, (theirs, _) in zip(encodings[7 - count :], queue, strict=True):
             np.testing.assert_array_equal(ours, theirs)
         queue.extend(zip(batch, ids, strict=True))
-    before, batch = [np.array(w) for w in layer.weights], tf.constant(batch)
-    with tf.GradientTape() as tape:
-        tape.watch(batch)
-        kept, _, _ = layer(batch, ids, training=False)
-    assert tape.gradient(kept, batch) is None
+    before = [np.array(w) for w in layer.weights]
+    assert gradient_of(lambda x: layer(x, ids, training=False)[0], batch) is None
     assert_all_close(layer.weights, before, 0)
 
 

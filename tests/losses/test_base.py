@@ -6,7 +6,6 @@ import sys
 import numpy as np
 import pytest
 import scipy.special
-import scipy.stats
 import tensorflow as tf
 from tensorflow import keras
 
@@ -14,7 +13,7 @@ import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
 from ..contract import tables
-from ..derivatives import value_and_gradient
+from ..derivatives import value_and_gradient, with_gradients
 from ..rounding import assert_all_close
 
 
@@ -37,36 +36,17 @@ def test_a_loss_may_own_variables(mode, rng):
     labels = (rng.random((3, 30)) < 0.3).astype(np.float32)
     labels[:, 3] = -1
     scores = tf.constant(rng.normal(size=(3, 30)), tf.float32)
-    kernel = loss.dense.kernel.value if hasattr(keras, "ops") else loss.dense.kernel
 
     def step(scores):
-        with tf.GradientTape() as tape:
-            tape.watch([scores, kernel])
-            value = loss(labels, scores)
-        return value, tape.gradient(value, [scores, kernel])
+        return with_gradients(lambda: loss(labels, scores), scores, loss.dense.kernel)
 
     if mode != "eager":
         step = tf.function(step, jit_compile=mode == "xla")
-    value, (of_scores, of_kernel) = step(scores)
+    value, of_scores, of_kernel = step(scores)
     assert np.isfinite(value) and np.isfinite(of_scores).all()
     np.testing.assert_array_equal(of_scores[:, 3], 0.0)
     valid = labels >= 0
     np.testing.assert_allclose(of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4)
-
-
-class Recall(r4c.losses.MetricLoss):
-    def metric(self, ranks, lists):
-        return ops.soft_recall(ranks, lists.relevance, k=3)
-
-
-def test_a_metric_of_ones_own_is_a_loss(rng):
-    labels = (rng.random((5, 40)) < 0.4).astype(np.float32)
-    labels[:, ::7] = -1
-    scores = rng.normal(size=(5, 40)).astype(np.float32)
-    value = Recall(reduction="none", temperature=1e-4)(labels, scores).numpy()
-    for y, s, v in zip(labels, scores, value, strict=True):
-        ranks = scipy.stats.rankdata(-s[y >= 0])[y[y >= 0] > 0]
-        np.testing.assert_allclose(v, -scipy.special.expit(3.5 - ranks).mean(), rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])

@@ -11,7 +11,7 @@ from tensorflow import keras
 from rank4class_tf import losses, ops
 
 from .. import derivatives
-from ..derivatives import gradient_of
+from ..derivatives import gradient_of, with_gradients
 from . import oracles
 
 graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
@@ -35,12 +35,12 @@ def value_and_gradient(loss, labels, scores):
 def test_a_temperature_has_a_gradient_with_masked_items():
     temperature = tf.Variable(0.05)
     loss, masked = losses.SoftmaxLoss(temperature), [[True, True, False]]
-    with tf.GradientTape() as tape:
-        value = value_of(loss, [[1.0, 0.9, 3.0]], [[0]], mask=masked)
+    scores = [[1.0, 0.9, 3.0]]
+    value, slope = with_gradients(lambda: value_of(loss, scores, [[0]], mask=masked), temperature)
     # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
     other = 1 / (1 + np.exp(2.0))
     np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
-    np.testing.assert_allclose(tape.gradient(value, temperature), 40 * other, rtol=1e-5)
+    np.testing.assert_allclose(slope, 40 * other, rtol=1e-5)
 
 
 @graph_and_xla
@@ -221,14 +221,22 @@ def test_a_regularizer_of_a_user_is_saved_with_its_arguments():
     assert again.regularizer.a == 3
 
 
-def test_gradient_by_what_a_regularizer_reads(rng):
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda z, h: value_of(losses.FenchelYoungLoss(h), z, [[2]])[0],
+        lambda z, h: tf.reduce_sum(z * ops.simplex_projection(z, h)),
+    ],
+    ids=["loss", "projection"],
+)
+def test_gradient_by_what_a_regularizer_reads(value, rng):
     z, factor = rng.normal(size=(1, 4)), tf.constant(0.8, tf.float64)
 
-    def value(factor):
-        return value_of(losses.FenchelYoungLoss(Steep(factor)), z, [[2]])[0]
+    def of_factor(factor):
+        return value(z, Steep(factor))
 
-    expected = (value(factor + 1e-6) - value(factor - 1e-6)) / 2e-6
-    np.testing.assert_allclose(gradient_of(value, factor), expected, rtol=1e-6)
+    expected = (of_factor(factor + 1e-6) - of_factor(factor - 1e-6)) / 2e-6
+    np.testing.assert_allclose(gradient_of(of_factor, factor), expected, rtol=1e-6)
 
 
 class OwnConjugate(ops.Regularizer):

@@ -11,7 +11,7 @@ from rank4class_tf import layers, losses, ops
 from rank4class_tf._lists import blocked, classes, positives
 
 from ..contract import tables
-from ..derivatives import gradient_of
+from ..derivatives import gradient_of, with_gradients
 from ..rounding import assert_all_close
 
 CLASSES, WIDTH = 13, 4  # No multiple of a block.
@@ -51,19 +51,16 @@ few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"
 
 
 def both(loss, ids, head, x, dense_ids=None, weights=None):
-    results = []
-    for scores_of, labels in ((head.over_classes, ids), (head, dense_ids)):
-        labels = ids if labels is None else labels
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = loss(labels, scores_of(x), weights)
-        gradients = tape.gradient(
-            value,
-            [x, *(w if isinstance(w, tf.Variable) else w.value for w in head.trainable_variables)],
-            unconnected_gradients="zero",
+    """The loss over all classes and the plain one, with their gradients."""
+    forms = (head.over_classes, ids), (head, ids if dense_ids is None else dense_ids)
+    return [
+        with_gradients(
+            lambda scores_of=scores_of, labels=labels: loss(labels, scores_of(x), weights),
+            *(x, *head.trainable_variables),
+            unconnected="zero",
         )
-        results.append([value, *map(tf.convert_to_tensor, gradients)])
-    return results
+        for scores_of, labels in forms
+    ]
 
 
 def assert_same(results, tolerance=1e-5):
@@ -167,11 +164,6 @@ def test_huge_scores_are_finite(name):
     assert np.isfinite(value).all() and all(np.isfinite(g).all() for g in gradients)
 
 
-def test_other_heads_raise():
-    with pytest.raises(ValueError, match="`interaction` must be the dot product or the cosine"):
-        a_head(kind=layers.BilinearHead).over_classes(encodings())
-
-
 @few
 def test_under_xla(name):
     head, loss = a_head(), LOSSES[name]
@@ -213,12 +205,11 @@ def test_sparsemax_of_huge_scores(monkeypatch):
 def test_a_temperature_that_is_trained():
     temperature = tf.Variable(0.5)
     loss, head, x = losses.SoftmaxLoss(temperature), a_head(), encodings()
-    found = []
-    for scores_of in (head.over_classes, head):
-        with tf.GradientTape() as tape:
-            value = loss([0, 5, 12], scores_of(x))
-        found.append(tape.gradient(value, temperature))
-    np.testing.assert_allclose(*found, rtol=1e-5)
+    found, expected = (
+        with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature)
+        for f in (head.over_classes, head)
+    )
+    assert_same((found, expected))
 
 
 class TwoSums(losses.RankingLoss):

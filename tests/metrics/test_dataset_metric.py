@@ -19,7 +19,7 @@ from rank4class_tf.metrics import (
 )
 
 from ..contract.tables import DATASET_METRICS
-from .results import filled, result
+from .results import filled
 
 both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
 mean_average_precision = functools.partial(MeanAveragePrecision, 4)
@@ -55,9 +55,7 @@ def test_average_precision_leaves_out_what_is_not_known(columns):
     ]
     np.testing.assert_allclose(metric.per_class(), [*expected, np.nan], rtol=1e-12)
     np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
-    never = MeanAveragePrecision(1)
-    never.update_state([[1], [0]], [[np.nan], [-np.inf]])
-    assert float(never.result()) == 0
+    assert float(MeanAveragePrecision(1)([[1], [0]], [[np.nan], [-np.inf]])) == 0
 
 
 def test_correlation_is_that_of_scipy(rng, columns):
@@ -86,8 +84,7 @@ def test_correlation_of_constants_and_nan():
     np.testing.assert_allclose(metric.per_output(), [1, 0, np.nan, 1], rtol=1e-12)
     np.testing.assert_allclose(metric.result(), 2 / 3, rtol=1e-6)
     scores[1, 3] = np.nan
-    metric.update_state(targets, scores)
-    assert np.isnan(metric.result())
+    assert np.isnan(metric(targets, scores))
 
 
 def test_one_output_needs_no_column(rng):
@@ -135,8 +132,7 @@ def test_weights_whose_shape_only_running_tells(shape, columns):
     # Keras 2 gives an operation, which no function returns.
     update = tf.function(lambda *batch: [metric.update_state(*batch), None][1], specs)
     update(labels, scores, weights)
-    expected.update_state(labels, scores, weights)
-    np.testing.assert_allclose(metric.result(), expected.result())
+    np.testing.assert_allclose(metric.result(), expected(labels, scores, weights))
     if shape in (None, [None, None]):
         with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
             update(labels, scores, np.ones((60, 2), np.float32))
@@ -269,9 +265,9 @@ def test_labels_of_all_forms(data):
 
 def test_ties_count_in_expectation():
     metric = ExpectedCalibrationError()
-    assert float(result(metric, [0, 1, 2, 3], np.full([4, 4], 0.25))) == 0
+    assert float(metric([0, 1, 2, 3], np.full([4, 4], 0.25))) == 0
     assert not metric.higher_is_better
-    assert float(result(metric, [0], [[0.5, 0.5]])) == 0
+    assert float(metric([0], [[0.5, 0.5]])) == 0
 
 
 def test_scores_are_no_probabilities(data):
@@ -284,7 +280,7 @@ def test_scores_are_no_probabilities(data):
         tf.function(lambda *args: metric.update_state(*args) and None)(ids, tf.constant(scores))
     assert float(metric.result()) == 0
     # An example that does not count may have any.
-    assert float(result(metric, [0, -1], [[1.0, 0.0], [7.0, 0.0]])) == 0
+    assert float(metric([0, -1], [[1.0, 0.0], [7.0, 0.0]])) == 0
 
 
 def test_scores_make_the_result_nan_for_xla(data, as_for_xla):
@@ -308,8 +304,8 @@ def test_in_keras_and_on_two_devices(data, two_devices):
 
 def test_scores_may_be_lists_integers_ragged_or_masked():
     metrics = [ExpectedCalibrationError(probabilities=layers.Probabilities()) for _ in range(4)]
-    of_numbers = float(result(metrics[0], [0, 1], [[1.0, 0.0], [0.0, 1.0]]))
-    assert float(result(metrics[1], [0, 1], [[1, 0], [0, 1]])) == of_numbers > 0
+    of_numbers = float(metrics[0]([0, 1], [[1.0, 0.0], [0.0, 1.0]]))
+    assert float(metrics[1]([0, 1], [[1, 0], [0, 1]])) == of_numbers > 0
     ragged = [tf.ragged.constant(x) for x in ([[1.0, 0.0], [1.0]], [[np.log(3.0), 0.0], [7.0]])]
     masked = [[1.0, 0.0], [1.0, -1.0]], [[np.log(3.0), 0.0], [7.0, 9.0]]
     for metric, batch in zip(metrics[2:], (ragged, masked), strict=True):

@@ -14,11 +14,6 @@ from rank4class_tf.metrics.sums import ExactSum
 graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
 
 
-def bare(strategy=None, shape=(2,), dtype=None):
-    with (strategy or tf.distribute.get_strategy()).scope():
-        return ExactSum(keras.metrics.Mean(dtype=dtype), "sums", shape)
-
-
 def as_float(parts):
     return sum(np.asarray(part, np.float64) for part in parts)
 
@@ -63,7 +58,8 @@ def test_a_value_that_is_not_finite_shows():
 @pytest.mark.parametrize("size", [1e-3, 1.0, 5e4])
 def test_ten_million_examples(jit_compile, size, rng):
     """Batches of one list that stand for many, and as many of some thousand lists."""
-    sums, values = bare(), rng.uniform(size=(200, 2)).astype(np.float32) * np.float32(size)
+    sums = ExactSum(keras.metrics.Mean(), "sums", (2,))
+    values = rng.uniform(size=(200, 2)).astype(np.float32) * np.float32(size)
     values[::7] /= 3000
 
     @tf.function(jit_compile=jit_compile)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from rank4class_tf import metrics
 
-from .results import orders, result
+from .results import orders
 
 pytestmark = pytest.mark.keras2
 
@@ -97,7 +97,7 @@ def test_definition(make, value, share, k, lists):
         np.testing.assert_allclose(found[:, 0], values, rtol=1e-6)
         np.testing.assert_allclose(weights, of_lists, rtol=1e-6)
     expected = np.average(values, weights=of_lists)
-    np.testing.assert_allclose(result(make(k), *lists), expected, rtol=1e-5)
+    np.testing.assert_allclose(make(k)(*lists), expected, rtol=1e-5)
 
 
 @every_metric
@@ -108,8 +108,8 @@ def test_long_lists_equal_short_ones(make, value, share, rng):
     far = [[0, 0], [0, 500]]
     longer = np.pad(labels, far), np.pad(scores, far, constant_values=-99), np.pad(weights, far)
     longer[2][:, -1] = 1
-    expected = result(make(5), labels, scores, weights)
-    np.testing.assert_allclose(result(make(5), *longer), expected, rtol=1e-6)
+    expected = make(5)(labels, scores, weights)
+    np.testing.assert_allclose(make(5)(*longer), expected, rtol=1e-6)
 
 
 @every_metric
@@ -117,13 +117,13 @@ def test_ids_empty_lists_and_missing_numbers(make, value, share, rng):
     scores, weights = rng.normal(size=(3, 7)), rng.random((3, 7))
     ids = np.array([[2, -1], [0, 6], [5, 3]])
     relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
-    expected = result(make(3), relevance, scores, weights)
-    np.testing.assert_allclose(result(make(3), ids, scores, weights), expected, rtol=1e-6)
+    expected = make(3)(relevance, scores, weights)
+    np.testing.assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
     without = weights.copy()
     without[0, 2] = 0  # The only positive.
-    rest = result(make(3), relevance[1:], scores[1:], weights[1:])
-    np.testing.assert_allclose(result(make(3), ids, scores, without), rest, rtol=1e-6)
+    rest = make(3)(relevance[1:], scores[1:], weights[1:])
+    np.testing.assert_allclose(make(3)(ids, scores, without), rest, rtol=1e-6)
     weights[relevance == 0] = np.nan
-    np.testing.assert_allclose(result(make(3), ids, scores, weights), expected, rtol=1e-6)
+    np.testing.assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
     weights[1, 0] = np.nan
-    assert np.isnan(result(make(3), ids, scores, weights))
+    assert np.isnan(make(3)(ids, scores, weights))

@@ -10,8 +10,6 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import metrics
 
-from .results import result
-
 K = 12
 METRICS = {"precision": metrics.PropensityScoredPrecisionAtK, "ndcg": metrics.PropensityScoredNDCG}
 both = pytest.mark.parametrize("name", METRICS)
@@ -72,9 +70,9 @@ def test_equals_xclib_for_all_forms_of_labels(name, k, labels, scores, shares):
     ids = tf.RaggedTensor.from_tensor(padded(labels), padding=-1)
     for form in (labels, padded(labels)[:, ::-1], ids):
         metric = METRICS[name](k, shares, label_format=None if form is labels else "ids")
-        np.testing.assert_allclose(result(metric, form, scores), expected, rtol=1e-6)
+        np.testing.assert_allclose(metric(form, scores), expected, rtol=1e-6)
     wide = METRICS[name](k, shares, dtype="float64")
-    np.testing.assert_allclose(result(wide, labels, scores), expected, rtol=1e-12)
+    np.testing.assert_allclose(wide(labels, scores), expected, rtol=1e-12)
 
 
 @both
@@ -96,22 +94,21 @@ def test_ties_count_in_expectation(name, rng):
     ]  # Each order of the tied is as frequent as any other.
     expected = np.mean([of_xclib(name, order, labels, weights, 2) for order in orders])
     metric = METRICS[name](2, 1 / weights, dtype="float64")
-    np.testing.assert_allclose(result(metric, labels, scores), expected, rtol=1e-12)
+    np.testing.assert_allclose(metric(labels, scores), expected, rtol=1e-12)
 
 
 @both
 def test_weights_and_excluded_items(name, labels, scores, shares, rng):
     weights = rng.integers(0, 3, 40)
     rows = np.repeat(np.arange(40), weights)
-    once = METRICS[name](3, shares)
-    once.update_state(labels, scores, weights.astype(np.float32))
-    repeated = result(METRICS[name](3, shares), labels[rows], scores[rows])
-    np.testing.assert_allclose(once.result(), repeated, rtol=1e-6)
-    left_out = METRICS[name](3, shares, dtype="float64")
-    left_out.update_state(labels, scores, exclude=np.tile([[4]], (40, 1)))
+    once = METRICS[name](3, shares)(labels, scores, weights.astype(np.float32))
+    repeated = METRICS[name](3, shares)(labels[rows], scores[rows])
+    np.testing.assert_allclose(once, repeated, rtol=1e-6)
+    metric = METRICS[name](3, shares, dtype="float64")
+    left_out = metric(labels, scores, exclude=np.tile([[4]], (40, 1)))
     without = [np.delete(x, 4, axis=-1) for x in (labels, scores, 1 / np.array(shares))]
     expected = of_xclib(name, without[1], without[0], without[2], 3)
-    np.testing.assert_allclose(left_out.result(), expected, rtol=1e-12)
+    np.testing.assert_allclose(left_out, expected, rtol=1e-12)
 
 
 @both

@@ -9,6 +9,7 @@ from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimize
 from rank4class_tf.layers import sampled
 
 from ..rounding import assert_all_close
+from .two_towers import weights
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
@@ -44,69 +45,6 @@ def data(rng):
     return features, class_ids
 
 
-ALL_RANKS = losses.OrderedWeightedLoss("binary", "hinge", ops.UniformWeights())
-LOSSES = {"top_4": top_k_mining(4), "negative_sampling": ALL_RANKS, "softmax": losses.SoftmaxLoss()}
-
-
-def dense_step(model, loss, features, class_ids, negatives, learning_rate):
-    """One step of plain SGD in NumPy arrays, from scores of all classes; in float64."""
-    kernel, bias, table = (tf.Variable(tf.cast(w, tf.float64)) for w in trainable(model))
-    with tf.GradientTape() as tape:
-        encodings = tf.math.l2_normalize(tf.matmul(features.astype(float), kernel) + bias, axis=1)
-        scores = tf.matmul(encodings, tf.math.l2_normalize(table, axis=1), transpose_b=True)
-        there = np.zeros(scores.shape, bool)
-        for row, own in enumerate(class_ids):
-            there[row, negatives] = True
-            there[row, own] = True
-        scores = tf.where(there, scores, -np.inf)
-        value = tf.reduce_mean(loss.compute(ops.as_lists(scores, class_ids)))
-    gradients = tape.gradient(value, [kernel, bias, table])
-    return [
-        w - learning_rate * tf.convert_to_tensor(g)
-        for w, g in zip((kernel, bias, table), gradients, strict=True)
-    ], value
-
-
-def trainable(model):
-    return [np.array(w) for w in model.trainable_variables]
-
-
-def sampled_classes(model):
-    """The shared sample of the next step, from a layer of the same seed that scores by id."""
-    seed, size = model.scores.seed, model.scores.num_sampled
-    layer = layers.SampledScores(NUM_CLASSES, size, normalize=False, seed=seed)
-    layer.build((None, 1))
-    layer.classes.embeddings.assign(np.arange(NUM_CLASSES, dtype=np.float32)[:, None])
-    layer.random_state.assign(_keras.variable(model.scores.random_state))
-    scores = [layer(tf.ones([1, 1]), class_ids=[own])[0, 1:].numpy() for own in (0, 1)]
-    return sorted({int(s) for s in np.concatenate(scores) if not np.isneginf(s)})
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize(
-    ("name", "negatives_per_mined"),
-    [("top_4", 0), ("top_4", 64), ("negative_sampling", 64), ("softmax", 64)],
-)
-@pytest.mark.parametrize("num_sampled", [12, None], ids=["sampled", "all"])
-def test_step_is_that_of_dense_scores(name, num_sampled, negatives_per_mined, data, monkeypatch):
-    monkeypatch.setattr(sampled, "_NEGATIVES_PER_MINED", negatives_per_mined)
-    features, class_ids = data[0], data[1][:, 0] if num_sampled else data[1]
-    model = make(num_sampled)
-    loss = LOSSES[name]
-    # In float32, a tie in the order of near-equal scores would differ; there is none here.
-    model.compile(optimizers.RowwiseSGD(0.5), loss=loss)
-    for _ in range(3):
-        negatives = sampled_classes(model) if num_sampled else np.arange(NUM_CLASSES)
-        assert not num_sampled or len(negatives) == num_sampled
-        expected, value = dense_step(model, loss, features, class_ids, negatives, 0.5)
-        before = np.array(model.classes.embeddings)
-        history = model.fit(features, class_ids, batch_size=16, verbose=0, shuffle=False).history
-        assert history["loss"][0] == pytest.approx(float(value), rel=1e-5)
-        assert_all_close(trainable(model), expected, 1e-4, 1e-6)
-        touched = (before != np.array(model.classes.embeddings)).any(axis=1)
-        assert set(np.flatnonzero(touched)) <= {*negatives, *class_ids.ravel()}
-
-
 def test_an_example_without_features_does_not_drown_the_first_batch(rng):
     dense = rng.normal(size=(8, FEATURES)).astype(np.float32)
 
@@ -117,10 +55,10 @@ def test_an_example_without_features_does_not_drown_the_first_batch(rng):
         )
         model = models.ExtremeClassifier(encoder, NUM_CLASSES, WIDTH, num_sampled=12, seed=3)
         model.compile(optimizers.RowwiseSGD(0.5), loss=losses.SoftmaxLoss())
-        before = trainable(model)[:2]
+        before = weights(model)[:2]
         batch = tf.sparse.from_dense(features), np.arange(len(features))
         model.fit(tf.data.Dataset.from_tensors(batch), shuffle=False, verbose=0)
-        changes = zip(trainable(model)[:2], before, strict=True)
+        changes = zip(weights(model)[:2], before, strict=True)
         return [(now - then) * len(features) for now, then in changes]
 
     # The encoder learns from the others alone what it learns from the batch without the example.
@@ -153,8 +91,7 @@ def test_evaluates_over_all_classes(form, data):
     scores = dense_scores(model, features)
     for metric in some_metrics():
         metric.label_format = "ids"
-        metric.update_state(class_ids, scores)
-        value = metric.result()
+        value = metric(class_ids, scores)
         for key, expected in (value if isinstance(value, dict) else {metric.name: value}).items():
             assert results[key] == pytest.approx(float(expected), rel=1e-6, abs=1e-6), key
     assert set(results) > {"loss", "precision_at_3", "ndcg_at_1", "ndcg_of_all", "mrr", "mean_rank"}
@@ -187,7 +124,7 @@ def test_two_devices_train_as_one(optimizer, loss, num_sampled, data, two_device
             model.compile(copy, loss, metrics=[metrics.PrecisionAtK(1)])
         options = {"batch_size": 8, "verbose": 0}
         history = model.fit(features, class_ids, epochs=3, shuffle=False, **options).history
-        return trainable(model), history["loss"], model.evaluate(features, class_ids, **options)
+        return weights(model), history["loss"], model.evaluate(features, class_ids, **options)
 
     one, two = train(tf.distribute.get_strategy()), train(two_devices)
     assert_all_close(two[0], one[0], 1e-4, 1e-5)
@@ -198,7 +135,7 @@ def test_two_devices_train_as_one(optimizer, loss, num_sampled, data, two_device
 def test_resumes_where_it_was_saved(data, tmp_path):
     def train(model):
         model.fit(*data, batch_size=4, epochs=2, verbose=0, shuffle=False)
-        return trainable(model)
+        return weights(model)
 
     model, other = (compiled("RowwiseAdagrad", metrics=[metrics.NDCG(5)]) for _ in range(2))
     train(model)
@@ -253,7 +190,7 @@ def test_changed_sampling_takes_effect(data):
             model.scores.num_sampled, model.loss.rank_weights = changes
             model.make_train_function(force=True)
         model.fit(*data, batch_size=16, verbose=0, shuffle=False)
-        return trainable(model)
+        return weights(model)
 
     assert_all_close(train(6, 4, (20, ops.TopKWeights(1))), train(20, 1, None), 0)
 
@@ -323,8 +260,8 @@ def test_a_diverged_model_has_no_hit(data):
     of_all = [metrics.TopKAccuracy(1), metrics.NDCG(5), metrics.RecallAtK([1, 5])]
     model = compiled(loss=losses.SoftmaxLoss(), num_classes=1000, metrics=of_all)
     model.fit(*data, verbose=0)
-    weight = model.encoder.weights[0]
-    weight.assign(np.full(weight.shape, np.nan, np.float32))
+    kernel = model.encoder.weights[0]
+    kernel.assign(np.full(kernel.shape, np.nan, np.float32))
     found = model.evaluate(*data, return_dict=True, verbose=0)
     assert np.isnan(found.pop("loss"))
     assert set(found.values()) == {0.0}

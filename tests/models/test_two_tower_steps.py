@@ -1,6 +1,7 @@
 """TwoTower: its steps of training, on one device and several, against dense lists in float64."""
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -10,22 +11,10 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers, losses, metrics, models, ops
 from rank4class_tf._tf import exchange
 
+from ..contract.test_steps import MODES, OPTIMIZERS, RATE, Linear, product
 from ..rounding import assert_all_close, rounding
-from .two_towers import (
-    ALL,
-    FEATURES,
-    IDS,
-    NUM_CANDIDATES,
-    WIDTH,
-    by_ids,
-    dense_scores,
-    make,
-    needs_keras_3,
-    top_3,
-    towers,
-    towers_with_tables,
-    weights,
-)
+from . import two_towers
+from .two_towers import FEATURES, IDS, NUM_CANDIDATES, WIDTH, dense_scores, make, towers, weights
 
 
 @pytest.mark.parametrize(
@@ -84,6 +73,9 @@ class Reference:
                 parts.append(tf.constant([encoding for encoding, _ in self.memory]))
                 all_ids += [i for _, i in self.memory]
             draws = len(all_ids) - 1
+            if "others" in positives:
+                parts.append(self.encoded(positives["others"]["features"][:, 0], variables[2:]))
+                all_ids += positives["others"]["id"][:, 0].tolist()
             if drawn is not None:
                 parts.append(self.encoded(self.candidates["features"][drawn], variables[2:]))
                 all_ids += IDS[drawn].tolist()
@@ -104,7 +96,7 @@ class Reference:
         ]
 
     def encoded(self, features, weights):
-        encodings = tf.matmul(np.array(features, float), weights[0]) + weights[1]
+        encodings = product(np.array(features, float), weights)
         if self.model.normalize:
             encodings = tf.math.l2_normalize(encodings, axis=1, epsilon=0)
         return encodings
@@ -118,16 +110,25 @@ SOURCES = {
     "frequencies": {"frequencies": True, "temperature": 0.5},
     "all": {"memory_size": 20, "num_random": 10, "frequencies": True},
     "mined": {"num_mined": 3, "memory_size": 5},
+    "encoded in pieces": {"encode_in": 3, "memory_size": 20, "normalize": False},
+    "encoded in one piece": {"encode_in": 8},
+    "scored in pieces": {"score_in": 3, "normalize": False},
+    "negatives": {"negatives": "others", "normalize": False},
 }
 
 
+@pytest.mark.keras2
+@pytest.mark.parametrize(("mode", "optimizer"), MODES)
 @pytest.mark.parametrize(
     ("sources", "make_loss"),
-    [*((sources, top_3) for sources in SOURCES), ("all", losses.SoftmaxLoss)],
+    [*itertools.product(SOURCES, (two_towers.top_3, Linear)), ("all", losses.SoftmaxLoss)],
 )
-def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
+def test_step_is_that_of_dense_lists(sources, make_loss, mode, optimizer, pairs, candidates):
     loss = make_loss()
-    model = make(candidates, loss, **SOURCES[sources])
+    model = make(candidates, **SOURCES[sources])
+    model.compile(
+        OPTIMIZERS[optimizer](), loss, run_eagerly=mode == "eager", jit_compile=mode == "xla"
+    )
 
     def random_rows():
         # A layer of the same seed, at the same step.
@@ -142,7 +143,9 @@ def test_step_is_that_of_dense_lists(sources, make_loss, pairs, candidates):
     for start in (0, 8, 16):
         batch = slice(start, start + 8)
         x, y = pairs[0][batch], {k: v[batch] for k, v in pairs[1].items()}
-        value, expected = reference.step(loss, x, y, rate=0.5)
+        if sources == "negatives":
+            y["others"] = {k: v[12 + start : 20 + start, None] for k, v in candidates.items()}
+        value, expected = reference.step(loss, x, y, RATE)
         history = model.fit(x, y, batch_size=8, verbose=0, shuffle=False).history
         assert history["loss"][0] == pytest.approx(value, rel=1e-5)
         assert_all_close(weights(model), expected, 1e-4, 1e-5)
@@ -162,7 +165,9 @@ def test_strings_are_ids_and_features(rng):
     inputs = keras.layers.Input((), dtype="string")
     numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(inputs)
     tower = keras.Model(inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers))
-    model = models.TwoTower(towers()[0], tower)
+    keras.utils.set_random_seed(1)
+    encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    model = models.TwoTower(encoder, tower)
     model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
     queries = np.eye(FEATURES, dtype=np.float32)[own]
@@ -173,7 +178,7 @@ def test_strings_are_ids_and_features(rng):
     assert [name.decode() for name in found] == names[:5].tolist()
 
 
-@needs_keras_3
+@two_towers.needs_keras_3
 def test_xla_is_not_asked_for_strings(candidates):
     names = np.array([f"film {i}" for i in IDS])
     model = make({**candidates, "id": names}, jit_compile=True)
@@ -217,12 +222,14 @@ def test_weights_of_examples(pairs):
 def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
     rows = rng.integers(0, NUM_CANDIDATES, [24, 3] if options == "several" else 24)
     x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
-    kwargs = {"all": {**ALL, "seed": 3}, "mined": {"num_mined": 4}}.get(options, {})
+    kwargs = {"all": {**two_towers.ALL, "seed": 3}, "mined": {"num_mined": 4}}.get(options, {})
 
     def train(encode_in, score_in):
         sizes = {"encode_in": encode_in, "score_in": score_in}
-        model = models.TwoTower(*towers_with_tables(), candidate_id="id", **sizes, **kwargs)
-        loss = losses.SoftmaxLoss() if options != "mined" else top_3()
+        model = models.TwoTower(
+            *two_towers.towers_with_tables(), candidate_id="id", **sizes, **kwargs
+        )
+        loss = losses.SoftmaxLoss() if options != "mined" else two_towers.top_3()
         xla = options == "all" and tf.__version__ >= "2.16"  # Older ones cannot cut these pieces.
         model.compile(keras.optimizers.SGD(0.5), loss=loss, jit_compile=xla)
         if options == "all":
@@ -238,10 +245,12 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
         assert_all_close(train(*sizes), expected, rounding(24), rounding(24))
 
 
-@needs_keras_3  # Dropout of Keras 2 has no state to set back, unless it is asked for one.
+@two_towers.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
 def test_pieces_draw_the_same_in_both_passes(rng):
     """The gradient is that of the loss: differences of it, with the generators set back."""
-    model = models.TwoTower(*towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5)
+    model = models.TwoTower(
+        *two_towers.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5
+    )
     model.compile("sgd", loss=losses.SoftmaxLoss())
     rows = rng.integers(0, NUM_CANDIDATES, 24)
     x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
@@ -347,7 +356,9 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
 
 def trained(pairs, candidates, loss, strategy=None, **compiled):
     with (strategy or tf.distribute.get_strategy()).scope():
-        model = make(None, loss, **ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
+        model = make(
+            None, loss, **two_towers.ALL, frequencies=True, metrics=[metrics.MRR()], **compiled
+        )
     model.index(candidates)
     options = {"batch_size": 8, "verbose": 0}
     fitted = model.fit(*pairs, epochs=2, shuffle=False, validation_data=pairs, **options).history
@@ -364,7 +375,9 @@ def test_two_devices_train_as_one(pairs, candidates, two_devices):
 
 
 def test_xla_trains_alike(pairs, candidates):
-    plain, compiled = (trained(pairs, candidates, top_3(), jit_compile=on) for on in (False, True))
+    plain, compiled = (
+        trained(pairs, candidates, two_towers.top_3(), jit_compile=on) for on in (False, True)
+    )
     assert_all_close(compiled[0], plain[0], 1e-4, 1e-5)
     assert_all_close(compiled[1], plain[1], 1e-4)
 
@@ -393,7 +406,9 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
 
 @pytest.mark.keras2
 def test_mixed_precision(pairs, candidates, mixed_precision):
-    model = make(candidates, **ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()])
+    model = make(
+        candidates, **two_towers.ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()]
+    )
     history = model.fit(*pairs, validation_data=pairs, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values())
     values, _ = model.top_k(pairs[0], 3)
@@ -491,7 +506,7 @@ def test_a_memory_keeps_positives_only(pairs, candidates):
         model.fit(pairs[0], {**y, "id": np.full(24, -1)}, batch_size=24, verbose=0)
 
 
-@pytest.mark.parametrize("make_loss", [top_3, losses.RankmaxLoss])
+@pytest.mark.parametrize("make_loss", [two_towers.top_3, losses.RankmaxLoss])
 def test_several_candidates_alone_in_a_batch(make_loss, rng, candidates):
     """Labels as wide as the scores are still columns; an evaluation has a loss."""
     model = make(candidates, make_loss(), metrics=[metrics.MRR()])
@@ -524,7 +539,7 @@ def test_features_that_are_ragged(rng):
 
 def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
-    model, own = by_ids(), np.arange(24)
+    model, own = two_towers.by_ids(), np.arange(24)
     model.index(np.arange(NUM_CANDIDATES))
     loss, _ = model.evaluate(pairs[0], own, verbose=0)
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])

@@ -6,6 +6,8 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops
 
+from ..contract.test_steps import dense
+
 NUM_CANDIDATES, WIDTH, FEATURES = 40, 6, 5
 # Ids that are no numbers of rows.
 IDS = np.random.default_rng(7).permutation(1000)[:NUM_CANDIDATES]
@@ -14,11 +16,11 @@ needs_keras_3 = pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no su
 
 
 def towers():
+    """Linear encoders of two layers: neither gradient contains the kernel that it belongs to."""
     keras.utils.set_random_seed(1)
-    queries = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
     features = keras.layers.Input((FEATURES,), name="features")
-    candidates = keras.Model({"features": features}, keras.layers.Dense(WIDTH)(features))
-    return queries, candidates
+    candidates = keras.Model({"features": features}, dense(WIDTH, FEATURES)(features))
+    return dense(WIDTH, FEATURES), candidates
 
 
 def make(index=None, loss=None, rate=0.5, **options):

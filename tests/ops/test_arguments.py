@@ -13,6 +13,7 @@ from .arguments import FUNCTIONS, needed, parameters_of
 
 SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
 OF_CLASSES = "`class_ids` must hold class ids"
+LINEAR = ops.Regularizer(lambda u: u, lambda x: x * x / 2)
 
 
 def loss(*lists):
@@ -54,21 +55,36 @@ def test_masks_are_booleans_of_all_scores(name, bad):
         FUNCTIONS[name](**{**needed(name, "class_ids"), "mask": bad})
 
 
-@pytest.mark.parametrize("argument", ["class_ids", "relevance", "mask"])
-def test_lists_have_labels_and_a_mask_of_their_own(argument):
-    lists = ops.as_lists([[2.0, 1.0, 0.0]], [0])
-    with pytest.raises(ValueError, match=f"`{argument}` must be None where `scores` are `Lists`"):
-        ops.as_lists(lists, **{argument: [[0]]})
+LISTS = ops.as_lists([[2.0, 1.0, 0.0]], [0])
+ERRORS = [
+    *(
+        (lambda name=name: ops.as_lists(LISTS, **{name: [[0]]}), f"`{name}` must be None where `sc")
+        for name in ("class_ids", "relevance", "mask")
+    ),
+    (lambda: ops.as_lists(SCORES, np.zeros((2, 1, 1), int)), f"{OF_CLASSES} of shape"),
+    (lambda: ops.ranks_of_positives(SCORES, [[0], [1]], [[1.0]]), "the shape of `class_ids`"),
+    (
+        lambda: ops.ranks_of_positives(SCORES, [[True], [False]]),
+        f"{OF_CLASSES} as integers. .*bool",
+    ),
+    (lambda: ops.ranks_of_positives([["3", "1"]], [[0]]), "`scores` must be numbers. .*: string"),
+    (lambda: ops.ranks_of_positives(SCORES, [0]), r"`class_ids` must have the shape \[batch, P\]"),
+    # A discount of NumPy would have no gradient.
+    (
+        lambda: ops.soft_ndcg([[2.0]], [[1.0]], discount=lambda rank: 1 / np.log2(1 + rank)),
+        "`discount` must return a tensor",
+    ),
+    (lambda: ops.euclidean_projection(SCORES, 4), "`k` must be at most the number of items, 3"),
+    (lambda: ops.entropy_projection(SCORES, 4), "`k` must be at most the number of items, 3"),
+    (lambda: ops.simplex_projection(SCORES, LINEAR, 4), "`k` must be at most the number of items"),
+    (lambda: ops.sample_distinct(5, 6, [1, 2]), r"`size` must be in \[1, 5\]. Received: size=6"),
+]
 
 
-def test_relevance_of_ranks_has_the_shape_of_ids():
-    scores, ids = [[2.0, 1.0, 0.0]] * 2, [[0], [1]]
-    with pytest.raises(ValueError, match="`relevance` must have the shape of `class_ids`"):
-        ops.ranks_of_positives(scores, ids, [[1.0]])
-    none = ops.ranks_of_positives(scores, np.zeros((2, 0), int), np.zeros((2, 0)))
-    assert none.above.shape == none.tied.shape == (2, 0)
-    with pytest.raises(ValueError, match=f"{OF_CLASSES} as integers. Received: bool"):
-        ops.ranks_of_positives(scores, [[True], [False]])
+@pytest.mark.parametrize(("call", "message"), ERRORS)
+def test_errors(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
 
 
 @pytest.mark.parametrize("dtype", [tf.int16, tf.float16, tf.bfloat16])
@@ -82,6 +98,8 @@ def test_ids_of_each_shape():
     specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None, None], tf.int32)]
     step = tf.function(loss, [*specs, tf.TensorSpec([None, None])])
     none = tf.zeros([2, 0], tf.int32)
+    ranks = ops.ranks_of_positives(SCORES, none, tf.zeros([2, 0]))
+    assert ranks.above.shape == ranks.tied.shape == (2, 0)
     for compute in (loss, step):
         np.testing.assert_array_equal(compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES))
     ragged = tf.ragged.constant([[0], [2, 1]])
@@ -92,8 +110,6 @@ def test_ids_of_each_shape():
     masked = tf.constant([[True, False, True]] * 2)
     expected = loss(SCORES, [[0, -1]] * 2, None, masked)
     np.testing.assert_array_equal(loss(SCORES, [[0, 1]] * 2, None, masked), expected)
-    with pytest.raises(ValueError, match="`class_ids` must hold class ids of shape"):
-        ops.as_lists(SCORES, np.zeros((2, 1, 1), int))
 
 
 def test_projection_of_bfloat16():
@@ -120,13 +136,6 @@ def test_scores_may_be_large_integers(dtype):
     assert ops.ranks_of_positives(scores, [[0]]).above == 3
     lists = ops.as_lists(scores, [[2]])
     assert lists.dtype == tf.float64 and lists.sum_over_differences(tf.nn.relu) == 1
-
-
-def test_ranks_need_scores_and_columns():
-    with pytest.raises(ValueError, match="`scores` must be numbers. Received: string"):
-        ops.ranks_of_positives([["3", "1", "2"]], [[0]])
-    with pytest.raises(ValueError, match=r"`class_ids` must have the shape \[batch, P\]"):
-        ops.ranks_of_positives([[3.0, 1.0, 2.0]], [0])
 
 
 # Numbers that may be 0, negative or anything.

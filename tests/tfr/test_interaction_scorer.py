@@ -7,6 +7,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import tfr
+from tests.derivatives import with_gradients
 from tests.rounding import assert_all_close
 from tests.tfr import pipelines
 from tests.tfr.pipelines import _tfr
@@ -91,11 +92,11 @@ def test_padding_changes_nothing(rng):
         for name, value in filling.items():
             paddings = [[0, 0], [0, width - 2]] + [[0, 0]] * (given[name].shape.rank - 2)
             given[name] = tf.pad(given[name], paddings, constant_values=value)
-        with tf.GradientTape() as tape:
-            scores = model(given)
-            loss = r4c.losses.RankmaxLoss(label_format="ids")([0, 1], scores)
-        gradients = tape.gradient(loss, model.trainable_variables)
-        return scores.numpy(), [tf.convert_to_tensor(gradient).numpy() for gradient in gradients]
+        loss = r4c.losses.RankmaxLoss(label_format="ids")
+        _, *gradients = with_gradients(
+            lambda: loss([0, 1], model(given)), *model.trainable_variables
+        )
+        return model(given).numpy(), gradients
 
     plain, plain_gradients = scores_and_gradients(2, {})
     filling = {"class_id": -1, "x": np.nan, "mask": False}
