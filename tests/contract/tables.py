@@ -361,7 +361,7 @@ NEEDED = {
     "weights": lambda: [1.0],
 }
 # Classes that need others.
-NEEDED_OF = {
+NEEDED_OF: dict[type, dict] = {
     layers.ClassEmbedding: {"classes": lambda: layers.ClassTable(5, 3)},
     layers.TiedClasses: {"layer": lambda: keras.layers.Embedding(5, 3)},
 }
