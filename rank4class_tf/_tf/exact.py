@@ -84,13 +84,6 @@ def two_sum(a: Tensor, b: Tensor) -> TensorPair:
     return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
-def halves(values: Tensor) -> TensorPair:
-    """The first 12 binary digits of float32, and the others; products of halves are exact."""
-    bits = tf.bitwise.bitwise_and(tf.bitcast(values, tf.int32), -(1 << 12))
-    high = tf.bitcast(bits, tf.float32)
-    return high, values - high
-
-
 def as_dtype(value: Array, dtype: tf.DType) -> Tensor:
     """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
     return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)

@@ -100,12 +100,12 @@ class MacroAverage(RankingMetric):
 
     def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
-        weight = self.sums.parts()[0][:, -1:]
+        weight = self.sums.totals()[:, -1:]
         return tf.where(weight != 0, self.sums.means(), float("nan"))
 
     def result(self) -> Any:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""
-        seen = self.sums.parts()[0][:, -1:] != 0
+        seen = self.sums.totals()[:, -1:] != 0
         means = tf.reduce_sum(tf.where(seen, self.group_means(), 0), axis=0)
         count = tf.reduce_sum(tf.cast(seen, means.dtype))
         return self._by_name(tf.math.divide_no_nan(means, count))
@@ -189,6 +189,6 @@ class ExpectedCalibrationError(RankingMetric):
     def result(self) -> Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""
         # Equation 3: sum_b |B_b| / N |acc - conf|, in which |B_b| cancels.
-        weight, confidence, accuracy = tf.unstack(self.sums.parts()[0], axis=-1)
+        weight, confidence, accuracy = tf.unstack(self.sums.totals(), axis=-1)
         gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
         return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)

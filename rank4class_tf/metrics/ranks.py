@@ -181,7 +181,7 @@ class MedianRank(MeanRank):
 
     def result(self) -> Tensor:
         """Returns the median; 0 if there was no list with a positive yet."""
-        mass, _ = self.histogram.parts()
+        mass = self.histogram.totals()
         # The largest mass is 1, so that sums of any weights are finite.
         mass = tf.math.divide_no_nan(mass, tf.reduce_max(mass))
         sums = exact.running_sums(mass[tf.newaxis])[0]
