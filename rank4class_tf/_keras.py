@@ -1,8 +1,4 @@
-"""The one module that knows which Keras this process runs, and what differs between them.
-
-`tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-when `TF_USE_LEGACY_KERAS=1`.
-"""
+"""The one module that knows which Keras this process runs, and what differs between them."""
 
 import contextlib
 import copy
@@ -16,6 +12,8 @@ from tensorflow.python.autograph.core import ag_ctx, config
 
 from rank4class_tf._types import Array, Tensor
 
+# `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
+# when `TF_USE_LEGACY_KERAS=1`.
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
     _backend = keras.backend.backend() if KERAS_3 else "tensorflow"

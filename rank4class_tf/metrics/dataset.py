@@ -24,6 +24,8 @@ class DatasetMetric(Metric):
 
     num_columns: int
 
+    # A column ranks all examples, so that no batch has a value of its own, and `result` sorts all.
+
     def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:

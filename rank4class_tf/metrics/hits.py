@@ -334,8 +334,9 @@ class PropensityScored(RankingMetric):
         """Labels weighted by 1 / propensity; a graded label counts as 1."""
         if isinstance(labels, Ranks):
             class_ids, dtype = labels.class_ids, labels.relevance.dtype
-            rule = "`y_true` must have the class ids of its positives."
-            _checks.require(class_ids is not None, rule, None)
+            if class_ids is None:
+                rule = "`y_true` must have the class ids of its positives."
+                raise ValueError(f"{rule} Received: None.")
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
             is_right = num_classes in (None, len(self.propensities))
