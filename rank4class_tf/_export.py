@@ -25,6 +25,8 @@ def write_top_k(
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
     # `best` takes features and k, and returns a dict of outputs, `class_ids` among them. It may
     # read the layers `also` besides the model. `class_names` make one more output.
+    if not model.built:
+        tf.function(model).get_concrete_function(features_spec)
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
         class_names = as_names(class_names)

@@ -1,14 +1,11 @@
-"""Files that get their names when they are whole; after an error an older file is still there.
-
-A file is written in a folder `.unfinished-...` beside it, which a killed process leaves behind.
-"""
+"""Files that get their names when they are whole; after an error an older file is still there."""
 
 import contextlib
 import errno
-import math
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -66,14 +63,15 @@ def write_text(path: PathLike, text: str) -> None:
 
 @contextlib.contextmanager
 def appending_rows(
-    path: PathLike, shape: tuple[int, ...], dtype: np.dtype
+    path: PathLike, shape: tuple[int, ...], dtype: Any = "<f4"
 ) -> Iterator[Callable[[np.ndarray | Tensor], None]]:
     """Writes rows to a NumPy file, as many as come; yields a function for rows `[n, *shape]`."""
+    # The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
 
         def write_header() -> None:
-            descr = np.lib.format.dtype_to_descr(dtype)
+            descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
             header = {"descr": descr, "fortran_order": False, "shape": (count, *shape)}
             np.lib.format.write_array_header_1_0(file, header)
 
@@ -88,24 +86,9 @@ def appending_rows(
         write_header()  # NumPy leaves room for more digits.
 
 
-def write_rows(
-    path: PathLike, shape: tuple[int, ...], blocks: Iterable[np.ndarray | Tensor]
-) -> None:
-    """Writes a float32 array of that shape to a NumPy file, from blocks of its rows in order."""
-    # The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
-    count = 0
-    with appending_rows(path, shape[1:], np.dtype("<f4")) as append:
-        for block in blocks:
-            append(block)
-            count += np.size(block)
-        rule = f"`blocks` must hold the numbers of an array {shape}."
-        if count != math.prod(shape):
-            raise ValueError(f"{rule} Received: {count} numbers.")
-
-
 @contextlib.contextmanager
 def _aside(target: str) -> Iterator[str]:
-    """A path of the same name in a temporary folder beside it."""
+    """A path of the same name in a temporary folder beside it, which a killed process leaves."""
     folder, name = os.path.split(target)
     aside = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     if "://" in target:

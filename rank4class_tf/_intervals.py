@@ -1,7 +1,4 @@
-"""Means over lists with their confidence intervals: the statistics of `evaluate` and `compare`.
-
-Arrays are `[lists]` or `[seeds, lists]`. The docstrings of the two give formulas and sources.
-"""
+"""Means over lists and their intervals; `evaluate` and `compare` tell formulas and sources."""
 
 import dataclasses
 import math
@@ -10,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import tensorflow as tf
 
-Values: TypeAlias = np.ndarray
+Values: TypeAlias = np.ndarray  # `[lists]` or `[seeds, lists]`.
 UNBOUNDED = (-math.inf, math.inf)
 
 

@@ -1,8 +1,4 @@
-"""The one module that knows which Keras this process runs, and what differs between them.
-
-`tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-when `TF_USE_LEGACY_KERAS=1`.
-"""
+"""The one module that knows which Keras this process runs, and what differs between them."""
 
 import contextlib
 import copy
@@ -16,6 +12,8 @@ from tensorflow.python.autograph.core import ag_ctx, config
 
 from rank4class_tf._types import Array, Tensor
 
+# `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
+# when `TF_USE_LEGACY_KERAS=1`.
 try:
     KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
     _backend = keras.backend.backend() if KERAS_3 else "tensorflow"
@@ -119,8 +117,8 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), num_items)
 
 
-def given_labels(y_true: Array) -> Array:
-    """The labels as they were given, also where Keras 3 builds a model that a strategy trains."""
+def unaveraged_labels(y_true: Array) -> Array:
+    """Labels as a user gave them, also where Keras 3 builds a model that a strategy trains."""
     # In that graph, which never runs, it passes on the mean of the devices' labels, which is
     # float64 even for integers. They become integers again, so that ids look like ids.
     averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
@@ -232,23 +230,11 @@ def standardize_reduction(reduction: str | None) -> str | None:
     return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
 
 
-def add_table(
-    layer: keras.layers.Layer,
-    name: str,
-    shape: tuple[int, ...],
-    initializer: Any,
-    regularizer: Any = None,
-    dtype: str | None = None,
-) -> Any:
+def add_table(layer: Any, name: str, shape: tuple, initializer: Any, **kwargs: Any) -> Any:
     """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
-    weight = layer.add_weight(
-        name=name,
-        shape=shape,
-        initializer=initializer,
-        regularizer=regularizer,
-        dtype=dtype or layer.variable_dtype,
-        **({"autocast": False} if KERAS_3 else {"experimental_autocast": False}),
-    )
+    options: dict[str, Any] = {"dtype": layer.variable_dtype, **kwargs}
+    options["autocast" if KERAS_3 else "experimental_autocast"] = False
+    weight = layer.add_weight(name=name, shape=shape, initializer=initializer, **options)
     variable(weight)._rank4class_tf_table = True
     return weight
 

@@ -72,7 +72,8 @@ def register(kind: str) -> Callable[[_Class], _Class]:
     """A decorator that registers a class with Keras, and its name for `get` of a kind."""
 
     def registered(cls: _Class) -> _Class:
-        named(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), cls)
+        build = getattr(cls, "pretrained", cls)  # A sorter with weights comes trained.
+        named(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), build)
         return _keras.register(cls)
 
     return registered

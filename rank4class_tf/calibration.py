@@ -1,7 +1,4 @@
-"""Probabilities and prediction sets for a trained model, from validation examples.
-
-`calibrate` and `conformalize` fit one number to all scores and return the layer that applies it.
-"""
+"""Probabilities and prediction sets for a trained model, from validation examples."""
 
 import functools
 import math

@@ -1,8 +1,4 @@
-"""Evaluation with confidence intervals, and the comparison of two models.
-
-`evaluate` keeps a value and a weight of each metric for each list, which `average`, `compare` and
-`plots` read. The statistics are in `_intervals.py`.
-"""
+"""Evaluation with confidence intervals, by `_intervals.py`, and the comparison of two models."""
 
 import contextlib
 import csv

@@ -33,6 +33,7 @@ class Rowwise:
     Args:
         *args: those of the Keras optimizer.
         row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
+            A change of `learning_rate` changes both.
         **kwargs: those of the Keras optimizer.
     """
 

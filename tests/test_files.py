@@ -100,20 +100,14 @@ def test_parquet_is_whole_or_not_there(tmp_path, monkeypatch):
 def test_there_is_no_file_before_it_is_whole(tmp_path, interruption):
     path, rows = tmp_path / "a.npy", np.float32([[1] * 3, [1] * 3, [2] * 3])
 
-    def blocks(fail):
-        yield rows[:2]
-        assert not path.exists()
-        if fail:
-            raise interruption
-        yield tf.constant(rows[2:])
-
-    with pytest.raises(interruption):
-        _files.write_rows(path, (3, 3), blocks(fail=True))
-    for size in (2, 4):
-        with pytest.raises(ValueError, match=rf"array \(3, 2\). Received: {2 * size} numbers"):
-            _files.write_rows(path, (3, 2), [np.ones([size, 2])])
+    with pytest.raises(interruption), _files.appending_rows(path, (3,)) as append:
+        append(rows[:2])
+        raise interruption
     assert not list(tmp_path.iterdir())
-    _files.write_rows(path, (3, 3), blocks(fail=False))
+    with _files.appending_rows(path, (3,)) as append:
+        append(rows[:2])
+        assert not path.exists()
+        append(tf.constant(rows[2:]))
     assert list(tmp_path.iterdir()) == [path]
     array = np.load(path, mmap_mode="r")
     np.testing.assert_array_equal(array, rows)

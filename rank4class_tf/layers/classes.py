@@ -1,7 +1,4 @@
-"""The classes that a head scores: a table, features through an encoder, attention among them.
-
-A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
-"""
+"""The classes that a head scores: a table, features through an encoder, attention among them."""
 
 import base64
 import copy
@@ -104,7 +101,7 @@ class ClassTable(_registry.Configured, Classes):
     ):
         super().__init__(**kwargs)
         self.num_classes = _checks.positive_int("num_classes", num_classes)
-        self.width = width if width is None else _checks.positive_int("width", width)
+        self.width = _checks.positive_int_or_none("width", width)
         self.use_bias = _checks.flag("use_bias", use_bias)
         self.initializer = keras.initializers.get(initializer)
         self.regularizer = keras.regularizers.get(regularizer)
@@ -138,8 +135,9 @@ class ClassTable(_registry.Configured, Classes):
         self.built = True
 
     def _add_weights(self, initializer: Any) -> None:
+        shape, regularizer = (self.num_classes, self.width), self.regularizer
         self.embeddings = _keras.add_table(
-            self, "embeddings", (self.num_classes, self.width), initializer, self.regularizer
+            self, "embeddings", shape, initializer, regularizer=regularizer
         )
         if self.use_bias:
             self.bias = _keras.add_table(self, "bias", (self.num_classes,), "zeros")
@@ -298,9 +296,7 @@ class TiedClasses(_registry.Configured, Classes):
 
     def biases(self, ids: Array | None = None) -> Tensor | None:
         bias = getattr(self.layer, "bias", None)
-        if bias is None:
-            return None
-        return tf.convert_to_tensor(bias) if ids is None else tf.gather(_keras.variable(bias), ids)
+        return None if bias is None else _lookup(bias, ids)
 
     def tables(self) -> tuple[Any, ...]:
         table, are_columns = self._table()

@@ -1,7 +1,4 @@
-"""Interactions: how the encodings of an example and of a class are combined into a score.
-
-An interaction knows neither the layer of classes nor biases: heads and TF-Ranking scorers call it.
-"""
+"""Interactions: how the encodings of an example and of a class are combined into a score."""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,8 +1,4 @@
-"""Sorters that were trained to rank: convolutional, recurrent, sets.
-
-The base owns the features of an item, how an output becomes a rank, and the files of weights. Those
-in `weights/` are of `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
-"""
+"""Sorters that `scripts/reproductions/train_sorter.py` has trained to rank."""
 
 import io
 import itertools
@@ -11,7 +7,7 @@ import math
 import os
 import pathlib
 import warnings
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import tensorflow as tf
@@ -28,15 +24,6 @@ _BEND = 5.0
 # In a configuration, the file that comes with the package, wherever that is.
 _SHIPPED_NAME = "shipped"
 _SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
-
-_Class = TypeVar("_Class", bound=type)
-
-
-def register(cls: _Class) -> _Class:
-    """Registers a learned sorter with Keras, and its trained form for `get_sorter`."""
-    name = _registry.snake_case(cls.__name__.removesuffix("Sorter"))
-    _registry.named("sorter", name, cls.pretrained)  # type: ignore[attr-defined]
-    return _keras.register(cls)
 
 
 class LearnedSorter(Sorter):
@@ -218,7 +205,7 @@ def _count(standardized: Tensor, mask: Tensor | None) -> Tensor:
     return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
 
 
-@register
+@_registry.register("sorter")
 class ConvolutionalSorter(LearnedSorter):
     r"""A convolutional network that has learned to rank lists of one length.
 
@@ -301,7 +288,7 @@ class ConvolutionalSorter(LearnedSorter):
         return 0.5 + num_items * (0.5 + self._decode(features, context))
 
 
-@register
+@_registry.register("sorter")
 class RecurrentSorter(LearnedSorter):
     r"""A bidirectional LSTM that has learned to rank.
 
@@ -386,7 +373,7 @@ def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 
 
-@register
+@_registry.register("sorter")
 class SetSorter(LearnedSorter):
     r"""A network on sets that has learned to correct soft ranks.
 

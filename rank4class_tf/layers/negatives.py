@@ -1,8 +1,4 @@
-"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's own model.
-
-Negatives that a head scores by class id are in `sampled.py`. The dtype of all is float32, also
-under mixed precision, unless another is set.
-"""
+"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's model."""
 
 from typing import Any, Self
 
@@ -18,7 +14,7 @@ from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.layers.base import ScoreLayer
+from rank4class_tf.layers.serving import ScoreLayer
 
 
 def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:

@@ -110,13 +110,11 @@ class SampledScores(Head):
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
         # Mixed precision would round the encodings and so mine other negatives.
         super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
-        if num_sampled is not None:
-            num_sampled = _checks.positive_int("num_sampled", num_sampled)
-            if num_sampled >= self.num_classes - 1:
-                rule = "`num_sampled` is at least num_classes - 1, so all classes are scored."
-                received = f"num_sampled={num_sampled}, num_classes={self.num_classes}"
-                warnings.warn(f"{rule} Received: {received}.", stacklevel=2)
-        self.num_sampled = num_sampled
+        self.num_sampled = _checks.positive_int_or_none("num_sampled", num_sampled)
+        if num_sampled is not None and num_sampled >= self.num_classes - 1:
+            rule = "`num_sampled` is at least num_classes - 1, so all classes are scored."
+            received = f"num_sampled={num_sampled}, num_classes={self.num_classes}"
+            warnings.warn(f"{rule} Received: {received}.", stacklevel=2)
         self.normalize = _checks.flag("normalize", normalize)
         self.seed = start_seed
         self._class_scores = ClassScores(self.classes, normalize)
@@ -267,17 +265,18 @@ class SampledScores(Head):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
 
         Args:
-            path: the file, for `np.load(path, mmap_mode="r")`. Its rows are float32, of length 1
-                if `normalize` is True, so inner products with them rank as the layer does. It
-                appears under its name once complete; after an `OSError` an older one is there.
+            path: the file, which `np.load(path, mmap_mode="r")` reads without loading all. Its rows
+                are float32, of length 1 if `normalize` is True, so inner products with them rank as
+                the layer does. It appears once complete; after an `OSError` an older one is there.
         """
         class_scores, classes = self._built_scores(), self.classes
         if classes.biases(tf.constant([0])) is not None:
             raise ValueError("`classes` must have no biases, which inner products would leave out.")
-        shape = (classes.num_classes, classes.width)
-        starts = range(0, shape[0], _ROWS_WRITTEN_AT_ONCE)
-        ids = (tf.range(i, min(i + _ROWS_WRITTEN_AT_ONCE, shape[0])) for i in starts)
-        _files.write_rows(path, shape, (class_scores.scaled(classes.rows(block)) for block in ids))
+        size = classes.num_classes
+        with _files.appending_rows(path, (classes.width,)) as append:
+            for start in range(0, size, _ROWS_WRITTEN_AT_ONCE):
+                ids = tf.range(start, min(start + _ROWS_WRITTEN_AT_ONCE, size))
+                append(class_scores.scaled(classes.rows(ids)))
 
     def _built_scores(self) -> ClassScores:
         if not self.built:

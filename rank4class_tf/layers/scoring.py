@@ -1,8 +1,4 @@
-"""Scores of classes as products, the best classes, and the ranks of given ones.
-
-All classes are searched block by block, in one table or in shards (`shards.py`). The loops over
-blocks are in `_tf/search.py` and `ops/blocks.py`.
-"""
+"""Scores of classes, the best ones, and ranks of given ones, in blocks of a table or shards."""
 
 from __future__ import annotations
 

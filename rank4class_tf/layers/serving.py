@@ -11,7 +11,13 @@ from rank4class_tf._lists.labels import excluded_items
 from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.search import first_and_last_ranks
 from rank4class_tf._types import Array, Tensor
-from rank4class_tf.layers.base import ScoreLayer
+
+
+class ScoreLayer(_registry.Configured, keras.layers.Layer):
+    """Base of layers that stay float32: half precision would round scores and small counts."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**{"dtype": "float32", **kwargs})
 
 
 @_keras.register

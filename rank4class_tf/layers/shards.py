@@ -1,8 +1,4 @@
-"""A table of classes whose rows are divided among the replicas of a strategy.
-
-Rows never become weights of Keras, which would put all of them on each replica. Searches and losses
-over all classes run on each shard, and join their results by `_tf/exchange.py`.
-"""
+"""A table of classes whose rows are divided among the replicas of a strategy."""
 
 import collections
 import concurrent.futures
@@ -17,7 +13,7 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.trackable.base import Trackable
 
-from rank4class_tf import _checks, _files, _keras, ops
+from rank4class_tf import _checks, _files, _keras, _registry, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
@@ -219,7 +215,7 @@ _NOT_LOCAL = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_e
 
 
 @_keras.register
-class ShardedClassTable(Classes):
+class ShardedClassTable(_registry.Configured, Classes):
     r"""A table of classes that is split over the replicas of a strategy.
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
@@ -261,10 +257,10 @@ class ShardedClassTable(Classes):
     ):
         super().__init__(**kwargs)
         self.num_classes = _checks.positive_int("num_classes", num_classes)
-        self.width = width if width is None else _checks.positive_int("width", width)
+        self.width = _checks.positive_int_or_none("width", width)
         if isinstance(optimizer, dict):
             optimizer = _keras.deserialized(optimizer)
-        self._optimizer_config = None
+        self.optimizer = None  # Its configuration.
         if optimizer is not None:
             # It updates rows of a shard without the others.
             has_rows = callable(getattr(optimizer, "update_rows", None))
@@ -274,7 +270,7 @@ class ShardedClassTable(Classes):
                 value = getattr(optimizer, name, None)
                 rule = f"`optimizer` must have no `{name}`, which needs more than the rows of"
                 _checks.require(not value, f"{rule} a shard.", f"{name}={value}")
-            self._optimizer_config = keras.utils.serialize_keras_object(optimizer)
+            self.optimizer = keras.utils.serialize_keras_object(optimizer)
         self.seed = start_seed(seed)
 
     @classmethod
@@ -288,8 +284,8 @@ class ShardedClassTable(Classes):
 
     def build(self, input_shape: Any) -> None:
         self.width = self.width or int(input_shape[-1])
-        self.shards = Shards(self.num_classes, self.width, self.seed, self._optimizer_config)
-        if self._optimizer_config is not None:
+        self.shards = Shards(self.num_classes, self.width, self.seed, self.optimizer)
+        if self.optimizer is not None:
             # Rows are no weights of Keras's, which all replicas would hold. This number, which
             # nothing reads, ties them to the tapes.
             self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
@@ -359,7 +355,7 @@ class ShardedClassTable(Classes):
 
     @property
     def _is_trained(self) -> bool:
-        return self._optimizer_config is not None and self.trainable
+        return self.optimizer is not None and self.trainable
 
     def _tie(self) -> Tensor:
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
@@ -398,9 +394,9 @@ class ShardedClassTable(Classes):
                     with _files.replacing(path) as temporary, open(temporary, "wb") as file:
                         np.save(file, variable.numpy())
                     continue
-                starts = range(0, variable.shape[0], _ROWS)
-                blocks = (variable[start : start + _ROWS] for start in starts)
-                _files.write_rows(path, tuple(variable.shape), blocks)
+                with _files.appending_rows(path, tuple(variable.shape[1:])) as append:
+                    for start in range(0, variable.shape[0], _ROWS):
+                        append(variable[start : start + _ROWS])
 
     def load_shards(self, folder: PathLike) -> None:
         """Reads what `save_shards` of all processes wrote, with any number of shards."""
@@ -421,12 +417,3 @@ class ShardedClassTable(Classes):
 
     def load_own_variables(self, store: Any) -> None:
         self.shards.assign(store)
-
-    def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "num_classes": self.num_classes,
-            "width": self.width,
-            "optimizer": self._optimizer_config,
-            "seed": self.seed,
-        }

@@ -1,8 +1,4 @@
-"""Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`.
-
-The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter is one formula, of which the
-closed ones are in `ops/soft_ranks.py`.
-"""
+"""Sorters, differentiable ranks: their base, three closed forms, and `get_sorter`."""
 
 from typing import Any
 

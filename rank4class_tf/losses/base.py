@@ -1,8 +1,4 @@
-"""What every loss shares: labels, weights, masks, random numbers; and sums of losses.
-
-`per_example` brings labels and scores to one form, `Lists`, and calls the formula, `compute` of a
-subclass. Models call it with the scores of a step. No formula stands here.
-"""
+"""What every loss shares: labels, weights, masks, random numbers; and sums of losses."""
 
 import inspect
 import warnings
@@ -99,8 +95,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ):
         check_label_format(label_format)
         _checks.one_of("item_weights", self.item_weights, (None, "formula", "lists"))
-        if max_positives is not None:
-            max_positives = _checks.positive_int("max_positives", max_positives)
+        max_positives = _checks.positive_int_or_none("max_positives", max_positives)
         name = name or _registry.snake_case(type(self).__name__)
         _keras.init_loss(self, name, reduction, dtype)
         self.label_format = label_format
@@ -140,7 +135,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         A model may pass `ClassProducts`, which make the scores of all classes. Scores of many
         positions have losses `[...]`, with the mask of the positions that count.
         """
-        y_true = _keras.given_labels(y_true)
+        y_true = _keras.unaveraged_labels(y_true)
         is_products = isinstance(y_pred, ClassProducts)
         tensor = _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
         positions = positions_of(tensor)

@@ -1,7 +1,4 @@
-"""Ranking metrics of soft ranks as losses, with and without Gumbel noise.
-
-The metrics are in `ops.soft_metrics`; soft ranks, in `ops.soft_ranks` and the sorters of `layers`.
-"""
+"""Metrics of `ops.soft_metrics` as losses, with and without Gumbel noise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -192,13 +189,9 @@ class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
 
 @_registry.register("loss")
 class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
-    r"""ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
+    """ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
 
-    $$\ell(s, y) = \frac{1}{m} \sum_{t=1}^{m}
-    \mathrm{ApproxNDCG}\left(\frac{s + G_t}{\beta}\right), \qquad
-    G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
-
-    Arguments are those of `GumbelNoise` and `ApproxNDCGLoss`, and `seed`.
+    Definition and arguments are those of `GumbelNoise` and `ApproxNDCGLoss`, and `seed`.
 
     Source: Bruch et al. 2020; Rank4Class, section 4.1.
 

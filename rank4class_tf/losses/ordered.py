@@ -1,7 +1,4 @@
-"""Ordered weighted losses, stochastic negative mining and WARP, which weigh negatives by rank.
-
-The weights of ranks and the functions of margins are in `ops.weights`.
-"""
+"""Losses that weigh negatives by rank: ordered weighted losses, negative mining, and WARP."""
 
 import warnings
 from typing import Any, Self
@@ -249,9 +246,7 @@ class WARPLoss(RandomRankingLoss):
         rank_weights = ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
         self.rank_weights = ops.get_rank_weights(rank_weights)
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
-        if num_trials is not None:
-            num_trials = _checks.positive_int("num_trials", num_trials)
-        self.num_trials = num_trials
+        self.num_trials = _checks.positive_int_or_none("num_trials", num_trials)
 
     @property
     def is_random(self) -> bool:  # type: ignore[override]

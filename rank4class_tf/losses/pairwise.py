@@ -1,7 +1,4 @@
-"""Losses of pairs of items, and of single scores against their labels.
-
-`Lists.sum_over_items` sums the pairs of a positive and a less relevant item, block by block.
-"""
+"""Losses of pairs of items, and of single scores against their labels."""
 
 from collections.abc import Callable
 from typing import Any
@@ -45,7 +42,7 @@ class PairwiseLoss(RankingLoss):
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
         # The loss of a reversed pair rises as the difference falls.
-        tends_to_zero, vanishes = not smooths, vanishes and not smooths
+        options = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
 
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
             if not smooths:
@@ -55,30 +52,27 @@ class PairwiseLoss(RankingLoss):
         if self.lambda_weights is not None:
             # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
-            weights = self.lambda_weights(lists)
+            items, positives, pair_weight = self.lambda_weights(lists)
             losses = lists.sum_over_items(
                 lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
-                    y < y_p, weights.pair_weight(g, r, g_p, r_p) * pair_loss(s - p), 0
+                    y < y_p, pair_weight(g, r, g_p, r_p) * pair_loss(s - p), 0
                 ),
-                [lists.item_relevance(), weights.item_gains, weights.item_ranks],
-                [lists.relevance, weights.positive_gains, weights.positive_ranks],
-                tends_to_zero=tends_to_zero,
-                vanishes=vanishes,
+                [lists.item_relevance(), *items],
+                [lists.relevance, *positives],
+                **options,
             )
         elif lists.max_positives == 1 and not smooths:
             # With a single positive every item but itself is less relevant: the cheapest sum.
-            losses = lists.sum_over_differences(pair_loss, tends_to_zero, vanishes) - loss_of_tie
+            losses = lists.sum_over_differences(pair_loss, **options) - loss_of_tie
         # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
-            negatives = lists.negatives()
-            losses = negatives.sum_over_differences(pair_loss, tends_to_zero, vanishes)
+            losses = lists.negatives().sum_over_differences(pair_loss, **options)
         else:
             losses = lists.sum_over_items(
                 lambda s, y, p, y_p: tf.where(y < y_p, pair_loss(s - p), 0),
                 [lists.item_relevance()],
                 [lists.relevance],
-                tends_to_zero=tends_to_zero,
-                vanishes=vanishes,
+                **options,
             )
         return lists.sum_of_positives(losses)
 

@@ -1,7 +1,4 @@
-"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
-
-The last two need a sum over the less relevant items for each positive, `log_total`.
-"""
+"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE."""
 
 from collections.abc import Sequence
 from typing import Any

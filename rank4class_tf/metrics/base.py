@@ -1,7 +1,4 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here.
-
-Keras calls `update_state`, which parses labels, ranks the positives and adds up their values.
-"""
+"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -70,7 +67,9 @@ class RankingMetric(Metric):
             are kept to twice as many digits.
     """
 
-    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
+    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`: all
+    # positives; the "best" ones, as `BestPositive`; or the "leading" ones among the first `depth`
+    # ranks, the `depth` most relevant ones and their number, in half of the time for long lists.
     depth: int | None = None
     _reads: str = "all"
 
@@ -144,7 +143,7 @@ class RankingMetric(Metric):
         """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
         if isinstance(y_true, ops.Ranks):
             return y_true, sample_weight
-        lists = flatten_positions(_keras.given_labels(y_true), y_pred, sample_weight, exclude)
+        lists = flatten_positions(_keras.unaveraged_labels(y_true), y_pred, sample_weight, exclude)
         labels, scores, sample_weight, exclude = lists
         return parse(labels, scores, self.label_format, exclude=exclude), sample_weight
 
@@ -225,24 +224,10 @@ class RankingMetric(Metric):
                 mine.assign_add(tf.convert_to_tensor(other))
 
 
-class ReadsLeadingRanks(RankingMetric):
-    """Base of the metrics that read only the positives among the first `depth` ranks.
-
-    `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
-    order, and the number of positives. In long lists this takes half of the time.
-    """
-
-    _reads = "leading"
-
-
-class ReadsBestPositive(RankingMetric):
-    """Base of the metrics whose `compute` gets `BestPositive` in place of `Ranks`."""
-
-    _reads = "best"
-
-
 class CutoffMetric(RankingMetric):
     """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
+
+    _check_cutoff: Function = staticmethod(_checks.positive_int_or_none)
 
     def __init__(
         self,
@@ -255,7 +240,7 @@ class CutoffMetric(RankingMetric):
         several = isinstance(k, list | tuple)
         values: Any = k if several else [k]
         # One or more, None for all ranks.
-        self.cutoffs = cutoffs = tuple(self._check_cutoff(cutoff) for cutoff in values)
+        self.cutoffs = cutoffs = tuple(self._check_cutoff("k", cutoff) for cutoff in values)
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
         self.k = cutoffs if several else cutoffs[0]
@@ -276,9 +261,6 @@ class CutoffMetric(RankingMetric):
     def compute(self, ranks: Any) -> list[Tensor]:
         compute_at = _keras.with_autograph_of_caller(self.compute_at)
         return [compute_at(ranks, k) for k in self.cutoffs]
-
-    def _check_cutoff(self, k: Any) -> Any:
-        return None if k is None else _checks.positive_int("k", k)
 
     def _name_at(self, name: str, k: Any) -> str:
         return name if k is None else f"{name}_at_{k}"

@@ -1,7 +1,4 @@
-"""Metrics of a whole dataset, which keep every score: mAP, Spearman's correlation.
-
-They rank examples within a column, so no batch has a value of its own: `result` sorts all examples.
-"""
+"""Metrics that rank the examples of a whole dataset and keep every score: mAP, Spearman's."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -26,6 +23,8 @@ class DatasetMetric(Metric):
     """
 
     num_columns: int
+
+    # A column ranks all examples, so that no batch has a value of its own, and `result` sorts all.
 
     def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
@@ -81,9 +80,9 @@ class DatasetMetric(Metric):
         values = as_numbers(name, values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
-        if not values.shape.is_compatible_with([None, self.num_columns]):
-            rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
-            raise ValueError(f"{rule} Received: {tuple(values.shape)}.")
+        is_right = values.shape.is_compatible_with([None, self.num_columns])
+        rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
+        _checks.require(is_right, rule, f"{values.shape}")
         if values.dtype.is_integer and values.dtype.size > 2:
             digits = 53 if self._dtype_kept == tf.float64 else 24
             rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"

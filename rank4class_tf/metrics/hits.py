@@ -1,7 +1,4 @@
-"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`.
-
-At the end are the metrics of extreme classification, in which a hit of a rare class counts more.
-"""
+"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +9,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
+from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
     BestPositive,
@@ -20,7 +17,7 @@ from rank4class_tf.ops.ranks import (
     highest,
     mean_over_ties,
     num_counted,
-    reciprocals,
+    table_by_rank,
 )
 from rank4class_tf.ops.weights import discounted_sum
 
@@ -44,7 +41,7 @@ def hits(ranks: Ranks, k: int | None) -> Tensor:
 
 
 @_registry.register("metric")
-class TopKAccuracy(ReadsBestPositive, CutoffMetric):
+class TopKAccuracy(CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
@@ -68,12 +65,11 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "best"
+    _check_cutoff = staticmethod(_checks.positive_int)
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
         super().__init__(k, name=name, **kwargs)
-
-    def _check_cutoff(self, k: Any) -> int:
-        return _checks.positive_int("k", k)
 
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
@@ -92,7 +88,7 @@ _registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")
-class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
+class PrecisionAtK(CutoffMetric):
     r"""Share of positives among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
@@ -109,13 +105,14 @@ class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "leading"
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
 
 
 @_registry.register("metric")
-class RecallAtK(ReadsLeadingRanks, CutoffMetric):
+class RecallAtK(CutoffMetric):
     r"""Share of the positives that are among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
@@ -136,6 +133,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "leading"
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
         is_right = average in ("samples", "micro")
@@ -161,7 +159,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
 
 
 @_registry.register("metric")
-class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
+class AveragePrecisionAtK(CutoffMetric):
     r"""Average precision over the first k ranks; its mean over lists is the MAP.
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
@@ -192,6 +190,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "leading"
 
     def __init__(
         self,
@@ -210,7 +209,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         positives_above, positives_tied = _counts_of_positives(ranks)
         # The sum over r, split into the terms that fall as 1 / r and the constant one.
         slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
-        harmonic = mean_over_ties(reciprocals(size), above, tied)
+        harmonic = mean_over_ties(table_by_rank(lambda r: 1 / r, size), above, tied)
         places = tf.clip_by_value(limit - above, 0, tied)
         added = (positives_above + 1 - slope * (above + 1)) * harmonic
         added += slope * tf.math.divide_no_nan(places, tied)
@@ -234,7 +233,7 @@ def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
 
 
 @_registry.register("metric")
-class BPref(ReadsLeadingRanks, CutoffMetric):
+class BPref(CutoffMetric):
     r"""Binary preference: high if few items that were judged wrong rank above right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
@@ -255,6 +254,7 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "leading"
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
@@ -300,10 +300,11 @@ def propensities(
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
 
-class PropensityScored(ReadsLeadingRanks):
+class PropensityScored(RankingMetric):
     """Base: the gains of all lists over the best possible ones; a subclass defines `gains`."""
 
     bounds = (0.0, 1.0)
+    _reads = "leading"
 
     def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):
         self.k = self.depth = _checks.positive_int("k", k)

@@ -1,8 +1,4 @@
-"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`.
-
-With a items above it and m tied, q of them positive, its rank is a + j with the probability that
-`fold_places` computes.
-"""
+"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +10,9 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, Tensor
-from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
+from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
 from rank4class_tf.metrics.sums import ExactSum
-from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, reciprocals
+from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, table_by_rank
 
 # Where several positives tie, the ranks of the tied items are summed in blocks of this many. Blocks
 # of 2,048 take four times as long for 64 lists of 100 tied items, .75 of the time for 20,000.
@@ -49,7 +45,7 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
 
 
 @_registry.register("metric")
-class MRR(ReadsBestPositive, CutoffMetric):
+class MRR(CutoffMetric):
     r"""Mean reciprocal rank of the best positive, 0 beyond rank k.
 
     $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
@@ -69,11 +65,12 @@ class MRR(ReadsBestPositive, CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
+    _reads = "best"
 
     def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         size = num_counted(best, k)
         # With one positive its place among the ties is uniform, and a table does.
-        single = mean_over_ties(reciprocals(size), best.above, best.tied)
+        single = mean_over_ties(table_by_rank(lambda r: 1 / r, size), best.above, best.tied)
         if isinstance(best.most, int) and best.most == 1:
             return single
         left = tf.cast(size, best.above.dtype) - best.above
@@ -89,7 +86,7 @@ class MRR(ReadsBestPositive, CutoffMetric):
 
 
 @_registry.register("metric")
-class MeanRank(ReadsBestPositive):
+class MeanRank(RankingMetric):
     r"""Mean rank of the best positive; lower is better.
 
     $$\min_{y \in Y} \pi(y)$$
@@ -107,6 +104,7 @@ class MeanRank(ReadsBestPositive):
     """
 
     bounds = (1.0, float("inf"))
+    _reads = "best"
     higher_is_better = False
 
     def compute(self, best: BestPositive) -> list[Tensor]:

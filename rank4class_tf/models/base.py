@@ -25,6 +25,7 @@ class RetrievalModel(MultiWorker, keras.Model):
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
     _scored: str  # What a step scores, for errors.
+    _scores_all: bool = False  # Whether a step scores all classes, in the order of their ids.
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
         """Configures the model for training, as Keras does.
@@ -73,7 +74,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     ) -> Tensor:
         training = not _is_test_step.get() if training is None else training
         losses, sample_weight = self._losses_of_step(
-            x, y_pred, _keras.given_labels(y), _example_weights(sample_weight), training
+            x, y_pred, _keras.unaveraged_labels(y), _example_weights(sample_weight), training
         )
         # The loss only reduces what Keras gives it as labels and as scores.
         losses = _keras.as_losses(losses)
@@ -101,7 +102,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             return results
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
-        ranks = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
+        ranks = self.ranks_of_batch(x, _keras.unaveraged_labels(y), y_pred, dtype)
         weights, positions = _example_weights(sample_weight), positions_of(y_pred)
         if positions is not None and weights is not None:
             weights = positions.weights(weights)
@@ -136,11 +137,6 @@ class RetrievalModel(MultiWorker, keras.Model):
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
         raise NotImplementedError
-
-    @property
-    def _scores_all(self) -> bool:
-        """Whether a step scores all classes, in the order of their ids."""
-        return False
 
     def _build_by(self, encoder: Any) -> None:
         """Builds the model, if its encoder is built or has symbolic inputs."""

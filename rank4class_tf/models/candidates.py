@@ -121,12 +121,9 @@ class Reader:
 
         weights = None
         if positives.weights is not None or negatives.weights is not None:
-            weights = joined(
-                *(
-                    tf.ones(tf.shape(part.keys)) if part.weights is None else part.weights
-                    for part in (positives, negatives)
-                )
-            )
+            parts = (positives, negatives)
+            both = [tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in parts]
+            weights = joined(*both)
         return positives._replace(
             features=tf.nest.map_structure(joined, positives.features, negatives.features),
             keys=joined(positives.keys, negatives.keys),

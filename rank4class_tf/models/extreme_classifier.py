@@ -95,7 +95,7 @@ class ExtremeClassifier(RetrievalModel):
         return self.scores.classes
 
     @property
-    def _scores_all(self) -> bool:
+    def _scores_all(self) -> bool:  # type: ignore[override]
         return self.scores.num_negatives == self.classes.num_classes
 
     def fit(
@@ -166,12 +166,9 @@ class ExtremeClassifier(RetrievalModel):
             class_names: None, or the name of each class, for a further output `class_names`.
             last: as in `top_k`.
         """
-        if not self.built:
-            tf.function(self).get_concrete_function(features_spec)
 
         def best(features: Any, k: Tensor) -> dict[str, Tensor]:
-            scores, class_ids = self.top_k(features, k, last)
-            return {"scores": scores, "class_ids": class_ids}
+            return dict(zip(("scores", "class_ids"), self.top_k(features, k, last), strict=True))
 
         num_classes = self.classes.num_classes
         _export.write_top_k(path, self, best, features_spec, num_classes, k, class_names)
@@ -183,7 +180,8 @@ class ExtremeClassifier(RetrievalModel):
         `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
-            path: the file, which replaces an older one once it is complete.
+            path: the file, which replaces an older one once it is complete;
+                `np.load(path, mmap_mode="r")` reads it without loading all.
         """
         self.scores.export_embeddings(path)
 

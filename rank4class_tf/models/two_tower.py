@@ -4,7 +4,6 @@ import inspect
 import os
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -183,7 +182,7 @@ class TwoTower(RetrievalModel):
     ) -> None:
         """Encodes all candidates; after an error an older index stays in use.
 
-        A saved model does not include the index; `export_top_k` writes it.
+        Candidates need not occur in training. A saved model lacks the index: see `export_top_k`.
 
         Args:
             candidates: features as in training, arrays or a dict or tuple of arrays, with a row for
@@ -251,7 +250,7 @@ class TwoTower(RetrievalModel):
         search = tf.function(lambda batch: self.top_k(batch, k), reduce_retracing=True)
         files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
         with (
-            _files.appending_rows(files[0], (k,), np.dtype(np.float32)) as add_scores,
+            _files.appending_rows(files[0], (k,)) as add_scores,
             _files.appending_rows(files[1], (k,), id_type) as add_ids,
         ):
             for batch in queries:
@@ -293,11 +292,8 @@ class TwoTower(RetrievalModel):
         catalogue = self._index.catalogue
 
         def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
-            scores, candidate_ids = self.top_k(queries, k)
-            return {"scores": scores, "candidate_ids": candidate_ids}
+            return dict(zip(("scores", "candidate_ids"), self.top_k(queries, k), strict=True))
 
-        if not self.built:
-            tf.function(self).get_concrete_function(queries_spec)
         # The graph reads the layer of the candidates, which is no part of the model.
         _export.write_top_k(
             path, self, best, queries_spec, catalogue.size, k, None, also=[catalogue.head]
@@ -310,7 +306,8 @@ class TwoTower(RetrievalModel):
         `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
-            path: the file, which replaces an older one once it is complete.
+            path: the file, which replaces an older one once it is complete;
+                `np.load(path, mmap_mode="r")` reads it without loading all.
         """
         self.encode_what_changed()
         self._index.catalogue.head.export_embeddings(path)

@@ -132,9 +132,7 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
 def unit_rows(rows: Tensor) -> Tensor:
     """As `tf.math.l2_normalize` of each row; rows near zero have no gradient."""
     # This gradient takes a third of the operations.
-    scales = _scales(rows)
-    scaled = rows * scales
-    lengths = _norms(scaled)
+    scaled, lengths, scales = _scaled_rows(rows)
     unit = scaled / lengths
 
     def gradient(upstream: Tensor) -> Tensor:
@@ -150,16 +148,15 @@ def unit_rows(rows: Tensor) -> Tensor:
 def norms(rows: Tensor) -> Tensor:
     """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`."""
     # Equal rows divided by it are equal; by TensorFlow's `rsqrt` and reciprocal they are not.
-    scales = _scales(rows)
-    return _norms(rows * scales) / scales
+    _, lengths, scales = _scaled_rows(rows)
+    return lengths / scales
 
 
-def _norms(rows: Tensor) -> Tensor:
-    squares = tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True)
-    return tf.maximum(tf.sqrt(squares), _LEAST_NORM)
-
-
-def _scales(rows: Tensor) -> Tensor:
-    """A power of two for each row, which rounds nothing, so that its squares do not overflow."""
+def _scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows times a scale, the lengths of the products, and the scales, whose squares are finite."""
+    # A scale is a power of two, which rounds nothing.
     largest = tf.reduce_max(tf.abs(rows), axis=-1, keepdims=True)
-    return tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)
+    scales = tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)
+    scaled = rows * scales
+    squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
+    return scaled, tf.maximum(tf.sqrt(squares), _LEAST_NORM), scales

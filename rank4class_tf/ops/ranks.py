@@ -1,7 +1,4 @@
-"""Exact ranks of the positives, the order of tied items left open.
-
-Metrics average over the orders of ties. Nothing here has a gradient: see `ops.soft_ranks`.
-"""
+"""Exact ranks of the positives, without gradients; the order of tied items is left open."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -203,11 +200,6 @@ def table_by_rank(function: Callable, size: int | Tensor) -> np.ndarray | Tensor
             if tf.executing_eagerly():
                 return np.asarray(function(tf.range(1, size + 1, dtype=tf.float64)))
     return function(tf.range(1, size + 1, dtype=tf.float64))
-
-
-def reciprocals(size: int | Tensor) -> np.ndarray | Tensor:
-    """`[size]` float64, `1 / r` for the ranks r from 1 on."""
-    return table_by_rank(lambda rank: 1 / rank, size)
 
 
 def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:

@@ -1,7 +1,4 @@
-"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters.
-
-Those for sorters have gradients that take the same time and memory as the values.
-"""
+"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters."""
 
 import math
 from collections.abc import Callable

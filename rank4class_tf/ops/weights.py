@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -353,16 +353,6 @@ def _weight(name: str, value: Any) -> float:
     return float(value)
 
 
-class PairWeights(NamedTuple):
-    """Gains and ranks of items `[batch, n]` and positives `[batch, P]`, and a function of them."""
-
-    item_gains: Tensor
-    item_ranks: Tensor
-    positive_gains: Tensor
-    positive_ranks: Tensor
-    pair_weight: Callable  # The fields above, of one item and one positive -> the pair's weight.
-
-
 @_keras.register
 @dataclasses.dataclass(frozen=True)
 class NDCGLambdaWeights(_registry.Configured):
@@ -394,11 +384,11 @@ class NDCGLambdaWeights(_registry.Configured):
     smooth_fraction: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.top_k is not None:
-            _checks.positive_int("top_k", self.top_k)
+        _checks.positive_int_or_none("top_k", self.top_k)
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
-    def __call__(self, lists: Lists) -> PairWeights:
+    def __call__(self, lists: Lists) -> tuple[list[Tensor], list[Tensor], Callable]:
+        """Gains and ranks of items, those of positives, and the function of a pair's weight."""
         top_k, smooth, discount = self.top_k, self.smooth_fraction, logarithmic_discount
         lists = lists.dense()
         first, last = first_and_last_ranks(-lists.filled)
@@ -425,4 +415,4 @@ class NDCGLambdaWeights(_registry.Configured):
 
         first = tf.cast(first, lists.dtype)
         last = tf.cast(lists.at_positives(last), lists.dtype)
-        return PairWeights(lists.by_item(positive_gains), first, positive_gains, last, pair_weight)
+        return [lists.by_item(positive_gains), first], [positive_gains, last], pair_weight

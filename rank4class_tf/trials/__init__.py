@@ -1,7 +1,4 @@
-"""`try_out`: does a loss or a head help on the user's own data?
-
-`run` trains and measures the candidates, `report` compares them and shows the result.
-"""
+"""`try_out`: does a loss or a head help on the user's own data?"""
 
 from rank4class_tf.trials.report import Trial, TryOut
 from rank4class_tf.trials.run import try_out

@@ -1,8 +1,4 @@
-"""`try_out`: trains every candidate with every setting, and measures the chosen ones.
-
-Each seed repeats split, initial weights, draws of settings and the choice on validation data, so
-that the spread over seeds holds the luck of all four.
-"""
+"""`try_out`: trains every candidate with every setting, and measures the chosen ones."""
 
 from __future__ import annotations
 
@@ -130,7 +126,8 @@ def try_out(
     described = [[parts, measured, settings, seeds, batch_size, prints], epochs, patience]
     kept = _Kept(path, json.dumps(described, default=str))
 
-    # Train each candidate with each setting, then once more with the best one of each seed.
+    # Train each candidate with each setting, then once more with the best one of each seed. A seed
+    # repeats split, weights, draws and choice, so that the spread over seeds holds the luck of all.
     total = (settings + 1) * seeds * len(compiled)
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
@@ -303,8 +300,8 @@ class _Candidate:
         """A copy of the loss or the head, with the value of a setting if that is of its own."""
         if part is None:
             return None
-        own = {self._parameter: setting[self._parameter]} if part is self._tuned else {}
-        return type(part).from_config({**part.get_config(), **own})
+        tuned = {self._parameter: setting[self._parameter]} if part is self._tuned else {}
+        return type(part).from_config({**part.get_config(), **tuned})
 
     def new(self, setting: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
