@@ -67,9 +67,7 @@ class RankingMetric(Metric):
             are kept to twice as many digits.
     """
 
-    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`: all
-    # positives; the "best" ones, as `BestPositive`; or the "leading" ones among the first `depth`
-    # ranks, the `depth` most relevant ones and their number, in half of the time for long lists.
+    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
     depth: int | None = None
     _reads: str = "all"
 
@@ -222,6 +220,22 @@ class RankingMetric(Metric):
         for metric in metrics:
             for mine, other in zip(self.variables, metric.variables, strict=True):
                 mine.assign_add(tf.convert_to_tensor(other))
+
+
+class ReadsLeadingRanks(RankingMetric):
+    """Base of the metrics that read only the positives among the first `depth` ranks.
+
+    `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
+    order, and the number of positives. In long lists this takes half of the time.
+    """
+
+    _reads = "leading"
+
+
+class ReadsBestPositive(RankingMetric):
+    """Base of the metrics whose `compute` gets `BestPositive` in place of `Ranks`."""
+
+    _reads = "best"
 
 
 class CutoffMetric(RankingMetric):

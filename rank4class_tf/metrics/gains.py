@@ -7,13 +7,13 @@ import tensorflow as tf
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Choice, Cutoffs, Tensor
-from rank4class_tf.metrics.base import CutoffMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
 from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
 from rank4class_tf.ops.weights import discounted_sum, gain_cancels, gains_up_to_a_factor
 
 
 @_registry.register("metric")
-class DCG(CutoffMetric):
+class DCG(ReadsLeadingRanks, CutoffMetric):
     r"""Discounted cumulative gain, over the first k ranks.
 
     $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
@@ -41,7 +41,6 @@ class DCG(CutoffMetric):
     """
 
     bounds = (0.0, float("inf"))
-    _reads = "leading"
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
-from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
     BestPositive,
@@ -41,7 +41,7 @@ def hits(ranks: Ranks, k: int | None) -> Tensor:
 
 
 @_registry.register("metric")
-class TopKAccuracy(CutoffMetric):
+class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     r"""Share of lists with a positive among the k highest scores.
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
@@ -65,7 +65,6 @@ class TopKAccuracy(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "best"
     _check_cutoff = staticmethod(_checks.positive_int)
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
@@ -88,7 +87,7 @@ _registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")
-class PrecisionAtK(CutoffMetric):
+class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of positives among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
@@ -105,14 +104,13 @@ class PrecisionAtK(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "leading"
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
 
 
 @_registry.register("metric")
-class RecallAtK(CutoffMetric):
+class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Share of the positives that are among the k highest scores.
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{|Y|}$$
@@ -133,7 +131,6 @@ class RecallAtK(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "leading"
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
         is_right = average in ("samples", "micro")
@@ -159,7 +156,7 @@ class RecallAtK(CutoffMetric):
 
 
 @_registry.register("metric")
-class AveragePrecisionAtK(CutoffMetric):
+class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     r"""Average precision over the first k ranks; its mean over lists is the MAP.
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
@@ -190,7 +187,6 @@ class AveragePrecisionAtK(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "leading"
 
     def __init__(
         self,
@@ -233,7 +229,7 @@ def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
 
 
 @_registry.register("metric")
-class BPref(CutoffMetric):
+class BPref(ReadsLeadingRanks, CutoffMetric):
     r"""Binary preference: high if few items that were judged wrong rank above right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
@@ -254,7 +250,6 @@ class BPref(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "leading"
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         positives_above, positives_tied = _counts_of_positives(ranks)
@@ -300,11 +295,10 @@ def propensities(
     return (1 / (1 + scale * (counts + b) ** -a)).tolist()
 
 
-class PropensityScored(RankingMetric):
+class PropensityScored(ReadsLeadingRanks):
     """Base: the gains of all lists over the best possible ones; a subclass defines `gains`."""
 
     bounds = (0.0, 1.0)
-    _reads = "leading"
 
     def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):
         self.k = self.depth = _checks.positive_int("k", k)

@@ -10,7 +10,7 @@ from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, Tensor
-from rank4class_tf.metrics.base import CutoffMetric, RankingMetric
+from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import BestPositive, mean_over_ties, num_counted, table_by_rank
 
@@ -45,7 +45,7 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
 
 
 @_registry.register("metric")
-class MRR(CutoffMetric):
+class MRR(ReadsBestPositive, CutoffMetric):
     r"""Mean reciprocal rank of the best positive, 0 beyond rank k.
 
     $$\frac{1(r \le k)}{r}, \qquad r = \min_{y \in Y} \pi(y)$$
@@ -65,7 +65,6 @@ class MRR(CutoffMetric):
     """
 
     bounds = (0.0, 1.0)
-    _reads = "best"
 
     def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         size = num_counted(best, k)
@@ -86,7 +85,7 @@ class MRR(CutoffMetric):
 
 
 @_registry.register("metric")
-class MeanRank(RankingMetric):
+class MeanRank(ReadsBestPositive):
     r"""Mean rank of the best positive; lower is better.
 
     $$\min_{y \in Y} \pi(y)$$
@@ -104,7 +103,6 @@ class MeanRank(RankingMetric):
     """
 
     bounds = (1.0, float("inf"))
-    _reads = "best"
     higher_is_better = False
 
     def compute(self, best: BestPositive) -> list[Tensor]:

@@ -20,6 +20,7 @@ from rank4class_tf.metrics import (
     RecallAtK,
     TopKAccuracy,
 )
+from rank4class_tf.metrics.base import ReadsBestPositive
 
 from .results import orders, result
 
@@ -267,10 +268,10 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
 def test_a_formula_that_reads_what_its_base_does_not_give_raises():
     """Not a wrong number: the best positive has no relevance, and a list no single rank."""
     formulas = {
-        "best": lambda self, best: [tf.reduce_sum(best.relevance, axis=-1)],
-        "all": lambda self, ranks: [ranks.positives],
+        ReadsBestPositive: lambda self, best: [tf.reduce_sum(best.relevance, axis=-1)],
+        RankingMetric: lambda self, ranks: [ranks.positives],
     }
-    for reads, compute in formulas.items():
-        metric = type("Metric", (RankingMetric,), {"compute": compute, "_reads": reads})()
+    for base, compute in formulas.items():
+        metric = type("Metric", (base,), {"compute": compute})()
         with pytest.raises(AttributeError, match=r"has no attribute '(relevance|positives)'"):
             metric.update_state([0, 1], [[1.0, 2.0], [0.0, 3.0]])
