@@ -119,6 +119,7 @@ class Probabilities(ScoreLayer):
 
     def __init__(self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.temperature = _checks.positive_float("temperature", temperature)
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
@@ -193,6 +194,7 @@ class PredictionSets(ScoreLayer):
         self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.threshold = _checks.fraction("threshold", threshold)
         self.method = _checks.one_of("method", method, tuple(_CONFORMITY))
         _checks.layer_or_none("probabilities", probabilities)
@@ -257,6 +259,7 @@ class TopClasses(ScoreLayer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.supports_masking = True
         self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
         self.k = _checks.positive_int("k", k)
         self.class_names = None if class_names is None else as_names(class_names)

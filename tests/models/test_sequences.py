@@ -1,0 +1,130 @@
+"""Positions in what trains, judges and serves a model, beside the same lists one by one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+import rank4class_tf as r4c
+from rank4class_tf import layers, losses, metrics, models, optimizers
+
+BATCH, TIME, N, DIM = 8, 5, 13, 4
+RNG = np.random.default_rng(0)
+FEATURES = RNG.normal(size=(BATCH, TIME, DIM)).astype("float32")
+IS_THERE = np.arange(TIME) < np.arange(BATCH)[:, np.newaxis] % TIME + 1
+FEATURES[~IS_THERE] = 0
+IDS = np.where(IS_THERE, RNG.integers(0, N, (BATCH, TIME)), -1)
+ROWS, ROW_IDS = FEATURES[IS_THERE], IDS[IS_THERE]
+
+
+def encoder(shape=(TIME, DIM)):
+    inputs = keras.Input(shape)
+    x = keras.layers.Masking()(inputs) if len(shape) == 2 else inputs
+    return keras.Model(inputs, keras.layers.Dense(DIM)(x))
+
+
+def classifier(shape, classes=N, optimizer=None, loss=None):
+    keras.utils.set_random_seed(0)
+    model = models.ExtremeClassifier(encoder(shape), classes, DIM, None, seed=1)
+    optimizer = optimizer or optimizers.RowwiseSGD(0.5)
+    model.compile(optimizer, loss or losses.RankmaxLoss(), metrics=[metrics.NDCG(3)])
+    return model
+
+
+def figures(model, x, y, epochs=3):
+    history = model.fit(x, y, batch_size=len(x), epochs=epochs, verbose=0).history
+    return (
+        history["loss"]
+        + list(model.evaluate(x, y, verbose=0))
+        + [float(tf.reduce_sum(tf.sin(w))) for w in model.trainable_variables]
+    )
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", ["rankmax", "sum"])
+@pytest.mark.parametrize("shape", [(TIME, DIM), (None, DIM)], ids=["known", "unknown"])
+def test_training_is_that_of_the_lists(shape, name):
+    made = {
+        "rankmax": losses.RankmaxLoss,
+        "sum": lambda: losses.WeightedSumLoss([losses.SoftmaxLoss(), losses.RankmaxLoss()], [1, 2]),
+    }[name]
+    found = figures(classifier(shape, loss=made()), FEATURES, IDS)
+    expected = figures(classifier((DIM,), loss=made()), ROWS, ROW_IDS)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_sizes_that_a_dataset_does_not_know():
+    spec = (tf.TensorSpec([None, None, DIM]), tf.TensorSpec([None, None], tf.int32))
+    data = tf.data.Dataset.from_generator(lambda: [(FEATURES, IDS)], output_signature=spec)
+    model, other = classifier((None, DIM)), classifier((None, DIM))
+    found = model.fit(data, verbose=0).history["loss"]
+    assert found == pytest.approx(other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5)
+
+
+def test_mixed_precision_trains_as_float32(mixed_precision):
+    model = classifier((TIME, DIM))
+    assert model(FEATURES).dtype == tf.float16 or model(FEATURES).dtype == tf.bfloat16
+    with_half = model.fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
+    keras.mixed_precision.set_global_policy("float32")
+    expected = classifier((TIME, DIM)).fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
+    np.testing.assert_allclose(with_half, expected, rtol=2e-2)
+
+
+def test_classes_in_shards(two_devices):
+    results = []
+    for sharded in (True, False):
+        with two_devices.scope():
+            classes = layers.ShardedClassTable(N, DIM, optimizers.RowwiseSGD(0.5), seed=1)
+            if not sharded:
+                classes.build((None, DIM))
+                classes = layers.ClassTable.from_rows(classes.rows())
+            model = classifier((TIME, DIM), classes, loss=losses.SoftmaxLoss())
+        data = tf.data.Dataset.from_tensors((FEATURES, IDS))
+        model.fit(data, epochs=3, shuffle=False, verbose=0)
+        results.append(model.top_k(FEATURES, 3, last=True))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-4)
+    np.testing.assert_array_equal(results[0][1], results[1][1])
+
+
+def head_model(shape, name="dot_product"):
+    keras.utils.set_random_seed(0)
+    inner = encoder(shape)
+    return keras.Model(inner.input, layers.get_head(name, classes=N)(inner.output))
+
+
+def test_two_models_are_compared_at_positions():
+    found, expected = (
+        r4c.compare(
+            *(
+                r4c.evaluate(head_model(shape, name), tf.data.Dataset.from_tensors(data), ["mrr"])
+                for name in ("dot_product", "cosine")
+            )
+        )
+        for shape, data in (((TIME, DIM), (FEATURES, IDS)), ((DIM,), (ROWS, ROW_IDS)))
+    )
+    assert found["mrr"].difference == pytest.approx(expected["mrr"].difference, abs=1e-6)
+
+
+def test_losses_are_tried_out_at_positions():
+    examples = FEATURES, IDS
+
+    def build(end):
+        inner = encoder()
+        return keras.Model(inner.input, end(inner.output))
+
+    found = r4c.try_out(
+        build,
+        *(examples, examples, examples),
+        candidates={"softmax": losses.SoftmaxLoss(), "rankmax": losses.RankmaxLoss()},
+        **{"settings": 1, "epochs": 1, "seeds": 1, "verbose": False},
+    )
+    assert "rankmax" in str(found)
+
+
+def test_prediction_sets_at_positions():
+    model = head_model((TIME, DIM))
+    data = tf.data.Dataset.from_tensors((FEATURES, IDS))
+    sets = r4c.conformalize(model, data, 0.5)
+    found = sets(model(FEATURES))
+    assert found.shape == (BATCH, TIME, N)
+    np.testing.assert_array_equal(found[IS_THERE], sets(model(FEATURES)[IS_THERE]))
