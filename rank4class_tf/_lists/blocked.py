@@ -308,7 +308,7 @@ class BlockedLists(Lists):
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            sum_many=lambda _, scores, levels, *rest: excess(*scores, *levels, margin)[0],
+            sum_many=lambda _, scores, levels, *rest: excess(scores[0], levels[0], margin)[0],
         )
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:

@@ -152,7 +152,8 @@ class DenseLists(Lists):
         return values, columns, tf.maximum(tf.reduce_sum(is_item, axis=-1), 1)
 
     def constant(self) -> DenseLists:
-        return self._with_scores(*map(tf.stop_gradient, self.tensors), self.unshifted)
+        filled, positives = map(tf.stop_gradient, self.tensors)
+        return self._with_scores(filled, positives, self.unshifted)
 
     def from_top(self) -> DenseLists:
         """The same lists with the highest score subtracted, as a constant, from all scores."""

@@ -1,5 +1,7 @@
 """What replicas exchange: of classes in shards (`_lists`, `layers`), and of in-batch negatives."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -12,7 +14,7 @@ class Exchange:
     # that is alone gets back what it gives: outside of strategies, and where its tables are whole.
 
     def __init__(self, is_alone: bool = False) -> None:
-        context = None if is_alone else tf.distribute.get_replica_context()
+        context: Any = None if is_alone else tf.distribute.get_replica_context()
         self._context, self._graph = context, tf.compat.v1.get_default_graph()
         self.size: int = context.num_replicas_in_sync if context else 1
         self._replica: int | Tensor = context.replica_id_in_sync_group if context else 0
