@@ -29,9 +29,9 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     counts, examples = np.zeros(num_classes, np.int64), 0
     parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for part in parts:
-        ids = part.flat_values if isinstance(part, tf.RaggedTensor) else part
-        examples += int(part.shape[0]) if isinstance(part, tf.RaggedTensor) else len(ids)
-        ids = np.asarray(ids)
+        is_ragged = isinstance(part, tf.RaggedTensor)
+        ids = np.asarray(part.flat_values if is_ragged else part)
+        examples += int(part.shape[0]) if is_ragged else len(ids)
         is_one_hot = ids.ndim == 2 and look_one_hot(ids, num_classes).any()
         if is_one_hot and ids.shape[1] == num_classes and ids.dtype.kind in "iufb":
             counts += np.count_nonzero(ids > 0, axis=0)

@@ -1,10 +1,7 @@
-"""Lists over all classes of a large output layer, whose scores are made block by block.
+"""Lists over all classes of a large output layer, whose scores do not fit in memory at once.
 
-The scores `[batch, K]` of a million classes do not fit in memory, and most formulas do not need
-them at once. `BlockedLists` answer each reduction that a formula asks for by a pass over blocks of
-classes (classes.py). A formula that reads only the highest classes has a sparse gradient and no
-backward pass. Any other formula gets `EveryItemNeeded`, and `losses_of_classes`, which the losses
-call, runs it on a few examples at a time.
+Each reduction is a pass over blocks of classes (classes.py). A formula that reads only the highest
+classes has a sparse gradient and no backward pass.
 """
 
 from __future__ import annotations
@@ -48,11 +45,27 @@ def losses_of_classes(
     try:
         return _by_classes(compute, products, class_ids, relevance, seed)
     except EveryItemNeeded as error:
-        if products.shard is None:
-            return _by_examples(compute, products, class_ids, relevance, seed)
-        raise ValueError(
-            f"`loss` must be one that takes classes by blocks where these are in shards. {error}"
-        ) from error
+        if products.shard is not None:
+            rule = "`loss` must be one that takes classes by blocks where these are in shards."
+            raise ValueError(f"{rule} {error}") from error
+    # All classes for a few examples at a time, whose scores are made again for the gradient.
+    size = max(1, _CHUNK // products.num_classes)
+
+    def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
+        chunk, class_ids, relevance = labels
+        scores = fill_masked(products.score(encodings, *tables))
+        # Each chunk has draws of its own, which the gradient draws again.
+        drawn = seed if seed is None else fold_in(seed, tf.reduce_max(chunk))
+        return compute(dense_lists(scores, class_ids, relevance, seed=drawn))
+
+    return in_pieces(
+        chunk_losses,
+        (tf.range(tf.shape(class_ids)[0]) // size, class_ids, relevance),
+        size,
+        tf.TensorSpec([size], products.encodings.dtype),
+        inputs=[products.encodings],
+        shared=[tf.convert_to_tensor(table) for table in products.tables],
+    )
 
 
 def _by_classes(
@@ -67,9 +80,8 @@ def _by_classes(
     shard, exchange = products.shard, products.exchange
     rows = slice(None)
     if exchange.size > 1:
-        num_rows = tf.shape(class_ids)[0]
-        first = exchange.first_row(num_rows)
-        rows = slice(first, first + num_rows)
+        first = exchange.first_row(class_ids)
+        rows = slice(first, first + tf.shape(class_ids)[0])
     class_ids = exchange.joined_lists(class_ids, -1)
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
@@ -108,33 +120,6 @@ def _by_classes(
     return losses(products.encodings, *trained)
 
 
-def _by_examples(
-    compute: Function,
-    products: ClassProducts,
-    class_ids: Tensor,
-    relevance: Tensor,
-    seed: Tensor | None,
-) -> Tensor:
-    """All classes for a few examples at a time, whose scores are made again for the gradient."""
-    size = max(1, _CHUNK // products.num_classes)
-
-    def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
-        chunk, class_ids, relevance = labels
-        scores = fill_masked(products.score(encodings, *tables))
-        # Each chunk has draws of its own, which the gradient draws again.
-        drawn = seed if seed is None else fold_in(seed, tf.reduce_max(chunk))
-        return compute(dense_lists(scores, class_ids, relevance, seed=drawn))
-
-    return in_pieces(
-        chunk_losses,
-        (tf.range(tf.shape(class_ids)[0]) // size, class_ids, relevance),
-        size,
-        tf.TensorSpec([size], products.encodings.dtype),
-        inputs=[products.encodings],
-        shared=[tf.convert_to_tensor(table) for table in products.tables],
-    )
-
-
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
@@ -161,8 +146,6 @@ class BlockedLists(Lists):
         lists = copy.copy(self)
         vars(lists).update(changes)
         return lists
-
-    # Shapes, counts, and values of the positives.
 
     @property
     def dtype(self) -> tf.DType:
@@ -265,18 +248,15 @@ class BlockedLists(Lists):
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-        sum_many: Function | None = None,
+        sum_many: Function = _positives.sum_over_items,
     ) -> Tensor:
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
         # The positives stand in columns, or in `Flat` without padding. Few are compared with all
-        # classes of a block at once, many in blocks of columns or by `sum_many`, a function of
-        # `(*items, *positives)`.
+        # classes of a block at once, many by `sum_many`.
         flat, few = self._flat, are_few(self.max_positives, None)
 
         def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
-            if sum_many is not None:
-                return sum_many(*items, *positives)
-            return _positives.sum_over_items(f, items, positives, self.relevance)
+            return sum_many(f, items, positives, self.relevance)
 
         def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if few:
@@ -300,8 +280,6 @@ class BlockedLists(Lists):
         vanishing, falls = vanishes and few, tends_to_zero or vanishes
         result = self._sum(function, positives, start, items, falls, vanishing, terms)
         return result if flat is None else flat.columns(result)
-
-    # Reductions over the items.
 
     def sum(
         self,
@@ -330,7 +308,7 @@ class BlockedLists(Lists):
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            sum_many=lambda scores, levels: excess(scores, levels, margin)[0],
+            sum_many=lambda _, scores, levels, *rest: excess(scores[0], levels[0], margin)[0],
         )
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
@@ -395,8 +373,6 @@ class BlockedLists(Lists):
         """Scores of single classes of each example; those of the first class for -1."""
         ids = tf.maximum(ids, 0)
         return self._scores_of(self._record.single_scores(ids), ids)
-
-    # Lists derived from these.
 
     def constant(self) -> BlockedLists:
         return self._changed(_has_gradient=False)

@@ -1,13 +1,7 @@
 """Scores of all classes block by block: passes over them, and their one backward pass.
 
-`ClassProducts` are what a head gives a loss in place of a matrix of scores. A `Record` makes passes
-over blocks of classes for `BlockedLists` (blocked.py), and knows what has a gradient: scores of
-single classes, and one sum over all of them. A second sum would need a second backward pass, or
-one in which a sum is a parameter of another; whoever asks for it gets `EveryItemNeeded`.
-
 Where each replica of a strategy has a shard of the classes, all replicas run the formula on the
-examples of all of them, and each makes the scores of its own classes. They exchange encodings,
-labels, sums and gradients of encodings, none of which grows with the number of classes.
+examples of all. What they exchange does not grow with the number of classes.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ import tensorflow as tf
 
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
-from rank4class_tf._tf.exchange import Exchange, NoExchange
+from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.loops import fold_blocks
@@ -36,7 +30,6 @@ _SCORES_PER_BLOCK = 1 << 20
 # .76 of the time for 16 examples of 50,000 classes.
 _PER_USED = 4
 
-
 Table: TypeAlias = tf.Variable | tf.Tensor
 
 
@@ -51,7 +44,7 @@ class Shard(NamedTuple):
 
 
 class ClassProducts(NamedTuple):
-    """Scores `[batch, K]` of encodings with all classes, before anything is computed."""
+    """What a head gives a loss in place of scores `[batch, K]`, before anything is computed."""
 
     encodings: Tensor  # `[batch, d]`, float32.
     tables: tuple[Table, ...]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
@@ -65,12 +58,11 @@ class ClassProducts(NamedTuple):
 
     def of_rows(self, encodings: Tensor) -> ClassProducts:
         """The same for encodings `[rows, d]` of many positions, with blocks that are not larger."""
-        if encodings.shape[0] is None:
-            most = tf.maximum(_SCORES_PER_BLOCK // tf.maximum(tf.shape(encodings)[0], 1), 1)
-            size = tf.minimum(most, CLASSES_PER_BLOCK)
-        else:
-            most = max(_SCORES_PER_BLOCK // max(encodings.shape[0], 1), 1)
-            size = min(most, CLASSES_PER_BLOCK)
+        rows, largest, smallest = encodings.shape[0], max, min
+        if rows is None:
+            rows, largest, smallest = tf.shape(encodings)[0], tf.maximum, tf.minimum
+        most = largest(_SCORES_PER_BLOCK // largest(rows, 1), 1)
+        size = smallest(most, CLASSES_PER_BLOCK)
         return self._replace(encodings=encodings, mask=None, block_size=size)
 
     @property
@@ -86,12 +78,18 @@ class ClassProducts(NamedTuple):
     @property
     def exchange(self) -> Exchange:
         """Between the replicas that have the other classes."""
-        return NoExchange() if self.shard is None else self.shard.exchange
+        return Exchange(is_alone=True) if self.shard is None else self.shard.exchange
 
     def rows(self, places: Tensor) -> list[Tensor]:
         """Rows of each table by their places in it; a table is never read as a whole."""
-        handles = self.handles or self.tables
-        return [_rows(x, table, places) for x, table in zip(handles, self.tables, strict=True)]
+
+        def table_rows(handle: Tensor, table: Table) -> Tensor:
+            if handle.dtype != tf.resource:
+                return tf.gather(handle, places)
+            rows = tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=table.dtype)
+            return tf.ensure_shape(rows, [*places.shape, *table.shape[1:]])
+
+        return list(map(table_rows, self.handles or self.tables, self.tables))
 
     def ids(self, places: Tensor) -> Tensor:
         """The ids of the classes at some places of the tables."""
@@ -101,15 +99,6 @@ class ClassProducts(NamedTuple):
         """Scores and ids of the classes at some places of the tables."""
         return self.score(self.encodings, *self.rows(places)), self.ids(places)
 
-    def rows_of(self, ids: Tensor) -> tuple[list[Tensor], Tensor, Tensor | None]:
-        """Rows of classes by their ids, ones for a class of another shard; places; if here."""
-        # The last are booleans, or None if all classes are here.
-        if self.shard is None:
-            return self.rows(ids), ids, None
-        places, is_here = within(ids - self.shard.first, self.num_here)
-        rows = [tf.where(is_here[..., tf.newaxis], x, 1.0) for x in self.rows(places)]
-        return rows, places, is_here
-
 
 def handle_of(table: Table) -> Tensor:
     """What stands for a table: TensorFlow would copy all of a variable that a function captures."""
@@ -118,13 +107,6 @@ def handle_of(table: Table) -> Tensor:
     # Keras 3 builds models outside of replicas, where variables have no handle.
     outside = tf.distribute.in_cross_replica_context()
     return tf.convert_to_tensor(table) if outside else table.handle
-
-
-def _rows(handle: Tensor, table: Table, places: Tensor) -> Tensor:
-    if handle.dtype != tf.resource:
-        return tf.gather(handle, places)
-    rows = tf.raw_ops.ResourceGather(resource=handle, indices=places, dtype=table.dtype)
-    return tf.ensure_shape(rows, [*places.shape, *table.shape[1:]])
 
 
 class _Sum(NamedTuple):
@@ -152,6 +134,9 @@ class _Single(NamedTuple):
 class Record:
     """What a formula has seen of the scores; the formula runs under the `tape`."""
 
+    # Only scores of single classes and one sum over all of them have a gradient. A second sum
+    # would need a second backward pass, or be a parameter of another: it is refused.
+
     def __init__(self, products: ClassProducts):
         self.products = products
         self.tape = tf.GradientTape(persistent=True)
@@ -160,9 +145,13 @@ class Record:
 
     def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
-        products = self.products
+        products, places, is_here = self.products, ids, None
         with self.tape.stop_recording():
-            rows, places, is_here = products.rows_of(ids)
+            if products.shard is not None:
+                places, is_here = within(ids - products.shard.first, products.num_here)
+            rows = products.rows(places)
+            if is_here is not None:  # Any rows do for a class of another shard.
+                rows = [tf.where(is_here[..., tf.newaxis], x, 1.0) for x in rows]
             scores = tf.stop_gradient(products.score(products.encodings, *rows))
             if is_here is not None:
                 scores = products.exchange.total(tf.where(is_here, scores, 0.0))
@@ -172,12 +161,14 @@ class Record:
 
     def fold(self, step: Callable, *state: Any) -> list:
         """Folds `step(raw scores, ids, *state)` over the blocks of this shard, no gradients."""
-
-        def block_step(places: Tensor, *state: Any) -> Sequence:
-            return step(*self.products.block(places), *state)
-
+        products = self.products
         with self.tape.stop_recording():
-            return fold_blocks(block_step, self.products.num_here, self.products.block_size, state)
+            return fold_blocks(
+                lambda places, *state: step(*products.block(places), *state),
+                products.num_here,
+                products.block_size,
+                state,
+            )
 
     def check_constant(self, tensors: Tensors) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
@@ -213,10 +204,11 @@ class Record:
             return [total + block_sum(raw, ids, *parameters)]
 
         used = None
-        if value is None and vanishes and has_gradient and not raising.in_xla():
-            value, used = self._sum_and_used(terms, parameters, start)
-        elif value is None:
-            (value,) = self.fold(add, start)
+        if value is None:
+            if vanishes and has_gradient and not raising.in_xla():
+                value, used = self._sum_and_used(terms, parameters, start)
+            else:
+                (value,) = self.fold(add, start)
             with self.tape.stop_recording():
                 value = self.products.exchange.total(value)
         value = tf.stop_gradient(value)
@@ -226,7 +218,7 @@ class Record:
         return value
 
     def _sum_and_used(self, terms_of: Function, parameters: Tensors, start: Tensor) -> TensorPair:
-        """The sum of terms of single classes, and which classes have a term above 0."""
+        """The sum of terms of single classes here, and which classes have a term above 0."""
         products = self.products
         number, first = products.num_here, products.ids(tf.constant(0))
 
@@ -242,8 +234,6 @@ class Record:
         count = -(-number // products.block_size)
         blocks = tf.TensorArray(tf.bool, count, infer_shape=False, element_shape=[None])
         value, blocks = self.fold(add, start, blocks)
-        with self.tape.stop_recording():
-            value = products.exchange.total(value)
         return value, tf.ensure_shape(blocks.concat(), [number])
 
     def gradients(
@@ -350,11 +340,10 @@ class _Slices(NamedTuple):
         """The gradient of each table."""
         if not self.rows:
             return [None] * len(tables)
-        both = zip(self.rows, tables, strict=True)
+        both = [(rows, table.shape) for rows, table in zip(self.rows, tables, strict=True)]
         if self.places is None:
-            return [tf.ensure_shape(g, table.shape) for g, table in both]
-        shapes = (tf.constant(table.shape.as_list()) for table in tables)
-        return [tf.IndexedSlices(g, self.places, s) for g, s in zip(self.rows, shapes, strict=True)]
+            return [tf.ensure_shape(rows, shape) for rows, shape in both]
+        return [tf.IndexedSlices(rows, self.places, tf.constant([*shape])) for rows, shape in both]
 
 
 def _empty(table: Table, number: int | Tensor) -> Tensor:

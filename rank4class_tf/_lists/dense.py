@@ -1,7 +1,6 @@
 """Lists that hold the scores of all their items, and how labels become columns of them.
 
-Losses reach this by `losses_of`, operations by `as_lists`, metrics by `over_positives`. A masked
-item has the score `LOWEST` from `fill_masked` on; labels are read in labels.py, before.
+Losses come in by `losses_of`, operations by `as_lists`, metrics by `over_positives`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._lists import positives as _positives
-from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
+from rank4class_tf._lists.labels import Labels, as_scores, in_rows, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import raising, search
@@ -27,30 +26,21 @@ from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, W
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DenseLists(Lists):
-    """Lists whose scores are a tensor `[batch, n]`; see `Lists`, to which these add what follows.
+    """Lists whose scores are a tensor `[batch, n]`, made by `as_lists` and the losses."""
 
-    Not made by users, but by `as_lists` and the losses.
-
-    Attributes:
-        filled: `[batch, n]`, scores in which a masked item has `LOWEST`: so low that it counts for
-            nothing, yet finite, so that no difference of scores is NaN.
-        class_ids: `[batch, P]` int32, the item of each column, that of a positive where padded;
-            None where item i is in column i.
-        unshifted: scores before any shift; only they still hold `LOWEST`, so `mask` reads them.
-            None if `filled` does.
-    """
-
+    # Scores `[batch, n]` in which a masked item has `LOWEST`: so low that it counts for nothing,
+    # yet finite, so that no difference of scores is NaN.
     filled: Tensor
+    # The item of each column, `[batch, P]` int32, that of a positive where padded; None where item
+    # i is in column i.
     class_ids: Tensor | None
     relevance: Tensor
     positive_scores: Tensor
     positive_weights: Tensor | None = None
     item_weights: Tensor | None = None
     is_graded: bool = True
-    unshifted: Tensor | None = None
+    unshifted: Tensor | None = None  # Before a shift, if any: only these still hold `LOWEST`.
     seed: Tensor | None = None
-
-    # Shapes, counts, and values by item.
 
     @property
     def dtype(self) -> tf.DType:
@@ -95,8 +85,6 @@ class DenseLists(Lists):
     def at_positives(self, values: Tensor) -> Tensor:
         """What stands at the positives, `[batch, P]`, of values by item, `[batch, n]`."""
         return values if self.class_ids is None else gather(values, self.class_ids)
-
-    # Reductions over the items.
 
     def sum(
         self,
@@ -162,8 +150,6 @@ class DenseLists(Lists):
         values = gather(self.filled, columns)
         is_item = tf.cast(values != LOWEST[self.dtype], tf.int32)
         return values, columns, tf.maximum(tf.reduce_sum(is_item, axis=-1), 1)
-
-    # Lists derived from these.
 
     def constant(self) -> DenseLists:
         filled, positives = map(tf.stop_gradient, self.tensors)
@@ -292,9 +278,7 @@ def as_lists(
     if relevance is None or no_columns:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
-        relevance = tf.cast(relevance, scores.dtype)
-        if relevance.shape.rank == 1:
-            relevance = relevance[:, tf.newaxis]
+        relevance = in_rows(tf.cast(relevance, scores.dtype))
         if relevance.shape[1] is None:  # Ids without columns have got one.
             missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
             relevance = tf.pad(relevance, [[0, 0], [0, missing]])
@@ -369,10 +353,8 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
 def losses_of(
     compute: Callable, labels: Labels, filled: Tensor, seed: Tensor | None = None
 ) -> Tensor:
-    """Applies a formula, `Lists` -> `[batch]`, to few columns that hold all positives of a batch.
-
-    Labels of all n items, most of them 0, then take only a few more passes than class ids.
-    """
+    """Applies a formula, `Lists` -> `[batch]`, to columns that hold all positives of a batch."""
+    # Labels of all n items, most of them 0, then take only a few more passes than class ids.
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
         lists = dense_lists(filled, ids, relevance, labels.item_weights, seed)
@@ -384,7 +366,7 @@ def losses_of(
 
     def ready(filled: Tensor) -> tuple[Tensor, list[Tensor]]:
         # Each column takes a pass over the items: there are only as many as the batch needs.
-        return _few_or_many(
+        return over_positives(
             lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled), labels
         )
 
@@ -400,7 +382,13 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     columns = _few_columns(labels)
     if columns is not None:
         return function(*columns)
-    return _few_or_many(function, labels)
+    # `FEW` columns, or as many as the batch has positives at most.
+    ids, relevance = _most_relevant(labels, FEW)
+    return tf.cond(
+        tf.reduce_all(labels.num_positives <= FEW),
+        lambda: function(ids, relevance),
+        lambda: function(*_compact(labels)),
+    )
 
 
 def _few_columns(labels: Labels) -> TensorPair | None:
@@ -413,16 +401,6 @@ def _few_columns(labels: Labels) -> TensorPair | None:
     if most is None or most > FEW:  # Lists are short.
         most = tf.maximum(tf.reduce_max(labels.num_positives), 1)
     return _most_relevant(labels, most)
-
-
-def _few_or_many(function: Callable, labels: Labels) -> Any:
-    """Applies a function to `FEW` columns, or to as many as the batch has positives at most."""
-    ids, relevance = _most_relevant(labels, FEW)
-    return tf.cond(
-        tf.reduce_all(labels.num_positives <= FEW),
-        lambda: function(ids, relevance),
-        lambda: function(*_compact(labels)),
-    )
 
 
 def _most_relevant(labels: Labels, columns: int | Tensor) -> TensorPair:
@@ -440,15 +418,13 @@ def _most_relevant(labels: Labels, columns: int | Tensor) -> TensorPair:
 
 
 def _compact(labels: Labels) -> TensorPair:
-    """As `_most_relevant`, with as many columns as the batch has positives at most, in their order.
-
-    Where XLA compiles, which needs a static width, there are as many columns as there may be.
-    """
+    """As `_most_relevant`, with as many columns as the batch has positives at most, in order."""
     positive = labels.relevance > 0
     index = tf.cumsum(tf.cast(positive, tf.int32), axis=-1) - 1
     # A column without a positive adds nothing, to the first column.
     column = tf.where(positive, tf.range(1, tf.shape(positive)[1] + 1), 0)
     column = scatter_add(tf.maximum(index, 0), column, tf.shape(positive))
+    # XLA needs a static width: there are as many columns as there may be.
     width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
     padding, column = column < 0, tf.maximum(column, 0)

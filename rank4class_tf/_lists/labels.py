@@ -1,9 +1,7 @@
-"""The label forms that losses and metrics accept, brought to one form, with masks and weights.
+"""The label forms that losses and metrics accept, checked and brought to one form.
 
-What is wrong with labels, ids, masks or weights is found here. A list that breaks a rule raises.
-XLA cannot raise: there the list becomes NaN, in what the caller passes for it (`padded_ids`,
-`excluded_items`) or in `Labels.value_if_empty`. Losses, metrics, and layers that take ids call
-this; nothing here knows a formula.
+A list that breaks a rule raises. XLA cannot raise: there it becomes NaN, in what the caller passes
+for it (`padded_ids`, `excluded_items`) or in `Labels.value_if_empty`.
 """
 
 from __future__ import annotations
@@ -34,30 +32,20 @@ _NO_NUMBERS = (tf.string, tf.complex64, tf.complex128)
 
 
 class Labels(NamedTuple):
-    """Scores and labels of a batch, brought to one form.
+    """Scores and labels of a batch, brought to one form."""
 
-    Attributes:
-        scores: `[batch, n]`, float32 or float64.
-        mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        class_ids: `[batch, P]` int32, the items with a positive label, padded with -1 anywhere;
-            None where `relevance` is that of all items.
-        relevance: `[batch, P]`, the label of each, 0 where padded; or `[batch, n]`, 0 for an item
-            that is not positive.
-        value_if_empty: `[batch]`, what a list without positives counts as: 0, or NaN if XLA
-            compiles labels that break the rules. Such a list has no positives.
-        max_positives: the most positives that a list can have, an int; None if known later.
-        highest: `[batch]`, the highest relevance, where it is known without another pass.
-        item_weights: `[batch, n]`, the weight of each item, 0 for a masked one; None means 1.
-    """
-
-    scores: Tensor
-    mask: Tensor | None
+    scores: Tensor  # `[batch, n]`, float32 or float64.
+    mask: Tensor | None  # `[batch, n]` booleans, False for a masked item; None if none is masked.
+    # The items with a positive label, `[batch, P]` int32, padded with -1 anywhere. None where the
+    # relevance is that of all items, `[batch, n]`, 0 for one that is not positive.
     class_ids: Tensor | None
-    relevance: Tensor
+    relevance: Tensor  # `[batch, P]`, the label of each, 0 where padded.
+    # What a list without positives counts as, `[batch]`: 0, or NaN if XLA compiles labels that
+    # break the rules. Such a list has no positives.
     value_if_empty: Tensor
-    max_positives: int | None = None
-    highest: Tensor | None = None
-    item_weights: Tensor | None = None
+    max_positives: int | None = None  # The most that a list can have; None if known later.
+    highest: Tensor | None = None  # `[batch]`, the highest relevance, if it takes no further pass.
+    item_weights: Tensor | None = None  # `[batch, n]`, 0 for a masked item; None means 1.
 
     @property
     def num_positives(self) -> Tensor:
@@ -95,32 +83,28 @@ def parse(
     max_positives: int | None = None,
     exclude: Array | None = None,
 ) -> Labels:
-    """Brings labels and scores of any accepted form to `Labels`.
-
-    Args:
-        y_true: class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged; or
-            relevance `[batch, n]`, where a negative entry masks the item.
-        y_pred: scores `[batch, n]`, or ragged with ragged relevance.
-        label_format: `"ids"`, `"relevance"`, or None to tell them apart by their static shapes.
-        max_positives: the most positives a list of relevance may have, checked; None means n.
-        exclude: further items to mask: ids `[batch, E]` padded with -1 or ragged, or booleans
-            `[batch, n]`, True for such an item.
-    """
+    """Brings labels and scores of any accepted form to `Labels`."""
+    # Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged; or
+    # relevance `[batch, n]`, where a negative entry masks the item, ragged if the scores are. A
+    # format of None tells them apart by their static shapes. A list of relevance may have
+    # `max_positives`; None means n. Further items to mask are ids `[batch, E]`, padded with -1 or
+    # ragged, or booleans `[batch, n]`.
     is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of_items(y_pred)
     require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
         label_format = "relevance"
     scores = as_scores("y_pred", y_pred)
-    if not scores.shape[1]:
-        scores = _with_items(scores)
+    if not scores.shape[1]:  # It is 0, or known only at run time.
+        rule = "`y_pred` must score at least one item"
+        require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
+        some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
+        with tf.control_dependencies([some]):  # So that this error comes before those it causes.
+            scores = tf.identity(scores)
 
     y_true, is_ids, inferred = _with_format(y_true, scores.shape, label_format)
     if is_ids:
-        ids, value_if_empty = _checked_ids(y_true, scores, scores.shape[1], inferred)
-        if ids.shape[1] != 1:
-            ids = _distinct_among(ids, tf.shape(scores))
-        labels = _of_ids(scores, ids, value_if_empty)
+        labels = _of_ids(scores, y_true, inferred)
     else:
         labels = _of_relevance(scores, y_true, max_positives)
     labels = labels if mask is None else without(labels, ~mask)
@@ -140,8 +124,7 @@ def parse_ids(
         f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
         f"label_format={label_format!r}",
     )
-    ids, value_if_empty = _checked_ids(y_true, encodings, num_classes, inferred)
-    return _of_ids(encodings, distinct_ids(ids), value_if_empty)
+    return _of_ids(encodings, y_true, inferred, num_classes)
 
 
 def _without_ragged(
@@ -169,15 +152,6 @@ def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
     return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
 
 
-def _with_items(scores: Tensor) -> Tensor:
-    """Scores whose width is 0 or not known; raises, if need be at run time, if it is 0."""
-    rule = "`y_pred` must score at least one item"
-    require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
-    some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
-    with tf.control_dependencies([some]):  # So that this error comes before those it causes.
-        return tf.identity(scores)
-
-
 # Which form labels have.
 
 
@@ -192,10 +166,8 @@ def _with_format(
         rule = "`y_true` must hold integers where it is ragged."
         require(not y_true.dtype.is_bool, rule, "bool")
         return _dense(y_true), True, False
-    y_true = as_numbers("y_true", y_true)
-    inferred = label_format is None
-    if inferred:
-        label_format = _infer_format(y_true, shape)
+    y_true, inferred = as_numbers("y_true", y_true), label_format is None
+    label_format = label_format or _infer_format(y_true, shape)
     return y_true, label_format == "ids", inferred
 
 
@@ -218,7 +190,7 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
             "For class ids [batch, P], use integers or label_format='ids'.",
             f"{dtype.name} labels of {width} items and scores of {n}",
         )
-    # `_checked_ids` checks integers whose static shape tells nothing at run time.
+    # `_of_ids` checks integers whose static shape tells nothing at run time.
     if dtype.is_integer and shape.rank in (None, 2):
         return "ids"
     raise ValueError(
@@ -232,13 +204,10 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
 # Labels that are class ids.
 
 
-def _of_ids(scores: Tensor, ids: Tensor, value_if_empty: Tensor) -> Labels:
-    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
-
-
-def _checked_ids(ids: Tensor, scores: Tensor, known: int | None, inferred: bool) -> TensorPair:
-    """What `padded_ids` makes of ids and of zeros `[batch]`; `known` is the static width."""
-    # If only their shape tells that they are ids, `inferred`, they must not be as labels of items.
+def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None) -> Labels:
+    # `num_classes` is that of scores that do not exist. If only their shape tells that these are
+    # ids, `inferred`, they must not be as labels of items.
+    known = num_classes or scores.shape[1]
     num_items = known or tf.shape(scores)[1]
     zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
     if inferred and ids.shape.rank != 1:
@@ -262,7 +231,9 @@ def _checked_ids(ids: Tensor, scores: Tensor, known: int | None, inferred: bool)
             if width is None:
                 rows &= tf.shape(ids)[1] > 2
             zero = checked(zero, one_hot, ids, rule, rows)
-    return padded_ids(ids, num_items, zero)
+    ids, value_if_empty = padded_ids(ids, num_items, zero)
+    ids = distinct_ids(ids, scores if num_classes is None else None)
+    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
 
 def padded_ids(
@@ -308,21 +279,17 @@ def in_rows(ids: Tensor) -> Tensor:
     return ids
 
 
-def distinct_ids(ids: Tensor) -> Tensor:
+def distinct_ids(ids: Tensor, scores: Tensor | None = None) -> Tensor:
     """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
     if ids.shape[1] == 1:
         return ids
-    ids = tf.sort(ids, axis=-1, direction="DESCENDING")
-    first = tf.ones_like(ids[:, :1], tf.bool)
-    return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
-
-
-def _distinct_among(ids: Tensor, shape: Tensor) -> Tensor:
-    """As `distinct_ids`; many ids are told apart by their places `[batch, n]`, not by sorting."""
-    if ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED:
-        return distinct_ids(ids)
+    if scores is None or (ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED):
+        ids = tf.sort(ids, axis=-1, direction="DESCENDING")
+        first = tf.ones_like(ids[:, :1], tf.bool)
+        return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
+    # Many ids are told apart by their places among the scores `[batch, n]`.
     column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-    slot, size = flat_places(ids, shape)
+    slot, size = flat_places(ids, tf.shape(scores))
     slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # Which is left out.
     first = tf.math.unsorted_segment_min(column, slot, size)
     # The rank of `==` is not known where the shape is not.
@@ -350,7 +317,14 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     # XLA takes a third of the time for such a sum that it takes for one of comparisons.
     total = tf.reduce_sum(labels, axis=-1)
     rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
-    value = checked(tf.zeros_like(total), _is_huge_or_nan, labels, rule, ~tf.math.is_finite(total))
+    value = checked(
+        tf.zeros_like(total),
+        # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
+        lambda relevance: (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance),
+        labels,
+        rule,
+        ~tf.math.is_finite(total),
+    )
     if max_positives is not None:
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
@@ -359,13 +333,8 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1)
     bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
-    mask, relevance = labels >= 0, tf.nn.relu(labels)
-    return Labels(scores, mask, None, relevance, value, min(bounds, default=None), highest)
-
-
-def _is_huge_or_nan(relevance: Tensor) -> Tensor:
-    # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
-    return (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance)
+    most = min(bounds, default=None)
+    return Labels(scores, labels >= 0, None, tf.nn.relu(labels), value, most, highest)
 
 
 def as_scores(name: str, values: Array) -> Tensor:

@@ -1,8 +1,7 @@
-"""The type that every formula reads: a batch of lists of scored items, some of them positive.
+"""The type that every formula reads.
 
 `DenseLists` (dense.py) hold a matrix of scores, `BlockedLists` (blocked.py) make the scores of all
-classes block by block. A formula that only knows `Lists` works on both. Nothing here computes for
-one of the two kinds.
+classes block by block. A formula that only knows `Lists` works on both.
 """
 
 from __future__ import annotations
@@ -38,11 +37,10 @@ class Lists(abc.ABC):
     each positive are `[batch, P]`, in one order. `relevance` is 0 in a column without a positive;
     the score there is that of a positive, or 0, so that no formula meets an infinite value.
 
-    Some lists never hold the scores of all their items at once: those over all classes of a large
-    output layer. A formula takes such lists as well if it reads only reductions and asks for one
-    sum with a gradient: `sum`, `sum_over_...`, `sum_of_violations` or `log_sum_exp`. Any other
-    formula still works there, for a few examples at a time. One that needs every score asks for
-    `dense()`.
+    Lists over all classes of a large output layer never hold all their scores at once. A formula
+    takes them as well if it reads only reductions and asks for one sum with a gradient: `sum`,
+    `sum_over_...`, `sum_of_violations` or `log_sum_exp`. Any other formula still works there, for
+    a few examples at a time. One that needs every score asks for `dense()`.
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
@@ -94,10 +92,7 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def dense(self) -> DenseLists:
-        """The same lists, which hold every score.
-
-        Lists over all classes raise `EveryItemNeeded`; a loss then takes few examples at a time.
-        """
+        """The same lists, which hold every score; those over all classes raise an error."""
 
     # Reductions over the items.
 
@@ -173,12 +168,10 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """The k highest scores, k at most n.
+        """The k highest scores, where they stand, for `only` and `without`, and their number.
 
-        Returns:
-            The scores `[batch, k]` in falling order, far below all others where a list has fewer
-            items; where they stand, `[batch, k]`, for `only` and `without`; and `[batch]` int32,
-            how many of them there are, at least 1.
+        The scores `[batch, k]` fall, and are far below all others where a list has fewer items; the
+        places are `[batch, k]`; the numbers are `[batch]` int32, at least 1. k is at most n.
         """
 
     # Lists derived from these.

@@ -1,8 +1,7 @@
 """Positions of sequences: leading axes become one axis of lists at the door, and come back after.
 
-Lists lie along the last axis: scores `[batch, time, n]` are batch * time lists. A mask
-`[batch, time]` or labels of -1 leave out some of them. Losses, metrics, heads and models call this;
-what lies below them knows only lists `[batch, n]`.
+Scores `[batch, time, n]` are batch * time lists, of which a mask `[batch, time]` or labels of -1
+leave out some. What lies below losses, metrics, heads and models knows only lists `[batch, n]`.
 """
 
 from __future__ import annotations
@@ -59,11 +58,9 @@ class Positions(NamedTuple):
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
     def labels(self, y_true: Array) -> tuple[Tensor, Positions]:
-        """Labels of all positions; and the positions, less those whose labels are all -1.
-
-        A position that is left out gets the label -1, whatever it had. With a single leading axis,
-        only the mask leaves out a list: an example without a class counts, with a loss of 0.
-        """
+        """Labels of all positions; and the positions, less those whose labels are all -1."""
+        # A position that is left out gets the label -1, whatever it had. With a single leading
+        # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
         labels = self.flat(y_true, "y_true")
         if labels.dtype.is_bool or labels.dtype.is_unsigned or labels.dtype.size < 2:
             labels = tf.cast(labels, tf.int32 if labels.dtype.size < 4 else tf.int64)
@@ -86,10 +83,8 @@ class Positions(NamedTuple):
             size in (1, None) or static in (size, None)
             for size, static in zip(values.shape[:rank], self.shape, strict=True)
         )
-        rule = (
-            f"`{argument}` must have the axes of the positions, {self.shape}, each of its size or 1"
-        )
-        require(fits, f"{rule}, such as [batch, 1].", f"shape {values.shape}")
+        rule = f"`{argument}` must have the axes of the positions, {self.shape}, each of its size"
+        require(fits, f"{rule} or 1, such as [batch, 1].", f"shape {values.shape}")
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[rank:]], axis=0)
         return tf.reshape(tf.broadcast_to(values, sizes), tf.concat([[-1], sizes[rank:]], axis=0))
 

@@ -1,7 +1,6 @@
 """Sums over the items for each positive: all pairs at once, in blocks of positives, or by sorting.
 
-Which of these is the fastest depends on how many positives and items there are; this file decides.
-`DenseLists` and `BlockedLists` call it with tensors; it knows no labels and no lists.
+Which is the fastest depends on how many positives and items there are; this file decides.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ def _are_at_most(num_items: int | None, limit: int) -> bool:
 def visited(relevance: Tensor) -> Tensor:
     """How many leading columns hold all of a batch's positives, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    return tf.reduce_max(
-        tf.concat([[0], tf.reshape(tf.where(relevance > 0, columns, 0), [-1])], axis=0)
-    )
+    columns = tf.reshape(tf.where(relevance > 0, columns, 0), [-1])
+    return tf.reduce_max(tf.concat([[0], columns], axis=0))
 
 
 def masked(function: Callable) -> Callable:
@@ -158,12 +156,9 @@ def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
 
 
 class Flat(NamedTuple):
-    """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`.
+    """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`."""
 
-    A list with fewer positives than others then takes less time: with 5 of at most 22, the value
-    and gradient of Rankmax take a fifth.
-    """
-
+    # With 5 of at most 22 positives, the value and gradient of Rankmax take a fifth of the time.
     lists: Tensor  # `[T]` int32, the list of each.
     places: Tensor  # `[T]` int32, where each stands in `[batch P]`.
     slots: Tensor  # `[batch, P]` int32, where each column stands here; padding is as the first.
@@ -199,11 +194,9 @@ class Flat(NamedTuple):
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
-    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p, in O(n log P) time and O(n + P) memory.
-
-    Also how many terms are above 0, a constant. Binary search puts the scores between the sorted
-    thresholds; sums of the P + 1 gaps, all positive, so that nothing cancels, give all results.
-    """
+    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p; how many terms are above 0, a constant."""
+    # In O(n log P) time and O(n + P) memory. Binary search puts the scores between the sorted
+    # thresholds; sums of the P + 1 gaps, all positive, so that nothing cancels, give all results.
 
     @tf.custom_gradient
     def sums(scores: Tensor, levels: Tensor) -> WithGradient:
@@ -211,8 +204,7 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         width = tf.shape(levels)[1]
         # Subtract the highest level, or score if that is lower: every sum is then at least its
         # distance to the threshold, so no digit that matters is lost.
-        highest = (tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores))
-        highest = tf.minimum(*highest)
+        highest = tf.minimum(*(tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores)))
         # The minimum makes 0 exact, and keeps the graph from being rewritten, see `violation`.
         scores, thresholds = scores - highest, tf.minimum(levels - highest, margin) - margin
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)

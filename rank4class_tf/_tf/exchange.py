@@ -1,8 +1,6 @@
-"""What the replicas of a strategy exchange, in code that all of them run alike.
+"""What replicas exchange: of classes in shards (`_lists`, `layers`), and of in-batch negatives."""
 
-An `Exchange` is never None: that of one replica, `NoExchange`, returns what it gets. What lies in
-shards (`_lists`, `layers/shards.py`) uses it; in-batch negatives use `gathered` and `first_row`.
-"""
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,17 +8,16 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 
 
 class Exchange:
-    """Between the replicas that run this code, all with the same calls in the same order.
+    """Between the `size` replicas that run this code, all with the same calls in the same order."""
 
-    Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`. A single
-    replica exchanges nothing. There are `size` replicas.
-    """
+    # Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`. A replica
+    # that is alone gets back what it gives: outside of strategies, and where its tables are whole.
 
-    def __init__(self) -> None:
-        self._context = tf.distribute.get_replica_context()
-        self._graph = tf.compat.v1.get_default_graph()
-        self.size: int = self._context.num_replicas_in_sync
-        self._replica: int | Tensor = self._context.replica_id_in_sync_group
+    def __init__(self, is_alone: bool = False) -> None:
+        context: Any = None if is_alone else tf.distribute.get_replica_context()
+        self._context, self._graph = context, tf.compat.v1.get_default_graph()
+        self.size: int = context.num_replicas_in_sync if context else 1
+        self._replica: int | Tensor = context.replica_id_in_sync_group if context else 0
 
     @property
     def rank(self) -> int:
@@ -64,12 +61,14 @@ class Exchange:
         """The highest of each number over the replicas."""
         return x if self.size == 1 else tf.reduce_max(self._stacked(x), axis=0)
 
-    def first_row(self, number: Tensor) -> Tensor:
-        """Where, among the joined rows of all replicas, those of this one begin; it has so many."""
-        return tf.reduce_sum(self._stacked(number)[: self._replica])
+    def first_row(self, x: Tensor) -> Tensor:
+        """Where the rows of this replica's x begin among those of `joined(x)`, an int32 scalar."""
+        return tf.reduce_sum(self._stacked(tf.shape(x)[0])[: self._replica])
 
     def best(self, values: Tensor, ids: Tensor, k: Tensor) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
+        if self.size == 1:
+            return values, ids
         # This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
         # equal values those of the lower replica come first.
         stacks = [tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)]
@@ -79,16 +78,6 @@ class Exchange:
     def _stacked(self, x: Tensor) -> Tensor:
         """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
         return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
-
-
-class NoExchange(Exchange):
-    """The exchange of a replica whose tables are whole."""
-
-    def __init__(self) -> None:
-        self.size, self._replica = 1, 0
-
-    def best(self, values: Tensor, ids: Tensor, k: Array) -> TensorPair:
-        return values, ids
 
 
 def best_of(parts: list[tuple[Tensor, Tensor]], k: Array) -> TensorPair:
@@ -110,19 +99,3 @@ def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
     infinite = tf.constant(-float("inf"), values.dtype)
     values = tf.where(values <= values.dtype.min, infinite, values)
     return values, tf.gather(ids, places, batch_dims=1)
-
-
-def gathered(x: Tensor) -> Tensor:
-    """The rows of all replicas, in their order, with gradients; x itself where there is one."""
-    return _exchange().joined(x)
-
-
-def first_row(x: Tensor) -> Tensor:
-    """Where the rows of this replica's x begin among those of `gathered(x)`, an int32 scalar."""
-    return _exchange().first_row(tf.shape(x)[0])
-
-
-def _exchange() -> Exchange:
-    """The exchange of the replica that runs this code, also where a strategy has no other."""
-    context = tf.distribute.get_replica_context()
-    return Exchange() if context and context.num_replicas_in_sync > 1 else NoExchange()

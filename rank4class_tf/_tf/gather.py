@@ -1,8 +1,4 @@
-"""Items of each list by their places: gather, scatter, and what repeats.
-
-Places are columns `[batch, ...]` of lists `[batch, n, ...]`. Everything above uses this; it knows
-tensors only.
-"""
+"""Items of each list by their places, columns `[batch, ...]` of lists `[batch, n, ...]`."""
 
 import tensorflow as tf
 
@@ -15,11 +11,9 @@ _FEW = range(17)
 
 @tf.custom_gradient
 def gather(values: Tensor, places: Tensor) -> WithGradient:
-    """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered.
-
-    It takes half as many operations as TensorFlow's gradient, and is right for an empty batch, for
-    which TensorFlow 2.15 returns another shape.
-    """
+    """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered."""
+    # It takes half as many operations as TensorFlow's gradient, and is right for an empty batch,
+    # for which TensorFlow 2.15 returns another shape.
 
     def gradient(upstream: Tensor) -> tuple[Tensor, None]:
         return scatter_add(places, upstream, tf.shape(values)), None
@@ -28,10 +22,8 @@ def gather(values: Tensor, places: Tensor) -> WithGradient:
 
 
 def gather_rows(values: Tensor, places: Tensor, number: Tensor) -> Tensor:
-    """`tf.gather(values, places)` of `number` values, whose gradient is dense.
-
-    Both branches of a `cond` need one. A gradient that asks for the number computes values again.
-    """
+    """`tf.gather(values, places)` of `number` values, whose gradient is dense."""
+    # Both branches of a `cond` need one. A gradient that asks for the number computes values again.
 
     @tf.custom_gradient
     def rows(values: Tensor) -> WithGradient:
@@ -71,8 +63,7 @@ def indices(places: Tensor) -> Tensor:
     places = tf.convert_to_tensor(places)
     shape = tf.shape(places)
     rows = tf.range(tf.unstack(shape)[0])
-    if places.shape.rank > 1:
-        rows = tf.reshape(rows, [-1] + [1] * (places.shape.rank - 1))
+    rows = tf.reshape(rows, [-1] + [1] * (places.shape.rank - 1))
     return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)
 
 
@@ -89,7 +80,7 @@ def firsts(ids: Tensor) -> Tensor:
 
 
 def kinds(ids: Tensor) -> Tensor:
-    """Numbers the different ones among the integers `[batch, n]` of each row, from 0 on, int32."""
+    """Numbers the different ones of each row `[batch, n]`, in rising order from 0 on, int32."""
     order, starts = _sorted(ids)
     kind = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) - 1
     return scatter_add(order, kind, tf.shape(ids))

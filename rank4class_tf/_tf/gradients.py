@@ -1,7 +1,7 @@
 """Gradients made together with values, conditions within loops, and NaN that must not get lost.
 
 XLA compiles none of TensorFlow's gradients of a choice made while running where the batch size is
-not known; `with_ready_gradients` and `cond` take their place. The formulas reach them by `Lists`.
+not known; `with_ready_gradients` and `cond` take their place.
 """
 
 import functools
@@ -14,12 +14,10 @@ from rank4class_tf._types import Function, Tensor, WithGradient
 
 
 def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
-    """Computes values `[batch]` whose gradients come along with them, without second derivatives.
-
-    The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
-    the shape of each input, in which an example depends only on its own inputs. It may read
-    variables, such as a layer's weights.
-    """
+    """Values `[batch]` whose gradients come along with them, without second derivatives."""
+    # The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
+    # the shape of each input, in which an example depends only on its own inputs. It may read
+    # variables, such as a layer's weights.
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:
@@ -54,12 +52,10 @@ def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[
 
 
 def together(tensors: Any) -> Any:
-    """The tensors, in any structure, none of which is ready before all are.
-
-    A backward pass that reads variables returns its gradients through here. Otherwise an optimizer
-    may write one gradient to a variable before the pass has read that variable for another: only a
-    control edge orders the two, and TensorFlow's grappler drops some control edges.
-    """
+    """The tensors, in any structure, none of which is ready before all are."""
+    # A backward pass that reads variables returns its gradients through here. Otherwise an
+    # optimizer may write one gradient to a variable before the pass has read that variable for
+    # another: only a control edge orders the two, and grappler drops some control edges.
     if tf.executing_eagerly():
         return tensors
     # An operation of a graph returns all of its results at once, if nothing inlines it.
@@ -68,10 +64,8 @@ def together(tensors: Any) -> Any:
 
 
 def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) -> Tensor:
-    """`tf.cond` of functions of tensors, whose gradient may be taken within a loop.
-
-    TensorFlow's own fails there. The gradient flows to the inputs, not to what a function captures.
-    """
+    """`tf.cond` of functions of tensors, whose gradient may be taken within a loop."""
+    # TensorFlow's own fails there. The gradient flows to the inputs, not to what is captured.
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:

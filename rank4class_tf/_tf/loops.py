@@ -1,7 +1,6 @@
 """Loops: over blocks of indices, and over pieces of a batch that the gradient computes again.
 
-Both take one part after the other: parts at the same time would take their memory at the same time.
-What ends when its values say so, such as a search for a threshold, calls `tf.while_loop` itself.
+They take one part after the other: parts at the same time would take their memory together.
 """
 
 from collections.abc import Callable, Sequence

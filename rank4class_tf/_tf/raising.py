@@ -57,15 +57,12 @@ def in_xla() -> bool:
 
 
 def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
-    """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles.
-
-    The first sizes of x and the other are compared, those of so many axes; x has no more, unless
-    that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`, other
-    ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
-
-    XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced
-    elsewhere and is then compiled has an assertion, which XLA drops.
-    """
+    """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles."""
+    # The first sizes of x and the other are compared, those of so many axes; x has no more, unless
+    # that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
+    # other ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
+    # XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was
+    # traced elsewhere and is then compiled has an assertion, which XLA drops.
     static, other_static = x.shape[:axes], other.shape[:axes]
     if not static.is_compatible_with(other_static):
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")

@@ -1,7 +1,6 @@
 """Sorted lists: places, ties, the highest of a list or of all classes by blocks, running sums.
 
-What XLA or TensorFlow sorts in full, or compares all with all, is done here with less. Nothing here
-has a gradient but `decaying_sums` and `add_columns`.
+Nothing here has a gradient but `decaying_sums` and `add_columns`.
 """
 
 import math
@@ -9,7 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import gather, indices, inverse, scatter_add
+from rank4class_tf._tf.gather import gather, indices, kinds, scatter_add
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
@@ -179,12 +178,8 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 def first_and_last_ranks(values: Tensor) -> TensorPair:
     """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`."""
     # They differ where values are equal.
-    order = tf.argsort(values, axis=-1)
-    ranked = tf.gather(values, order, batch_dims=1)
-    starts = tf.concat([tf.zeros_like(ranked[:, :1], tf.bool), ranked[:, 1:] != ranked[:, :-1]], 1)
-    group = tf.cumsum(tf.cast(starts, tf.int32), axis=-1)
+    group = kinds(values)
     size = scatter_add(group, tf.ones_like(group), tf.shape(group))
-    group = tf.gather(group, inverse(order), batch_dims=1)
     last = tf.gather(tf.cumsum(size, axis=-1), group, batch_dims=1)
     return last - tf.gather(size, group, batch_dims=1) + 1, last
 
@@ -198,29 +193,26 @@ def maxima(values: Tensor, most: int | None = None) -> Tensor:
 
 
 def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Tensor:
-    """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding.
+    """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding."""
+    # The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
+    # joined where n is not known, the gradient counts only where the upstream one is of these.
 
-    The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
-    joined where n is not known, the gradient counts only where the upstream one is of these.
-    """
+    def sums_from_right(values: Tensor, decay: Tensor) -> Tensor:
+        for width in _widths(values, most):
+            values += decay * shifted(values, width)
+            decay *= shifted(decay, width)
+        return values
 
     @tf.custom_gradient
     def sums(values: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
             # The same from the left, where the decay of the neighbour counts.
             neighbour_decay = shifted(tf.reverse(decay, [1]), 1)
-            return tf.reverse(_sums(tf.reverse(upstream, [1]), neighbour_decay, most), [1])
+            return tf.reverse(sums_from_right(tf.reverse(upstream, [1]), neighbour_decay), [1])
 
-        return _sums(values, decay, most), gradient
+        return sums_from_right(values, decay), gradient
 
     return sums(values)
-
-
-def _sums(values: Tensor, decay: Tensor, most: int | None) -> Tensor:
-    for width in _widths(values, most):
-        values += decay * shifted(values, width)
-        decay *= shifted(decay, width)
-    return values
 
 
 def _widths(rows: Tensor, most: int | None) -> list[int]:

@@ -112,7 +112,7 @@ class Shards(Trackable):
         # In a step each replica has some examples and some classes: all examples meet all shards.
         if self.are_exchanged:
             exchange, number = Exchange(), tf.shape(batch[0])[0]
-            first = exchange.first_row(number)
+            first = exchange.first_row(batch[0])
             joined = (None if x is None else exchange.joined_lists(x, -1) for x in batch)
             results = function(*joined)
             return tf.nest.map_structure(lambda x: x[first : first + number], results)
@@ -331,7 +331,7 @@ class ShardedClassTable(_registry.Configured, Classes):
         # Every replica asks its shard for the ids of all, and takes the sum over the shards.
         exchange, shard = Exchange(), self.shards.replica_shard
         joined = exchange.joined(ids[:num_local])
-        first = exchange.first_row(num_local)
+        first = exchange.first_row(ids[:num_local])
         all_ids = tf.concat([joined, ids[num_local:]], axis=0)
 
         @tf.custom_gradient

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _files, _keras, layers, ops
-from rank4class_tf._tf import exchange
+from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
@@ -393,7 +393,7 @@ class TwoTower(RetrievalModel):
 
         # A label is the column of a positive among the candidates of all replicas.
         encodings = self._scaled(encodings)
-        labels = exchange.first_row(encodings) + rows
+        labels = Exchange().first_row(encodings) + rows
         if candidates.several:
             labels = tf.where(rows < 0, -1, labels)
         columns = self._columns(candidates, encodings, training)
@@ -473,12 +473,13 @@ class TwoTower(RetrievalModel):
             received = f"candidate_id=None, features={candidates.features!r}"
             raise ValueError(f"{rule} features are ids. Received: {received}.")
         # Those of all replicas: positives, padding of positives, and the user's own negatives.
-        encodings = exchange.gathered(encodings)
-        keys = None if candidates.keys is None else exchange.gathered(candidates.keys)
+        exchange = Exchange()
+        encodings = exchange.joined(encodings)
+        keys = None if candidates.keys is None else exchange.joined(candidates.keys)
         is_positive = None
         if candidates.num_positives is not None:  # Strategies exchange no booleans.
             is_first = tf.range(tf.size(candidates.keys)) < candidates.num_positives
-            is_positive = exchange.gathered(tf.cast(is_first, tf.int32)) > 0
+            is_positive = exchange.joined(tf.cast(is_first, tf.int32)) > 0
         has_gaps = candidates.several or is_positive is not None
         is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
         parts = [(encodings, keys, is_present)]
@@ -520,7 +521,7 @@ class TwoTower(RetrievalModel):
                 is_draw = with_others(is_positive, True)
                 rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
         if candidates.weights is not None:
-            weights = with_others(exchange.gathered(candidates.weights), 1.0)
+            weights = with_others(exchange.joined(candidates.weights), 1.0)
             rate = tf.zeros_like(weights) if rate is None else rate / weights
             base = (1.0 if base is None else base) / weights
         if self._memory is None and not has_gaps:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops
-from rank4class_tf._tf import exchange
+from rank4class_tf._tf.exchange import Exchange
 
 from ..contract.test_steps import MODES, OPTIMIZERS, RATE, Linear, product
 from ..rounding import assert_all_close, rounding
@@ -390,11 +390,12 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
     parts = two_devices.experimental_distribute_values_from_function(of_device)
 
     def of_replica(x):
+        exchange = Exchange()
         with tf.GradientTape() as tape:
             tape.watch(x)
             factor = 1.0 + tf.cast(exchange.first_row(x), tf.float32)  # 1 and 4
-            value = factor * tf.reduce_sum(exchange.gathered(x))
-        return exchange.gathered(x), exchange.first_row(x), tape.gradient(value, x)
+            value = factor * tf.reduce_sum(exchange.joined(x))
+        return exchange.joined(x), exchange.first_row(x), tape.gradient(value, x)
 
     results = tf.function(lambda: two_devices.run(of_replica, args=(parts,)))()
     gathered, first, gradient = map(two_devices.experimental_local_results, results)
