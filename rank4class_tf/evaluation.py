@@ -1,4 +1,8 @@
-"""Evaluation with confidence intervals, by `_intervals.py`, and the comparison of two models."""
+"""Evaluation with confidence intervals, and the comparison of two models.
+
+`evaluate` keeps a value and a weight of each metric for each list, which `average`, `compare` and
+`plots` read. The statistics are in `_intervals.py`.
+"""
 
 import contextlib
 import csv

@@ -1,4 +1,7 @@
-"""The classes that a head scores: a table, features through an encoder, attention among them."""
+"""The classes that a head scores: a table, features through an encoder, attention among them.
+
+A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
+"""
 
 import base64
 import copy

@@ -1,4 +1,8 @@
-"""Heads, which score all classes: classes, an interaction that owns the formula, and biases."""
+"""Heads: layers that score all classes.
+
+A head is a layer of classes, an interaction of an encoding with each class, and biases. A named
+head fixes the interaction, which owns the formula. `sampled.py` has the head for very many classes.
+"""
 
 import inspect
 import warnings

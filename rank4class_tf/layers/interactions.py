@@ -1,4 +1,7 @@
-"""Interactions: how the encodings of an example and of a class are combined into a score."""
+"""Interactions: how the encodings of an example and of a class are combined into a score.
+
+An interaction knows neither the layer of classes nor biases: heads and TF-Ranking scorers call it.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise

@@ -1,4 +1,8 @@
-"""Sorters that `scripts/reproductions/train_sorter.py` has trained to rank."""
+"""Sorters that were trained to rank: convolutional, recurrent, sets.
+
+The base owns the features of an item, how an output becomes a rank, and the files of weights. Those
+in `weights/` are of `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
+"""
 
 import io
 import itertools

@@ -1,4 +1,8 @@
-"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's model."""
+"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's own model.
+
+Negatives that a head scores by class id are in `sampled.py`. The dtype of all is float32, also
+under mixed precision, unless another is set.
+"""
 
 from typing import Any, Self
 

@@ -1,4 +1,8 @@
-"""Scores of classes, the best ones, and ranks of given ones, in blocks of a table or shards."""
+"""Scores of classes as products, the best classes, and the ranks of given ones.
+
+All classes are searched block by block, in one table or in shards (`shards.py`). The loops over
+blocks are in `_tf/search.py` and `ops/blocks.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""A table of classes whose rows are divided among the replicas of a strategy."""
+"""A table of classes whose rows are divided among the replicas of a strategy.
+
+Rows never become weights of Keras, which would put all of them on each replica. Searches and losses
+over all classes run on each shard, and join their results by `_tf/exchange.py`.
+"""
 
 import collections
 import concurrent.futures

@@ -1,4 +1,8 @@
-"""Sorters, differentiable ranks: their base, three closed forms, and `get_sorter`."""
+"""Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`.
+
+The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter is one formula, of which the
+closed ones are in `ops/soft_ranks.py`.
+"""
 
 from typing import Any
 

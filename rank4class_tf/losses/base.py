@@ -1,4 +1,8 @@
-"""What every loss shares: labels, weights, masks, random numbers; and sums of losses."""
+"""What every loss shares: labels, weights, masks, random numbers; and sums of losses.
+
+`per_example` brings labels and scores to one form, `Lists`, and calls the formula, `compute` of a
+subclass. Models call it with the scores of a step. No formula stands here.
+"""
 
 import inspect
 import warnings

@@ -1,4 +1,7 @@
-"""Metrics of `ops.soft_metrics` as losses, with and without Gumbel noise."""
+"""Ranking metrics of soft ranks as losses, with and without Gumbel noise.
+
+The metrics are in `ops.soft_metrics`; soft ranks, in `ops.soft_ranks` and the sorters of `layers`.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Losses that weigh negatives by rank: ordered weighted losses, negative mining, and WARP."""
+"""Ordered weighted losses, stochastic negative mining and WARP, which weigh negatives by rank.
+
+The weights of ranks and the functions of margins are in `ops.weights`.
+"""
 
 import warnings
 from typing import Any, Self

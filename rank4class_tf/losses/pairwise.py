@@ -1,4 +1,7 @@
-"""Losses of pairs of items, and of single scores against their labels."""
+"""Losses of pairs of items, and of single scores against their labels.
+
+`Lists.sum_over_items` sums the pairs of a positive and a less relevant item, block by block.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE."""
+"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
+
+The last two need a sum over the less relevant items for each positive, `log_total`.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here."""
+"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here.
+
+Keras calls `update_state`, which parses labels, ranks the positives and adds up their values.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self

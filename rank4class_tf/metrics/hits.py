@@ -1,4 +1,7 @@
-"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`."""
+"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`.
+
+At the end are the metrics of extreme classification, in which a hit of a rare class counts more.
+"""
 
 from collections.abc import Sequence
 from typing import Any

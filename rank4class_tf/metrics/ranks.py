@@ -1,4 +1,8 @@
-"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`."""
+"""Metrics of the best positive's rank, MRR, mean and median rank, from `BestPositive`.
+
+With a items above it and m tied, q of them positive, its rank is a + j with the probability that
+`fold_places` computes.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,8 @@
-"""Metrics of soft ranks for losses, `[batch]`, in [0, 1]; 0 for a list without positives."""
+"""Soft forms of metrics for losses: functions of any ranks of the positives, without ties.
+
+Exact forms, in `rank4class_tf.metrics`, read `Ranks` and average over ties. Soft ones return
+`[batch]`, in [0, 1], and 0 for a list without positives.
+"""
 
 import tensorflow as tf
 

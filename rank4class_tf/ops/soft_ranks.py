@@ -1,4 +1,7 @@
-"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters."""
+"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters.
+
+Those for sorters have gradients that take the same time and memory as the values.
+"""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,7 @@
-"""`try_out`: does a loss or a head help on the user's own data?"""
+"""`try_out`: does a loss or a head help on the user's own data?
+
+`run` trains and measures the candidates, `report` compares them and shows the result.
+"""
 
 from rank4class_tf.trials.report import Trial, TryOut
 from rank4class_tf.trials.run import try_out
