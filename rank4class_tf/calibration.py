@@ -20,14 +20,14 @@ from rank4class_tf._types import Tensor
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
-# We lower a threshold by this share, some hundred units in the last place of float32.
-_ROUNDING = 1e-5
+# The relative margin by which we lower a threshold, about 100 units in float32's last place.
+_ROUNDING_MARGIN = 1e-5
 
 
 def calibrate(
     model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
 ) -> Probabilities:
-    r"""Returns a softmax layer, fitted to turn a model's scores into probabilities after any loss.
+    r"""Returns a softmax layer whose temperature fits a model's scores, trained with any loss.
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
@@ -35,9 +35,10 @@ def calibrate(
     is convex in 1 / T, so the result is exact. Several positives share an example equally. The
     order of the classes stays the same, and so do all ranking metrics.
 
-    It raises if no temperature is the best one: any lower one fits better if all positives have the
-    highest scores, any higher one if the scores say nothing about the labels. It warns if the loss
-    of a compiled model has probabilities with a lower Brier score: use `model.loss.probabilities`.
+    It raises if there is no best temperature: a lower one always fits better if all positives have
+    the highest scores, a higher one if the scores say nothing about the labels. It warns if the
+    probabilities of a compiled model's loss have a lower Brier score: use
+    `model.loss.probabilities`.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
@@ -56,13 +57,12 @@ def calibrate(
         array([[0.75, 0.25]], dtype=float32)
     """
     # Collect scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
-    batches_of_arrays = []
+    examples = []
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits=True):
         lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
-        batches_of_arrays.append((labels.scores, lists.item_relevance(), weights))
+        examples.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
-        tf.cast(tf.concat(arrays, axis=0), tf.float64)
-        for arrays in zip(*batches_of_arrays, strict=True)
+        tf.cast(tf.concat(arrays, axis=0), tf.float64) for arrays in zip(*examples, strict=True)
     )
     labelled = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
@@ -70,31 +70,31 @@ def calibrate(
 
     # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
-    reasons = {
+    missing = {
         0.0: "an example whose best class is a wrong one",
         math.inf: "on average, higher scores for the right classes than for the others",
     }
-    reason = reasons.get(temperature, "scores that are numbers")
-    rule = f"`dataset` must have {reason}; otherwise no temperature is the best."
+    needed = missing.get(temperature, "scores that are numbers")
+    rule = f"`dataset` must have {needed}; otherwise no temperature is the best."
     _checks.require(0 < temperature < math.inf, rule, f"{len(weights)} examples")
     fitted = Probabilities(temperature)
 
     # Compare its Brier score with that of the probabilities of a compiled model's loss.
-    loss_layer = getattr(getattr(model, "loss", None), "probabilities", None)
-    if loss_layer is not None:
+    loss_probabilities = getattr(getattr(model, "loss", None), "probabilities", None)
+    if loss_probabilities is not None:
         positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
-        right = tf.math.divide_no_nan(relevance, positives)
+        targets = tf.math.divide_no_nan(relevance, positives)
         weights = tf.where(positives[:, 0] > 0, weights, 0)
-        errors = []
-        for layer in (fitted, loss_layer):
-            squares = tf.square(tf.cast(layer(scores), scores.dtype) - right)
+        brier_scores = []
+        for layer in (fitted, loss_probabilities):
+            squares = tf.square(tf.cast(layer(scores), scores.dtype) - targets)
             total = tf.reduce_sum(weights * tf.reduce_sum(squares, axis=-1))
-            errors.append(float(total / tf.reduce_sum(weights)))
-        error, loss_error = errors
-        if loss_error < error:
+            brier_scores.append(float(total / tf.reduce_sum(weights)))
+        brier, loss_brier = brier_scores
+        if loss_brier < brier:
             warnings.warn(
                 "The loss's own probabilities are better than the fitted softmax. Use "
-                f"`model.loss.probabilities`. Brier scores: {loss_error:.4f} and {error:.4f}.",
+                f"`model.loss.probabilities`. Brier scores: {loss_brier:.4f} and {brier:.4f}.",
                 stacklevel=2,
             )
     return fitted
@@ -112,10 +112,10 @@ def conformalize(
     """Returns a layer that predicts sets of classes with a guaranteed coverage.
 
     This is split conformal prediction. If the N examples of `dataset` and a new example are
-    exchangeable, for instance drawn from one distribution, then the new example's set holds its
-    right class with a probability of at least `coverage`, whatever the model, on average over
-    examples and datasets; for hard examples, or for one class, it may be lower. Fit neither the
-    model nor `probabilities` to `dataset`. The layer also serves `layers.TopClasses`.
+    exchangeable, for instance drawn from one distribution, then the new example's set contains its
+    right class with a probability of at least `coverage`, whatever the model. This holds on average
+    over examples and datasets; for hard examples, or for one class, the probability may be lower.
+    Fit neither the model nor `probabilities` to `dataset`. `layers.TopClasses` also takes the layer.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
@@ -145,24 +145,25 @@ def conformalize(
     conformities = []
     logits = isinstance(sets.probabilities, Probabilities)
     for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits):
-        number, rule = labels.num_positives.numpy(), "`dataset` must have one positive per example."
-        _checks.require((number == 1).all(), rule, number)
-        no_weights = bool(tf.reduce_all(weights == 1))
-        _checks.require(no_weights, "`dataset` must have no weights.", "weights other than 1")
-        # The conformity of the right class of each example.
-        right = tf.reduce_max(labels.positives, axis=1, keepdims=True)
+        num_positives = labels.num_positives.numpy()
+        rule = "`dataset` must have one positive per example."
+        _checks.require((num_positives == 1).all(), rule, num_positives)
+        unweighted = bool(tf.reduce_all(weights == 1))
+        _checks.require(unweighted, "`dataset` must have no weights.", "weights other than 1")
+        # The conformity of the right class of each example; class ids are padded with -1.
+        right_class = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
-        conformities.append(tf.gather(conformity, right, batch_dims=1)[:, 0].numpy())
+        conformities.append(tf.gather(conformity, right_class, batch_dims=1)[:, 0].numpy())
     values = np.concatenate(conformities)
     _checks.require(not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN")
     threshold = _conformal_threshold(values, coverage)
-    # The lower threshold keeps classes that XLA, or another size of batch, rounds otherwise.
-    return PredictionSets(threshold * (1 - _ROUNDING), method, probabilities)
+    # The margin keeps a class at the threshold if XLA or another batch size rounds differently.
+    return PredictionSets(threshold * (1 - _ROUNDING_MARGIN), method, probabilities)
 
 
-# We search the inverse temperature between 2**-100 and 2**100, and find log2 of it to 2**-46.
-_RANGE = 100.0
-_HALVINGS = 54
+# We search the inverse temperature between 2**-100 and 2**100, and find its log2 to within 2**-46.
+_MAX_EXPONENT = 100.0
+_NUM_BISECTIONS = 54
 
 
 @tf.function(reduce_retracing=True)
@@ -170,55 +171,55 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     """The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN."""
     # `calibrate` minimises a function that is convex in 1 / T and has the slope
     # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
-    # equally. The slope grows with 1 / T, so we find its zero by halving an interval.
+    # equally. The slope grows with 1 / T, so we find its zero by bisection.
     lists = dense_lists(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
-    lists = lists.from_top()
-    number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
-    positive_mean = tf.math.divide_no_nan(lists.sum_of_positives(lists.positive_scores), number)
+    lists = lists.from_top()  # The highest score is 0.
+    num_positives = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
+    positive_total = lists.sum_of_positives(lists.positive_scores)
+    positive_mean = tf.math.divide_no_nan(positive_total, num_positives)
 
-    def mean(values: Tensor) -> Tensor:
-        # A list of weight 0 may have any scores.
-        return tf.reduce_sum(tf.math.multiply_no_nan(values - positive_mean, weights))
+    def slope(softmax_means: Tensor) -> Tensor:
+        # From the mean score of each list under its softmax. A list of weight 0 may have any scores.
+        return tf.reduce_sum(tf.math.multiply_no_nan(softmax_means - positive_mean, weights))
 
-    def slope(exponent: Tensor) -> Tensor:
-        shares = entropy_projection(lists, alpha=tf.pow(two, exponent))
-        return mean(tf.reduce_sum(lists.scores * shares, axis=-1))
-
-    def halve(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def bisect(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
-        falls = slope(middle) < 0
-        return tf.where(falls, middle, low), tf.where(falls, high, middle)
+        softmax = entropy_projection(lists, alpha=tf.pow(two, middle))
+        is_falling = slope(tf.reduce_sum(lists.scores * softmax, axis=-1)) < 0
+        return tf.where(is_falling, middle, low), tf.where(is_falling, high, middle)
 
     two = tf.constant(2.0, lists.dtype)
-    ends = tf.constant(-_RANGE, lists.dtype), tf.constant(_RANGE, lists.dtype)
-    low, high = tf.while_loop(lambda *_: True, halve, ends, maximum_iterations=_HALVINGS)
+    ends = tf.constant(-_MAX_EXPONENT, lists.dtype), tf.constant(_MAX_EXPONENT, lists.dtype)
+    low, high = tf.while_loop(lambda *_: True, bisect, ends, maximum_iterations=_NUM_BISECTIONS)
     temperature = tf.pow(two, -(low + high) / 2)
-    # Where no temperature is the best, the slope has one sign. Its limits: the highest score has
-    # all shares at T = 0, and each item has the same share at infinity.
-    coldest = mean(tf.zeros_like(positive_mean))
-    hottest = mean(tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1))
-    temperature = tf.where(coldest <= 0, tf.zeros_like(two), temperature)
-    temperature = tf.where((hottest >= 0) & (coldest > 0), two / 0, temperature)
-    return tf.where(tf.math.is_nan(hottest), hottest, temperature)
+    # If no temperature is the best, the slope never changes its sign. At T = 0 the softmax is on the
+    # highest score; at an infinite T it is uniform.
+    slope_at_0 = slope(tf.zeros_like(positive_mean))
+    uniform_means = tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1)
+    slope_at_infinity = slope(uniform_means)
+    temperature = tf.where(slope_at_0 <= 0, tf.zeros_like(two), temperature)
+    infinite = (slope_at_infinity >= 0) & (slope_at_0 > 0)
+    temperature = tf.where(infinite, two / 0, temperature)
+    return tf.where(tf.math.is_nan(slope_at_infinity), slope_at_infinity, temperature)
 
 
 def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     r"""The $\lceil (N + 1) c \rceil$-th highest of N values."""
-    # If they and that of a new example are exchangeable, the latter reaches it with a probability
-    # of at least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The share is an
-    # exact decimal, since 100 * 0.07 is above 7 in floating point.
-    share, number = Fraction(str(coverage)), len(conformity)
-    rank, fewest = math.ceil((number + 1) * share), math.ceil(share / (1 - share))
-    rule = f"`dataset` must have at least {fewest} examples for coverage={coverage}."
-    _checks.require(rank <= number, rule, number)
+    # A new example that is exchangeable with these reaches the threshold with a probability of at
+    # least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The coverage is read as
+    # an exact decimal, since 100 * 0.07 is above 7 in floating point.
+    exact, num_examples = Fraction(str(coverage)), len(conformity)
+    rank, min_examples = math.ceil((num_examples + 1) * exact), math.ceil(exact / (1 - exact))
+    rule = f"`dataset` must have at least {min_examples} examples for coverage={coverage}."
+    _checks.require(rank <= num_examples, rule, num_examples)
     return float(-np.sort(-np.asarray(conformity))[rank - 1])
 
 
 def _labelled_scores(
     model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
 ) -> Iterator[tuple[_labels.Labels, Tensor]]:
-    """Labels with the model's scores, -inf for a masked class, and weights `[batch]`, by batch."""
+    """Yields each batch's labels, with scores (-inf for a masked class), and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
 
     # Keras's mask is an attribute that a tensor loses when it leaves a graph.
@@ -226,8 +227,10 @@ def _labelled_scores(
         scores = scores_of(model, features, logits=logits)
         return scores, _keras.mask_of(scores)
 
+    # TensorFlow warns if it often traces the same function. A new partial is another function.
     compiled = tf.function(functools.partial(scores_and_mask))
-    width, behind = None, "softmax" if logits else None
+    # `function` stays "softmax" while the scores of all batches look like its output.
+    num_classes, function = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
@@ -239,19 +242,19 @@ def _labelled_scores(
             y_true, scores = (tf.boolean_mask(x, counted) for x in (y_true, positions.rows()))
         labels = _labels.parse(y_true, scores, label_format)
         # The scores of one batch may look like probabilities by chance.
-        behind = behind and _checks.function_behind(labels.scores)
-        num_classes = int(tf.shape(labels.scores)[1])
+        function = function and _checks.function_behind(labels.scores)
+        width = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
-        _checks.require(width in (None, num_classes), rule, f"{width} and {num_classes}")
-        width = num_classes
+        _checks.require(num_classes in (None, width), rule, f"{num_classes} and {width}")
+        num_classes = width
         if labels.mask is not None:
             labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
         weights = tf.ones([])
         if sample_weight:
             weights = _labels.example_weights(sample_weight[0], labels.scores, True, signed=False)
-            if weights.shape.rank == 2:  # A list weighs the mean of its positives.
+            if weights.shape.rank == 2:  # The mean weight of a list's positives.
                 item_weights = _labels.weights_of_items(weights, labels.scores)
                 weights = _labels.mean_weights(labels, item_weights)
         yield labels, tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1])
-    _checks.require(width is not None, "`dataset` must have at least one batch.", "none")
-    _checks.no_probabilities("model", behind)
+    _checks.require(num_classes is not None, "`dataset` must have at least one batch.", "none")
+    _checks.no_probabilities("model", function)

@@ -46,6 +46,7 @@ class Rowwise:
             _checks.require(value is None, rule, f"{name}={value!r}")
 
     def get_config(self) -> dict[str, Any]:
+        """Returns the constructor arguments."""
         config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
         return {**config, "row_multiplier": self.row_multiplier}
 
@@ -117,7 +118,7 @@ class Rowwise:
                 ids = tf.convert_to_tensor(gradient.indices)
                 sums = _sums(ids, tf.convert_to_tensor(gradient.values))
                 shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(sums) - 1], tf.int32)], axis=0)
-                is_first = tf.reshape(gather.firsts(ids[tf.newaxis])[0], shape)
+                is_first = tf.reshape(gather.first_occurrences(ids[tf.newaxis])[0], shape)
                 gradient = tf.where(is_first, sums, tf.zeros_like(sums))
             values.append(gradient)
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
@@ -158,7 +159,7 @@ class Rowwise:
 def _sums(ids: Tensor, gradients: Tensor) -> Tensor:
     """For each gradient the sum of all gradients of its row."""
     # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
-    position = gather.kinds(ids[tf.newaxis])[0]
+    position = gather.group_numbers(ids[tf.newaxis])[0]
     return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
 
 

@@ -1,19 +1,19 @@
-"""Items of each list by their places, columns `[batch, ...]` of lists `[batch, n, ...]`."""
+"""Gathers and scatters at places `[batch, ...]`, columns of each list of `[batch, n, ...]`."""
 
 import tensorflow as tf
 
 from rank4class_tf._types import Tensor, TensorPair, WithGradient
 
-# Widths at which scattering costs less than summing segments (64 x 1,000), which TFLite and ONNX
-# cannot convert.
+# Numbers of places a list at which `tf.scatter_nd` takes less time than `unsorted_segment_sum` (64
+# lists of 1,000), which TFLite and ONNX cannot convert.
 _FEW = range(17)
 
 
 @tf.custom_gradient
 def gather(values: Tensor, places: Tensor) -> WithGradient:
-    """`tf.gather(values, places, batch_dims=1)`, whose gradient is scattered."""
+    """`tf.gather(values, places, batch_dims=1)`, whose gradient is a `scatter_add`."""
     # It takes half as many operations as TensorFlow's gradient, and is right for an empty batch,
-    # for which TensorFlow 2.15 returns another shape.
+    # for which that of TensorFlow 2.15 has another shape.
 
     def gradient(upstream: Tensor) -> tuple[Tensor, None]:
         return scatter_add(places, upstream, tf.shape(values)), None
@@ -21,45 +21,46 @@ def gather(values: Tensor, places: Tensor) -> WithGradient:
     return tf.gather(values, places, batch_dims=1), gradient
 
 
-def gather_rows(values: Tensor, places: Tensor, number: Tensor) -> Tensor:
-    """`tf.gather(values, places)` of `number` values, whose gradient is dense."""
-    # Both branches of a `cond` need one. A gradient that asks for the number computes values again.
+def gather_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
+    """`tf.gather(values, rows)` of `num_rows` rows, whose gradient is a dense tensor."""
+    # Both branches of a `tf.cond` need a dense one. If the gradient took the number of rows from
+    # `values`, it would compute these again.
 
     @tf.custom_gradient
-    def rows(values: Tensor) -> WithGradient:
+    def gathered(values: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
-            return tf.math.unsorted_segment_sum(upstream, places, number)
+            return tf.math.unsorted_segment_sum(upstream, rows, num_rows)
 
-        return tf.gather(values, places), gradient
+        return tf.gather(values, rows), gradient
 
-    return rows(values)
+    return gathered(values)
 
 
 def scatter_add(places: Tensor, values: Tensor, shape: Tensor) -> Tensor:
-    """Zeros of a shape `[batch, n, ...]`, a tensor, with each value added at its place."""
+    """Zeros of the shape `[batch, n, ...]`, with each value added at its place."""
     places = tf.convert_to_tensor(places)
     if places.shape.rank != 2 or places.shape[1] in _FEW:
         return tf.scatter_nd(indices(places), values, shape)
-    # For many places this takes a fifth of the time.
+    # For many places, segment sums take a fifth of the time.
     flat, size = flat_places(places, shape)
     return tf.reshape(tf.math.unsorted_segment_sum(values, flat, size), shape)
 
 
 def flat_places(places: Tensor, shape: Tensor) -> TensorPair:
-    """Places `[batch, P]` among those of all lists `[batch, n, ...]`, and their number."""
-    # In 64 bits, since the numbers are of all lists.
+    """Places `[batch, P]` in all lists `[batch, n, ...]` one after another; and batch * n."""
+    # In int64, since batch * n may not fit into int32.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
 
 
 def within(places: Tensor, size: int | Tensor) -> TensorPair:
-    """Places in [0, size), 0 for any other; and which are, as booleans."""
+    """The places, with 0 for those outside [0, size); and which are inside, as booleans."""
     is_inside = (places >= 0) & (places < size)
     return tf.where(is_inside, places, 0), is_inside
 
 
 def indices(places: Tensor) -> Tensor:
-    """What `tf.scatter_nd` and its kin take for the places `[batch, ...]` of each list."""
+    """The indices `[batch, ..., 2]` of places `[batch, ...]`, as `tf.scatter_nd` takes them."""
     places = tf.convert_to_tensor(places)
     shape = tf.shape(places)
     rows = tf.range(tf.unstack(shape)[0])
@@ -67,29 +68,23 @@ def indices(places: Tensor) -> Tensor:
     return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)
 
 
-def inverse(permutations: Tensor) -> Tensor:
-    """The inverse of each row of `[batch, n]`; under XLA half as dear as to sort it."""
-    columns = tf.broadcast_to(tf.range(tf.shape(permutations)[1]), tf.shape(permutations))
-    return scatter_add(permutations, columns, tf.shape(permutations))
+def first_occurrences(ids: Tensor) -> Tensor:
+    """Whether each of the integers `[batch, n]` is the first of its value in its row, booleans."""
+    order, is_new = _order_and_new_ids(ids)
+    return scatter_add(order, tf.cast(is_new, tf.int32), tf.shape(ids)) > 0
 
 
-def firsts(ids: Tensor) -> Tensor:
-    """Which of the integers `[batch, n]` are the first of their kind in their row, booleans."""
-    order, starts = _sorted(ids)
-    return scatter_add(order, tf.cast(starts, tf.int32), tf.shape(ids)) > 0
+def group_numbers(ids: Tensor) -> Tensor:
+    """Numbers the distinct integers of each row `[batch, n]` in rising order from 0, int32."""
+    order, is_new = _order_and_new_ids(ids)
+    numbers = tf.cumsum(tf.cast(is_new, tf.int32), axis=-1) - 1
+    return scatter_add(order, numbers, tf.shape(ids))
 
 
-def kinds(ids: Tensor) -> Tensor:
-    """Numbers the different ones of each row `[batch, n]`, in rising order from 0 on, int32."""
-    order, starts = _sorted(ids)
-    kind = tf.cumsum(tf.cast(starts, tf.int32), axis=-1) - 1
-    return scatter_add(order, kind, tf.shape(ids))
-
-
-def _sorted(ids: Tensor) -> TensorPair:
-    """The columns in rising order of their ids, equals in their own; and where new ids start."""
+def _order_and_new_ids(ids: Tensor) -> TensorPair:
+    """The columns in a stable order of their ids; and whether a new id starts at each."""
     # `tf.unique` has no static shape.
     order = tf.argsort(ids, axis=-1, stable=True)
-    rising = tf.gather(ids, order, batch_dims=1)
-    first = tf.ones_like(rising[:, :1], tf.bool)
-    return order, tf.concat([first, rising[:, 1:] != rising[:, :-1]], axis=1)
+    ordered = tf.gather(ids, order, batch_dims=1)
+    first = tf.ones_like(ordered[:, :1], tf.bool)
+    return order, tf.concat([first, ordered[:, 1:] != ordered[:, :-1]], axis=1)

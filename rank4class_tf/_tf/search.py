@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import gather, indices, kinds, scatter_add
+from rank4class_tf._tf.gather import gather, group_numbers, indices, scatter_add
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
@@ -178,7 +178,7 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 def first_and_last_ranks(values: Tensor) -> TensorPair:
     """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`."""
     # They differ where values are equal.
-    group = kinds(values)
+    group = group_numbers(values)
     size = scatter_add(group, tf.ones_like(group), tf.shape(group))
     last = tf.gather(tf.cumsum(size, axis=-1), group, batch_dims=1)
     return last - tf.gather(size, group, batch_dims=1) + 1, last

@@ -15,9 +15,9 @@ from rank4class_tf.data import splits
 
 _PARTS = ("train", "validation", "test")
 _SPLITS = ("random", "last", "time")
-# The lines of `UserItems.from_file`. The groups are the user, the item and the timestamp.
+# The formats of a line in `UserItems.from_file`. Groups are the user, the item and the timestamp.
 _ID = "([0-9]{1,10})"
-_FORMS = {
+_LINE_FORMATS = {
     "`user::item::rating::timestamp`": re.compile(f"{_ID}::{_ID}::[0-9.]+::([0-9]{{1,18}})"),
     "`user item`": re.compile(f"{_ID}\\s+{_ID}"),
     "the item ids of one user": re.compile("[0-9]{1,10}(?:\\s+[0-9]{1,10})*"),
@@ -34,8 +34,8 @@ class UserItems:
         test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number.
         user_ids: `[num_users]`, the source's id of each row.
-        in_order: whether the items of a user are in order of time, with repeated ones; else they
-            are distinct and sorted by number.
+        in_order: whether the items of a user are in order of time, and may repeat; else they are
+            distinct and sorted by number.
     """
 
     train: tf.RaggedTensor
@@ -64,13 +64,13 @@ class UserItems:
         Args:
             batches: pairs of integer arrays `(user_ids, item_ids)` of equal length, with ids in
                 [-2**31, 2**31), or triples `(user_ids, item_ids, timestamps)`, with finite numbers
-                or dates. The ids that occur are numbered in their order.
+                or dates. Users and items are numbered in rising order of their ids.
             seed: seed of the random split, in [0, 2**32).
             split: `"random"`, where a repeated pair counts once; `"last"`, where the last item of
-                each user is the test and the one before it is for validation, and users with fewer
-                than three items only train; or `"time"`, where the latest tenth of all pairs is the
-                test and the tenth before it is for validation. The last two sort the pairs by
-                timestamp, if there are any, and keep repeated ones; ties keep their order.
+                each user is for testing and the one before it for validation, and users with fewer
+                than three items are only for training; or `"time"`, where the latest tenth of all
+                pairs is for testing and the tenth before it for validation. The last two sort the
+                pairs by timestamp, if any, and keep repeated ones; ties keep their order.
 
         Example:
             >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -83,15 +83,15 @@ class UserItems:
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
-        columns: tuple[list[np.ndarray], list[np.ndarray]] = [], []
+        id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # Of users and of items.
         timestamps: list[np.ndarray] = []
         for batch in batches:
-            arrays = [np.asarray(numbers) for numbers in batch]
-            are_ids = all(x.dtype.kind in "iu" or not x.size for x in arrays[:2])
-            one_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
+            arrays = [np.asarray(column) for column in batch]
+            are_integers = all(x.dtype.kind in "iu" or not x.size for x in arrays[:2])
+            same_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
             rule = "`batches` must hold pairs of integer arrays of one length."
             received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays)
-            _checks.require(len(arrays) in (2, 3) and are_ids and one_length, rule, received)
+            _checks.require(len(arrays) in (2, 3) and are_integers and same_length, rule, received)
             for x in arrays[:2]:
                 rule = "`batches` must hold ids in [-2**31, 2**31)."
                 for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
@@ -101,16 +101,16 @@ class UserItems:
                 _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
                 for wrong in x[~np.isfinite(x)][:1]:
                     raise ValueError(f"{rule} Received: {wrong}.")
-            for column, ids in zip(columns, arrays, strict=False):
-                column.append(ids.astype(np.int32))
+            for chunks, ids in zip(id_chunks, arrays, strict=False):
+                chunks.append(ids.astype(np.int32))
             timestamps += arrays[2:]
-        num_batches = len(columns[0])
+        num_batches = len(id_chunks[0])
         if not num_batches:
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
         rule = "`batches` must hold timestamps in each batch or in none."
         received = f"{len(timestamps)} of {num_batches} with timestamps"
         _checks.require(len(timestamps) in (0, num_batches), rule, received)
-        (user_ids, users), (item_ids, items) = map(_numbered, columns)
+        (user_ids, users), (item_ids, items) = map(_distinct_and_numbers, id_chunks)
 
         if split == "random":
             pairs = users.astype(np.int64) * len(item_ids) + items
@@ -121,28 +121,29 @@ class UserItems:
             del pairs, first
             by_user = np.lexsort((items, users))
         else:
-            # All sorts by time are stable: equal times leave the order that was given.
+            # All sorts by time are stable: pairs of equal times keep the order of the input.
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
 
-        part, tenth = np.zeros(len(users), np.int8), len(users) // 10
+        # The index in `_PARTS` of each pair's part.
+        part_of, tenth = np.zeros(len(users), np.int8), len(users) // 10
         if split == "last":
             lengths = np.bincount(users)
-            later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
-            held_out = (later < 2) & np.repeat(lengths >= 3, lengths)
-            part[by_user] = np.where(held_out, 2 - later, 0)
+            num_later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
+            is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
+            part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
         else:
-            # Validation and test get a tenth each, of a random order or of the latest pairs.
+            # Validation and test get a tenth each, of random pairs or of the latest.
             if split == "random":
-                order = rng.permutation(len(users))[: 2 * tenth]
+                held_out = rng.permutation(len(users))[: 2 * tenth]
             else:
-                order = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
-            part[order[:tenth]] = 1
-            part[order[tenth:]] = 2
+                held_out = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
+            part_of[held_out[:tenth]] = 1
+            part_of[held_out[tenth:]] = 2
 
         parts = []
-        for number in range(3):
-            rows = by_user[part[by_user] == number]
+        for part in range(len(_PARTS)):
+            rows = by_user[part_of[by_user] == part]
             lengths = np.bincount(users[rows], minlength=len(user_ids))
             parts.append(tf.RaggedTensor.from_row_lengths(items[rows], lengths))
         train, validation, test = parts
@@ -150,40 +151,40 @@ class UserItems:
 
     @classmethod
     def from_file(cls, path: PathLike, split: str = "last") -> Self:
-        """Reads the pairs of a text file, which may be packed as `.gz`, and splits them.
+        """Reads the pairs of a text file, which may be compressed as `.gz`, and splits them.
 
-        The first line tells the form, one of three:
+        The first line determines the format:
 
         - `user::item::rating::timestamp`, GroupLens's `ratings.dat`, whatever the rating.
         - `user item`, two ids, the pairs of a user in order of time (SASRec's files).
-        - The ids of a user's items in order of time, other than two in the first line (gSASRec's
-          files). A user's id is the number of the line, from 1.
+        - A line per user, with the ids of the items in order of time (gSASRec's files); the first
+          line must not have two. A user's id is the number of the line, from 1.
 
         Args:
             path: the file, with ids in [0, 2**31).
-            split: as in `from_pairs`; without timestamps, lines are in the order of time.
+            split: as in `from_pairs`; without timestamps, lines must be in order of time.
         """
         _checks.one_of("split", split, _SPLITS)
         pairs, times = (array("i"), array("i")), array("q")
-        columns, forms = (*pairs, times), _FORMS
+        columns, formats = (*pairs, times), _LINE_FORMATS
         with splits.opened(path, "utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
+            for line_number, line in enumerate(lines, 1):
                 line = line.strip()
                 try:
-                    match = next(filter(None, (form.fullmatch(line) for form in forms.values())))
+                    match = next(filter(None, (x.fullmatch(line) for x in formats.values())))
                     if match.re.groups:
                         for column, digits in zip(columns, match.groups(), strict=False):
                             column.append(int(digits))
                     else:
                         pairs[1].extend(map(int, line.split()))
-                        pairs[0].extend([number] * (len(pairs[1]) - len(pairs[0])))
+                        pairs[0].extend([line_number] * (len(pairs[1]) - len(pairs[0])))
                 except (StopIteration, OverflowError):
-                    rule = f"must be {' or '.join(forms)}, with ids below 2**31"
+                    rule = f"must be {' or '.join(formats)}, with ids below 2**31"
                     received = f"{line[:80]!r}, of {len(line)} characters"
-                    message = f"{path}, line {number}: {rule}. Received: {received}."
+                    message = f"{path}, line {line_number}: {rule}. Received: {received}."
                     raise ValueError(message) from None
-                if number == 1:  # The first line leaves one of the forms.
-                    forms = {name: form for name, form in forms.items() if form is match.re}
+                if line_number == 1:  # All lines must have the format of the first.
+                    formats = {name: x for name, x in formats.items() if x is match.re}
         _checks.require(pairs[0], f"{path}: must hold at least one line.", "an empty file")
         return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
 
@@ -211,15 +212,17 @@ class UserItems:
             "test": tf.concat([self.train, self.validation], axis=1),
         }[part]
         lengths = labels.row_lengths().numpy()
-        rows = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
+        # Users by the length of their lists, without those of length 0.
+        users = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
 
-        def features_and_labels(rows: Tensor) -> tuple[dict[str, Any], Any]:
-            lists = [tf.gather(part, rows) for part in (self.train, exclude, labels)]
+        def features_and_labels(users: Tensor) -> tuple[dict[str, Any], Any]:
+            lists = [tf.gather(x, users) for x in (self.train, exclude, labels)]
             if not ragged:
-                lists = [part.to_tensor(default_value=-1) for part in lists]
-            return {"items": lists[0], "exclude": lists[1]}, lists[2]
+                lists = [x.to_tensor(default_value=-1) for x in lists]
+            items, excluded, class_ids = lists
+            return {"items": items, "exclude": excluded}, class_ids
 
-        return _batched(rows, batch_size, seed, features_and_labels)
+        return _batched(users, batch_size, seed, features_and_labels)
 
     def sequences(
         self, part: str, length: int, batch_size: int = 128, seed: int | None = None
@@ -247,46 +250,46 @@ class UserItems:
             >>> inputs.numpy(), next_items.numpy()
             (array([[ 0,  1,  2, -1]], dtype=int32), array([[-1, -1,  3, -1]], dtype=int32))
         """
-        number = _PARTS.index(_checks.one_of("part", part, _PARTS))
+        part_index = _PARTS.index(_checks.one_of("part", part, _PARTS))
         length = _checks.positive_int("length", length)
         batch_size = _checks.positive_int("batch_size", batch_size)
         rule = "`sequences` needs the items in order of time: split them by 'last' or 'time'."
         _checks.require(self.in_order, rule, "a random split")
-        parts = [self.train, self.validation, self.test][: number + 1]
+        parts = [self.train, self.validation, self.test][: part_index + 1]
         items = tf.concat(parts, axis=1)
-        counts, last_counts = items.row_lengths(), parts[-1].row_lengths()
-        users = np.flatnonzero((last_counts > 0) & (counts > 1))
+        counts, part_counts = items.row_lengths(), parts[-1].row_lengths()
+        users = np.flatnonzero((part_counts > 0) & (counts > 1))
 
-        def inputs_and_next_items(rows: Tensor) -> tuple[Tensor, Tensor]:
-            last = tf.gather(items, rows)[:, -length - 1 :]
-            dense = last.to_tensor(-1, shape=[None, length + 1])
+        def inputs_and_next_items(users: Tensor) -> tuple[Tensor, Tensor]:
+            latest = tf.gather(items, users)[:, -length - 1 :]
+            dense = latest.to_tensor(-1, shape=[None, length + 1])
             next_items = dense[:, 1:]
             inputs = tf.where(next_items >= 0, dense[:, :-1], -1)
-            # The position of a next item, counted from the first of the part.
-            first = last.row_lengths() - tf.gather(last_counts, rows)
-            position = tf.range(1, length + 1, dtype=first.dtype) - first[:, tf.newaxis]
+            # The position of each next item, counted from the part's first item.
+            part_start = latest.row_lengths() - tf.gather(part_counts, users)
+            position = tf.range(1, length + 1, dtype=part_start.dtype) - part_start[:, tf.newaxis]
             return inputs, tf.where(position >= 0, next_items, -1)
 
         return _batched(users, batch_size, seed, inputs_and_next_items)
 
 
 def _batched(
-    rows: np.ndarray, batch_size: int, seed: int | None, function: Callable
+    users: np.ndarray, batch_size: int, seed: int | None, function: Callable
 ) -> tf.data.Dataset:
-    """A function's results for batches of rows, with a seed in a new order in each epoch."""
-    users = tf.data.Dataset.from_tensor_slices(rows)
+    """Applies a function to batches of users; a seed gives each epoch a new order."""
+    dataset = tf.data.Dataset.from_tensor_slices(users)
     if seed is not None:
-        users = users.shuffle(max(len(rows), 1), seed=_checks.seed(seed))
+        dataset = dataset.shuffle(max(len(users), 1), seed=_checks.seed(seed))
     # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
     options = tf.data.Options()
     options.autotune.enabled = False
-    return users.batch(batch_size).map(function).prefetch(1).with_options(options)
+    return dataset.batch(batch_size).map(function).prefetch(1).with_options(options)
 
 
-def _numbered(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ids in order, and the number of each id in that order."""
+def _distinct_and_numbers(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct ids, sorted, and the index of each id among them; empties `chunks`."""
     ids = np.concatenate(chunks)
-    chunks.clear()
+    chunks.clear()  # For its memory.
     distinct = np.unique(ids)
     return distinct, np.searchsorted(distinct, ids).astype(np.int32)
 

@@ -1,4 +1,4 @@
-"""Layers at the ends of a served model: sparse inputs, probabilities, top classes, sets."""
+"""First and last layers of a served model: sparse inputs, probabilities, top classes, sets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ class ScoreLayer(_registry.Configured, keras.layers.Layer):
 
 @_keras.register
 class SparseDense(_registry.Configured, keras.layers.Layer):
-    r"""A dense layer for sparse features; a step touches only the rows of these features.
+    r"""A dense layer for sparse features; a step updates only the rows of the features in it.
 
     $$h = b + \sum_f x_f W_f$$
 
@@ -72,8 +72,8 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
 class ExcludeItems(ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
-    Put it at the end of a model that is evaluated or served; a metric ranks -inf last. In training
-    exclude no positive, whose loss is undefined.
+    Put it at the end of a model that is evaluated or served; a metric ranks -inf last. In training,
+    do not exclude a positive: its loss would be undefined.
 
     Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
     True for an item to exclude. An item that does not exist raises `ValueError`; under XLA, the
@@ -87,8 +87,8 @@ class ExcludeItems(ScoreLayer):
     def call(self, inputs: Any) -> Tensor:
         scores, exclude = inputs
         scores = as_floating(scores)
-        mask, scores = excluded_items(exclude, scores, scores)
-        return tf.where(mask, tf.constant(-float("inf"), scores.dtype), scores)
+        is_excluded, scores = excluded_items(exclude, scores, scores)
+        return tf.where(is_excluded, tf.constant(-float("inf"), scores.dtype), scores)
 
 
 @_keras.register
@@ -99,7 +99,7 @@ class Probabilities(ScoreLayer):
 
     over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for the Euclidean
     regulariser, it is Sparsemax, $(s_i / T - \tau)_+$. `rank4class_tf.calibrate` fits the
-    temperature. The layer of a loss that defines probabilities is `loss.probabilities`, else None.
+    temperature. `loss.probabilities` is the layer that belongs to a loss, None if there is none.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the temperature;
     Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the projections.
@@ -108,7 +108,7 @@ class Probabilities(ScoreLayer):
         temperature: T > 0.
         regularizer: `"entropy"`, `"euclidean"` or an `ops.Regularizer` of your own.
 
-    Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`, which sum to 1.
+    Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`; each row sums to 1.
 
     Example:
         >>> Probabilities(temperature=2.0)(tf.math.log([[16.0, 1.0]])).numpy().round(4)
@@ -125,17 +125,17 @@ class Probabilities(ScoreLayer):
         self.regularizer = regularizer
 
     def call(self, inputs: Tensor) -> Tensor:
-        if tf.is_symbolic_tensor(inputs):  # Otherwise it would cost a pass, and tell by chance.
+        if tf.is_symbolic_tensor(inputs):  # Eager mode would have to guess from the values.
             _checks.no_probabilities("inputs", _checks.function_behind(inputs))
         if self.regularizer != "entropy":
             return ops.simplex_projection(inputs, self.regularizer, alpha=1 / self.temperature)
-        # The projection in a third of the time (64 x 100,000), as phones have it. Unlike
-        # `tf.nn.softmax` it is NaN for a whole list with a NaN, and 0 where all is masked.
-        present = inputs != -float("inf")
-        scores = tf.where(present, inputs / self.temperature, inputs.dtype.min)
-        powers = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
-        shares = powers / tf.reduce_sum(powers, axis=-1, keepdims=True)
-        return tf.where(present, shares, tf.zeros_like(shares))
+        # As the projection, in a third of the time (64 x 100,000) and with operations of TFLite.
+        # Unlike `tf.nn.softmax`, a list with a NaN is all NaN, and one that is all masked is 0.
+        unmasked = inputs != -float("inf")
+        scores = tf.where(unmasked, inputs / self.temperature, inputs.dtype.min)
+        exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
+        probabilities = exponentials / tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+        return tf.where(unmasked, probabilities, tf.zeros_like(probabilities))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
         return input_shape
@@ -147,16 +147,16 @@ class Probabilities(ScoreLayer):
 
 def _mass_not_above(probabilities: Tensor) -> Tensor:
     """The probability of the classes not above each class, `[batch, n]`."""
-    # 1 less it is the score of adaptive prediction sets, without the class's share, so that the
-    # best class is in each set. Small sums keep their digits.
-    first, _ = first_and_last_ranks(-probabilities)
+    # This is 1 - (the APS score without the class's own probability), so that the best class is in
+    # each set. Not computed as a difference, small sums keep their digits.
+    first_ranks, _ = first_and_last_ranks(-probabilities)
     ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
-    # Rounded, a sum may exceed 1.
-    rest = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
-    return tf.gather(rest, first - 1, batch_dims=1)
+    # By rounding, a sum may exceed 1.
+    sums_from_rank = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
+    return tf.gather(sums_from_rank, first_ranks - 1, batch_dims=1)
 
 
-# Maps probabilities `[batch, n]` to conformity: a class needs enough of it to be in a set.
+# Functions of probabilities `[batch, n]`. A set has the classes whose conformity is high enough.
 _CONFORMITY = {"lac": tf.identity, "aps": _mass_not_above}
 
 
@@ -240,8 +240,8 @@ class TopClasses(ScoreLayer):
     - `class_ids`: int32 `[batch, k]`,
     - `class_names`: strings `[batch, k]`, if there are names,
     - `probabilities`: `[batch, k]`, with `probabilities`,
-    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many of the best classes, also
-      beyond k, are in the set.
+    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many classes are in the set, which
+      may be more than k.
 
     Example:
         >>> best = TopClasses(2, ["cat", "dog", "eel"], Probabilities())
@@ -260,7 +260,7 @@ class TopClasses(ScoreLayer):
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.supports_jit = class_names is None  # Keras 3 then doesn't have XLA compile strings.
+        self.supports_jit = class_names is None  # XLA compiles no strings.
         self.k = _checks.positive_int("k", k)
         self.class_names = None if class_names is None else as_names(class_names)
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
@@ -282,9 +282,9 @@ class TopClasses(ScoreLayer):
         """The outputs without the names, for any k, an int or a scalar tensor."""
         scores = tf.cast(scores, self.compute_dtype)
         values, class_ids = tf.math.top_k(scores, k)
-        # On a phone an excluded class has the lowest number. A NaN keeps its class.
-        named = tf.where(values <= scores.dtype.min, -1, class_ids)
-        result = {"scores": values, "class_ids": named}
+        # In TFLite an excluded class has the lowest finite score. A NaN keeps its class id.
+        ids_or_padding = tf.where(values <= scores.dtype.min, -1, class_ids)
+        result = {"scores": values, "class_ids": ids_or_padding}
         if self.probabilities is not None:
             result["probabilities"] = tf.gather(self.probabilities(scores), class_ids, batch_dims=1)
         if self.prediction_sets is not None:
@@ -294,7 +294,8 @@ class TopClasses(ScoreLayer):
 
 
 def names_at(names: Tensor, ids: Tensor) -> Tensor:
-    """The names `[n + 1]` at ids; the last one, "", at -1."""  # Phones cannot choose strings.
+    """Looks up ids in `names` `[n + 1]`, of which the last, "", is that of the id -1."""
+    # TFLite has no `tf.where` of strings, so we choose among ids.
     return tf.gather(names, tf.where(ids < 0, names.shape[0] - 1, ids))
 
 

@@ -1,4 +1,4 @@
-"""Metrics that rank the examples of a whole dataset and keep every score: mAP, Spearman's."""
+"""Metrics that rank all examples of a dataset, and so keep every score: mAP and Spearman's r."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -17,14 +17,13 @@ from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
 
 class DatasetMetric(Metric):
-    """Base of the metrics of whole columns, which keep all labels and scores.
+    """Base of metrics that rank all examples by each column of the scores.
 
-    They keep float64 if that is `dtype`, and else float32. A subclass first sets `num_columns`.
+    They keep all labels and scores, in float64 if that is `dtype`, else in float32; `result` sorts
+    them. A subclass sets `num_columns` before it calls `__init__`.
     """
 
     num_columns: int
-
-    # A column ranks all examples, so that no batch has a value of its own, and `result` sorts all.
 
     def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
@@ -34,7 +33,7 @@ class DatasetMetric(Metric):
                 "replicas cannot share the examples that it keeps. Update it with the predictions."
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
-        # Float64 only if it is asked for: not all devices have it.
+        # Float64 only on request: not all devices have it.
         self._dtype_kept = tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
@@ -46,18 +45,22 @@ class DatasetMetric(Metric):
         self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
 
     def per_column(self, dtype: tf.DType = tf.float64) -> TensorPair:
-        """Returns `compute` of all examples; too many, and weights that are NaN, make it NaN."""
+        """Returns `compute` of all examples; NaN if they are too many or a weight is NaN."""
         labels, scores, weights = (
             tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
             for x in (self.labels, self.scores, self.weights_seen)
         )
         weights = tf.broadcast_to(weights, tf.shape(labels))
-        values, counts = _keras.with_autograph_of_caller(self.compute)(labels, scores, weights)
+        compute = _keras.with_autograph_of_caller(self.compute)
+        values, has_value = compute(labels, scores, weights)
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
-        return tf.where(fits & ~has_nan(weights), values, float("nan")), counts
+        return tf.where(fits & ~has_nan(weights), values, float("nan")), has_value
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
-        """The formula: three `[columns, examples]` -> values `[columns]`, and which ones count."""
+        """The formula: three `[columns, examples]` -> values `[columns]`, and which columns have one.
+
+        There are `max_examples` examples; those that are not yet seen have the weight 0.
+        """
         raise NotImplementedError
 
     def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
@@ -66,17 +69,17 @@ class DatasetMetric(Metric):
         if positions is not None:
             y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
             sample_weight = masked_weights(positions, sample_weight)
-        labels, scores = self._columns("y_true", y_true), self._columns("y_pred", y_pred)
+        labels, scores = self._as_columns("y_true", y_true), self._as_columns("y_pred", y_pred)
         labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
-        batch = tf.shape(scores)[0]
-        weights = tf.ones([batch], self._dtype_kept)
+        batch_size = tf.shape(scores)[0]
+        weights = tf.ones([batch_size], self._dtype_kept)
         if sample_weight is not None:
             weights *= tf.cast(
                 example_weights(sample_weight, scores, signed=False), self._dtype_kept
             )
-        self._append(labels, scores, weights, tf.cast(batch, tf.int64))
+        self._append(labels, scores, weights, tf.cast(batch_size, tf.int64))
 
-    def _columns(self, name: str, values: Array) -> Tensor:
+    def _as_columns(self, name: str, values: Array) -> Tensor:
         values = as_numbers(name, values)
         if values.shape.rank == 1 and self.num_columns == 1:
             values = values[:, tf.newaxis]
@@ -84,31 +87,31 @@ class DatasetMetric(Metric):
         rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
         _checks.require(is_right, rule, f"{values.shape}")
         if values.dtype.is_integer and values.dtype.size > 2:
-            digits = 53 if self._dtype_kept == tf.float64 else 24
-            rule = f"`{name}` must hold whole numbers of at most 2**{digits}, or floating ones"
-            raised = check(tf.abs(tf.cast(values, tf.int64)) > 2**digits, values, rule)
-            with tf.control_dependencies([raised]):
+            bits = 53 if self._dtype_kept == tf.float64 else 24  # What a float holds exactly.
+            rule = f"`{name}` must hold whole numbers of at most 2**{bits}, or floating ones"
+            checked = check(tf.abs(tf.cast(values, tf.int64)) > 2**bits, values, rule)
+            with tf.control_dependencies([checked]):
                 values = tf.identity(values)
         return tf.cast(values, self._dtype_kept)
 
-    def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, added: Tensor) -> None:
+    def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, num_new: Tensor) -> None:
         count = tf.convert_to_tensor(self.count)
-        total = tf.reshape(count + added, [1, 1])
+        total = tf.reshape(count + num_new, [1, 1])
         rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
-        raised = check(total > self.max_examples, total, rule)
-        # Too many overwrite the last row; the count tells that the result is void.
-        rows = tf.minimum(count + tf.range(added), self.max_examples - 1)[:, tf.newaxis]
-        with tf.control_dependencies([raised]):
+        checked = check(total > self.max_examples, total, rule)
+        # Under XLA nothing raises: examples beyond the last row overwrite it, and the result is NaN.
+        rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)[:, tf.newaxis]
+        with tf.control_dependencies([checked]):
             _keras.variable(self.labels).scatter_nd_update(rows, labels)
             _keras.variable(self.scores).scatter_nd_update(rows, scores)
             _keras.variable(self.weights_seen).scatter_nd_update(rows, weights)
-            self.count.assign_add(added)
+            self.count.assign_add(num_new)
 
     def result(self) -> Tensor:
         """Returns the mean over the columns that have a value, 0 if none has."""
-        values, counts = self.per_column(self._dtype_kept)
-        total = tf.reduce_sum(tf.where(counts, values, tf.zeros_like(values)))
-        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(counts, values.dtype)))
+        values, has_value = self.per_column(self._dtype_kept)
+        total = tf.reduce_sum(tf.where(has_value, values, tf.zeros_like(values)))
+        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(has_value, values.dtype)))
         return tf.cast(mean, self.dtype)
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
@@ -127,12 +130,12 @@ class MeanAveragePrecision(DatasetMetric):
     $$\frac{1}{C} \sum_c \frac{1}{\sum_{j \in R_c} w_j} \sum_{j \in R_c} w_j
     \frac{\sum_{i \in R_c} w_i 1(s_i \ge s_j)}{\sum_i w_i 1(s_i \ge s_j)}$$
 
-    Each class ranks the examples; $R_c$ are those that have it. Classes that no example has are
-    left out. Tied examples count as one step, as in scikit-learn's `average_precision_score`. A NaN
-    score ranks last and is never a hit.
+    The scores of each class rank the examples; $R_c$ are those that have the class. Classes that no
+    example has are left out. Tied examples count as one step, as in scikit-learn's
+    `average_precision_score`. An example whose score is NaN ranks last and is never a hit.
 
-    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for float64. Keras
-    sorts them after each batch: in `fit`, keep that number small.
+    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for float64. In
+    `fit`, Keras asks for the result, which sorts them, after each batch: keep `max_examples` small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
@@ -156,29 +159,30 @@ class MeanAveragePrecision(DatasetMetric):
 
     def per_class(self) -> Tensor:
         """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
-        values, counts = self.per_column()
-        return tf.where(counts, values, float("nan"))
+        values, has_value = self.per_column()
+        return tf.where(has_value, values, float("nan"))
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         broken = has_nan(labels) | has_nan(weights)
         weights = tf.where(labels >= 0, weights, 0)
-        relevant = tf.where(labels > 0, weights, 0)
+        relevant_weights = tf.where(labels > 0, weights, 0)
         ranked = (weights > 0) & ~tf.math.is_nan(scores)
         scores = tf.where(ranked, scores, float("nan"))
         above, tied = count_of_all(scores)
-        # One sort of each column; sums up to the last tied example give a precision for every step.
+        # Sums over the sorted examples, up to the last one tied with it, give each one's precision.
         order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
 
-        def up_to_last(values: Tensor) -> Tensor:
-            # Examples that are not ranked may lie among scores of -inf, and add nothing.
+        def sums_to_last_tie(values: Tensor) -> Tensor:
+            # Examples without a rank may be sorted among those with the score -inf; they add 0.
             values = tf.gather(tf.where(ranked, values, 0), order, batch_dims=1)
-            # The first sum is that of no examples.
+            # The first sum is 0, that of no examples.
             sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
             return tf.gather(sums, above + tied, batch_dims=1)
 
-        precision = tf.math.divide_no_nan(up_to_last(relevant), up_to_last(weights))
-        total = exact.sum_of_rows(relevant)
-        value = tf.math.divide_no_nan(exact.sum_of_rows(relevant * precision), total)
+        hits = sums_to_last_tie(relevant_weights)
+        precision = tf.math.divide_no_nan(hits, sums_to_last_tie(weights))
+        total = exact.sum_of_rows(relevant_weights)
+        value = tf.math.divide_no_nan(exact.sum_of_rows(relevant_weights * precision), total)
         return tf.where(~broken, value, float("nan")), broken | (total > 0)
 
 
@@ -190,7 +194,7 @@ class SpearmanCorrelation(DatasetMetric):
 
     Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are all the same
     have the correlation 0; an output whose targets are all the same is left out. A target that is
-    NaN is left out; a prediction that is NaN shows in the result.
+    NaN is left out; a prediction that is NaN makes the result NaN.
 
     An example of weight 0 is left out; other weights change nothing. Memory and time are those of
     `MeanAveragePrecision`.
@@ -216,8 +220,8 @@ class SpearmanCorrelation(DatasetMetric):
 
     def per_output(self) -> Tensor:
         """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
-        values, counts = self.per_column()
-        return tf.where(counts, values, float("nan"))
+        values, has_value = self.per_column()
+        return tf.where(has_value, values, float("nan"))
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         known = ~tf.math.is_nan(labels) & (weights > 0)
@@ -228,7 +232,7 @@ class SpearmanCorrelation(DatasetMetric):
             return tf.where(known, ranks - (count + 1) / 2, 0)
 
         x, y = centred_ranks(labels), centred_ranks(scores)
-        # The squares of centred ranks add up to about the cube of the number of examples.
+        # These sums grow as the cube of the number of examples, beyond the digits of float32.
         xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)

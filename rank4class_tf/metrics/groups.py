@@ -1,4 +1,4 @@
-"""Averages over groups of examples, by class or by confidence; they are no means over lists."""
+"""Averages over groups of examples, by class or by confidence, which are not means over lists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ class MacroAverage(RankingMetric):
         self.sums = ExactSum(self, "sums", (self.num_groups, len(metric.result_names) + 1))
 
     def _add_states(self) -> None:
-        pass  # The name of a result takes a name, which Keras sets, and the metric.
+        pass  # `__init__` adds them once `name` and `metric` are set, which `result_names` needs.
 
     @property
     def result_names(self) -> Sequence[str]:
@@ -85,23 +85,23 @@ class MacroAverage(RankingMetric):
         if groups is None:
             # A list counts in the class of each of its positives.
             labels = without_weightless(labels, sample_weight)
-            zero = tf.cast(labels.value_if_empty, dtype)
-            groups, zero = padded_ids(labels.positives, self.num_groups, zero, "groups")
+            nan_or_0 = tf.cast(labels.value_if_empty, dtype)
+            groups, nan_or_0 = padded_ids(labels.positives, self.num_groups, nan_or_0, "groups")
         else:
-            groups, zero = padded_ids(groups, self.num_groups, tf.zeros_like(weights), "groups")
+            groups, nan_or_0 = padded_ids(groups, self.num_groups, tf.zeros_like(weights), "groups")
             groups = distinct_ids(groups)
-        # A list whose group is not known counts in the first group, where its NaN shows.
-        known = tf.equal(zero, 0)
-        values = tf.where(known[:, tf.newaxis], values, zero[:, tf.newaxis])
-        weights = tf.where(known, weights, 1)
-        groups = tf.where(known[:, tf.newaxis], groups, 0)
+        # XLA cannot raise: a list with invalid labels or groups makes the first group NaN.
+        is_valid = tf.equal(nan_or_0, 0)
+        values = tf.where(is_valid[:, tf.newaxis], values, nan_or_0[:, tf.newaxis])
+        weights = tf.where(is_valid, weights, 1)
+        groups = tf.where(is_valid[:, tf.newaxis], groups, 0)
         terms = tf.repeat(weighted(values, weights), tf.shape(groups)[1], axis=0)
         self.sums.add(terms, tf.reshape(groups, [-1]))
 
     def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
-        weight = self.sums.totals()[:, -1:]
-        return tf.where(weight != 0, self.sums.means(), float("nan"))
+        weights = self.sums.totals()[:, -1:]
+        return tf.where(weights != 0, self.sums.means(), float("nan"))
 
     def result(self) -> Any:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""
@@ -112,7 +112,7 @@ class MacroAverage(RankingMetric):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["label_format"]  # It is the metric's.
+        del config["label_format"]  # That of `metric`.
         return config
 
 
@@ -125,8 +125,8 @@ class ExpectedCalibrationError(RankingMetric):
     B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
 
     0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
-    error is biased upwards. If several classes are the best, one of them is chosen at random, in
-    expectation.
+    error is biased upwards. If several classes tie for the best, the metric takes the expectation
+    over a random choice among them.
 
     Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
     equation 3.
@@ -138,7 +138,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     Example:
         >>> metric = ExpectedCalibrationError()
-        >>> metric.update_state([0, 1], [[0.75, 0.25], [0.75, 0.25]])  # right once of two times
+        >>> metric.update_state([0, 1], [[0.75, 0.25], [0.75, 0.25]])  # right one time of two
         >>> float(metric.result())
         0.25
     """
@@ -151,7 +151,7 @@ class ExpectedCalibrationError(RankingMetric):
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
 
     def _add_states(self) -> None:
-        # In each bin, of the weights, the weighted confidence and the weighted accuracy.
+        # In each bin, sums of the weights, the weighted confidences and the weighted accuracies.
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
@@ -168,14 +168,14 @@ class ExpectedCalibrationError(RankingMetric):
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         dtype = self.sums.dtype
         accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
-        shares = labels.scores
+        probabilities = labels.scores
         if labels.mask is not None:
-            shares = tf.where(labels.mask, shares, 0)
-        confidence = tf.reduce_max(shares, axis=-1)
+            probabilities = tf.where(labels.mask, probabilities, 0)
+        confidence = tf.reduce_max(probabilities, axis=-1)
 
         # A confidence outside [0, 1] raises, or is NaN where nothing can raise.
-        counted, slack = weights > 0, 1e-5  # Sums of shares may miss 1 by rounding.
-        bad = ~((confidence >= 0) & (confidence <= 1 + slack)) & counted
+        counted, rounding = weights > 0, 1e-5
+        bad = ~((confidence >= 0) & (confidence <= 1 + rounding)) & counted
         rule = (
             "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
             "example to layers.Probabilities()"
@@ -188,7 +188,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     def result(self) -> Tensor:
         """Returns the error; 0 if there was no list with a positive yet."""
-        # Equation 3: sum_b |B_b| / N |acc - conf|, in which |B_b| cancels.
-        weight, confidence, accuracy = tf.unstack(self.sums.totals(), axis=-1)
-        gaps = tf.reduce_sum(tf.abs(accuracy - confidence))
-        return tf.cast(tf.math.divide_no_nan(gaps, tf.reduce_sum(weight)), self.dtype)
+        # |B_b| cancels: acc and conf are sums over the bin, divided by it.
+        weights, confidences, accuracies = tf.unstack(self.sums.totals(), axis=-1)
+        gap = tf.reduce_sum(tf.abs(accuracies - confidences))
+        return tf.cast(tf.math.divide_no_nan(gap, tf.reduce_sum(weights)), self.dtype)

@@ -1,4 +1,4 @@
-"""Counts, scores and interactions of all classes, block by block, in the gradient too."""
+"""Counts, scores and interactions of all classes, block by block; and vectors of unit length."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,63 +21,64 @@ def count_others_by_blocks(
     tolerance: Array = 0.0,
 ) -> list[Tensor]:
     """Counts the other classes above and tied with ids `[batch, P]` up to a tolerance."""
-    # The function maps class ids `[m]` to scores `[batch, m]`. An id outside of [0, K) is a class
-    # that is not among these.
-    # No score within the tolerance is lost where these sums are rounded, since rounding keeps the
-    # order of numbers. An infinite score ties only with its equals, and no finite score ties with
-    # one: that of a class that is left out is -inf.
+    # `score` maps class ids `[m]` to scores `[batch, m]`. An id outside [0, num_classes) is of a
+    # class that is not scored here, but whose score is compared as well.
+    # Rounding these sums loses no score within the tolerance, since it keeps the order of numbers.
+    # An infinite score ties only with its equal; the score of an excluded class is -inf.
     is_finite, dtype = tf.math.is_finite(id_scores), id_scores.dtype
     highest, lowest = (
         tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), id_scores)
         for limit in (id_scores + tolerance, id_scores - tolerance)
     )
 
-    def count(ids: Tensor, scores: Tensor) -> TensorPair:
-        # In its own block we don't compare a class with itself: its score may be rounded otherwise,
-        # and by more than the tolerance where a GPU multiplies in TF32.
-        columns, is_here = within(class_ids - ids[0], tf.size(ids))
-        block_scores = tf.gather(scores, columns, batch_dims=1)
+    def count_block(ids: Tensor, scores: Tensor) -> TensorPair:
+        # A class must not count as above or tied with itself. Its score here may be rounded
+        # differently, by more than the tolerance where a GPU multiplies in TF32.
+        own_columns, in_block = within(class_ids - ids[0], tf.size(ids))
+        own_scores = tf.gather(scores, own_columns, batch_dims=1)
         above, tied = count_one_by_one(scores, highest, lowest)
-        is_above = is_here & (block_scores > highest)
-        is_tied = is_here & (block_scores >= lowest) & ~is_above
-        return above - tf.cast(is_above, tf.int32), tied - tf.cast(is_tied, tf.int32)
+        own_above = in_block & (own_scores > highest)
+        own_tied = in_block & (own_scores >= lowest) & ~own_above
+        return above - tf.cast(own_above, tf.int32), tied - tf.cast(own_tied, tf.int32)
 
-    def add(counts: Tensors, *block: Tensor) -> list[Tensor]:
-        return [a + b for a, b in zip(counts, count(*block), strict=True)]
+    def add_block(counts: Tensors, ids: Tensor, scores: Tensor) -> list[Tensor]:
+        return [a + b for a, b in zip(counts, count_block(ids, scores), strict=True)]
 
-    return fold_scores(score, num_classes, block_size, count, add)
+    return fold_scores(score, num_classes, block_size, count_block, add_block)
 
 
 def scores_as_in_blocks(
     score: Callable, num_classes: int, class_ids: Tensor, block_size: int = SEARCH_BLOCK
 ) -> Tensor:
     """Scores of ids `[batch, P]`, rounded as the blocks round them; any number for an id < 0."""
-    # Products of other shapes may be rounded by more, as where a GPU multiplies in TF32.
+    # Products of another shape may be rounded differently, by much where a GPU multiplies in TF32.
     class_ids = tf.maximum(class_ids, 0)
     if num_classes <= block_size:
         return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
-    count, width = tf.size(class_ids), tf.maximum(tf.shape(class_ids)[1], 1)
-    num_blocks = -(-count // block_size)
-    ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - count]])
-    rows = tf.minimum(tf.range(tf.size(ids)), count - 1) // width
+    num_ids, width = tf.size(class_ids), tf.maximum(tf.shape(class_ids)[1], 1)
+    num_blocks = -(-num_ids // block_size)
+    ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - num_ids]])
+    examples = tf.minimum(tf.range(tf.size(ids)), num_ids - 1) // width
 
     def score_block(block: Tensors) -> Tensor:
-        columns = tf.range(block_size)
-        return tf.gather_nd(score(block[0]), tf.stack([block[1], columns], axis=1))
+        # Each id is scored for all examples, of which only its own is kept.
+        block_ids, block_examples = block
+        own = tf.stack([block_examples, tf.range(block_size)], axis=1)
+        return tf.gather_nd(score(block_ids), own)
 
-    blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, rows)]
+    blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, examples)]
     scores = tf.map_fn(score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
-    return tf.reshape(tf.reshape(scores, [-1])[:count], tf.shape(class_ids))
+    return tf.reshape(tf.reshape(scores, [-1])[:num_ids], tf.shape(class_ids))
 
 
-# The pairs of a block of so many classes fit in memory beside a model. Larger blocks are no faster.
+# The pairs of such a block fit in memory beside a model. Larger blocks are no faster.
 _CANDIDATES_PER_BLOCK = 1024
 
 
 def score_by_recomputed_blocks(
     score: Callable, candidates: Tensor, shared: Any, block_size: int = _CANDIDATES_PER_BLOCK
 ) -> Tensor:
-    """Scores candidates `[n, d]` in blocks, which the backward pass computes again."""
+    """Scores candidates `[n, d]` in blocks, which the backward pass recomputes."""
     # `score` maps candidates `[m, d]`, the number of their block and `shared`, floating tensors in
     # any structure, to scores `[batch, m]`. It must read no variables and draw only from fixed
     # seeds. Up to twice `block_size` candidates are scored at once. Recomputing takes a third of
@@ -85,24 +86,25 @@ def score_by_recomputed_blocks(
     n = candidates.shape[0]
     if n is None or n <= 2 * block_size:
         return score(candidates, 0, shared)
-    size = -(-n // -(-n // block_size))
+    num_blocks = -(-n // block_size)
+    size = -(-n // num_blocks)
 
-    def scores_of_block(numbers: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
-        return tf.transpose(score(rows, numbers[0], tf.nest.pack_sequence_as(shared, tensors)))
+    def score_block(blocks: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
+        return tf.transpose(score(rows, blocks[0], tf.nest.pack_sequence_as(shared, tensors)))
 
     spec = tf.TensorSpec([size, None], candidates.dtype)
-    numbers = tf.range(n) // size
-    scores = in_pieces(scores_of_block, numbers, size, spec, [candidates], tf.nest.flatten(shared))
+    blocks = tf.range(n) // size  # The number of each candidate's block.
+    scores = in_pieces(score_block, blocks, size, spec, [candidates], tf.nest.flatten(shared))
     return tf.ensure_shape(tf.transpose(scores), [None, n])
 
 
-# If all classes together have at least so many numbers, a product for each example takes less time
+# If the class vectors have at least so many entries, a product for each example takes less time
 # than one of all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000, d = 2,048, u = 256,
-# where memory falls from 1.6 GB to .3 GB. For 1,000 classes of 128 numbers the times are equal.
-_MANY_NUMBERS = 100_000
+# where memory falls from 1.6 GB to .3 GB. For 1,000 classes with d = 128 the times are equal.
+_MANY_ENTRIES = 100_000
 
-# As in `tf.math.l2_normalize`: shorter rows keep a length below 1.
-_LEAST_NORM = 1e-6
+# As in `tf.math.l2_normalize`, rows shorter than this are divided by it, and stay shorter than 1.
+_MIN_NORM = 1e-6
 
 
 def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tensor:
@@ -111,17 +113,17 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
     # candidates are many and W is narrow, each example has a kernel (1 + c_i) diag(h) W, so that
     # neither this nor the gradient forms the pairs `[batch, n, d]`.
     n, units = candidates.shape[-2], kernel.shape[-1]
-    narrow = n is not None and units is not None and units <= n
+    is_narrow = n is not None and units is not None and units <= n
     # XLA cannot compile a loop over an empty batch.
-    loops = narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
-    if loops and n * (kernel.shape[0] or 0) >= _MANY_NUMBERS:
+    can_loop = is_narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
+    if can_loop and n * (kernel.shape[0] or 0) >= _MANY_ENTRIES:
 
         def cross_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
-            # A batch without examples has no row here either.
+            # `encoding` is `[1, d]`, or `[0, d]` for an empty batch, whose sum is 0.
             column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
             return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
 
-        # One example after the other, since each uses all cores, and memory then holds only one.
+        # One example at a time: each product uses all cores, and memory holds only one.
         spec = tf.TensorSpec([1, n, units], encodings.dtype)
         return in_pieces(cross_example, (), 1, spec, [encodings], [1 + candidates, kernel])
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
@@ -130,33 +132,33 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
 
 @tf.custom_gradient
 def unit_rows(rows: Tensor) -> Tensor:
-    """As `tf.math.l2_normalize` of each row; rows near zero have no gradient."""
-    # This gradient takes a third of the operations.
+    """`tf.math.l2_normalize` of each row; rows near zero have no gradient."""
+    # This gradient takes a third of the operations of TensorFlow's.
     scaled, lengths, scales = _scaled_rows(rows)
     unit = scaled / lengths
 
     def gradient(upstream: Tensor) -> Tensor:
-        along = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
-        # A row near zero has no direction. Divided by the least norm, its gradient would outweigh
-        # all others: one example without features would turn all encodings to one side.
-        factors = tf.where(lengths > _LEAST_NORM, scales / lengths, 0.0)
-        return (upstream - along * unit) * factors
+        radial = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
+        # A row near zero has no direction. Divided by `_MIN_NORM`, its gradient would outweigh all
+        # others: one example without features would turn all encodings to one side.
+        factors = tf.where(lengths > _MIN_NORM, scales / lengths, 0.0)
+        return (upstream - radial * unit) * factors
 
     return unit, gradient
 
 
 def norms(rows: Tensor) -> Tensor:
-    """The length of each row of `[..., d]`, at least a millionth: `[..., 1]`."""
-    # Equal rows divided by it are equal; by TensorFlow's `rsqrt` and reciprocal they are not.
+    """The length of each row of `[..., d]`, at least 1e-6: `[..., 1]`."""
+    # Equal rows divided by it stay equal; with TensorFlow's `rsqrt` or reciprocal they may not.
     _, lengths, scales = _scaled_rows(rows)
     return lengths / scales
 
 
 def _scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows times a scale, the lengths of the products, and the scales, whose squares are finite."""
-    # A scale is a power of two, which rounds nothing.
+    """Rows scaled so that their squares are finite, the lengths of these, and the scales."""
+    # Scales are powers of two, which round nothing.
     largest = tf.reduce_max(tf.abs(rows), axis=-1, keepdims=True)
     scales = tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)
     scaled = rows * scales
     squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
-    return scaled, tf.maximum(tf.sqrt(squares), _LEAST_NORM), scales
+    return scaled, tf.maximum(tf.sqrt(squares), _MIN_NORM), scales

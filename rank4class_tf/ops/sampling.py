@@ -93,7 +93,7 @@ def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tenso
     draws = int(size) + _most_repeats(num_classes, size)
     ids = uniform_integers([batch * draws], seed, num_classes)
     ids = tf.reshape(tf.cast(ids, tf.int32), [batch, draws])
-    first = gather.firsts(ids)
+    first = gather.first_occurrences(ids)
     # We move each first occurrence to the left, over the repeats before it.
     column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
     return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]

@@ -1,4 +1,4 @@
-"""Gains of labels, discounts and weights of ranks, functions of margins: by name, or a user's."""
+"""Gains of labels, discounts and weights of ranks, functions of margins: by name or custom."""
 
 import dataclasses
 import math
@@ -19,13 +19,13 @@ from rank4class_tf._types import Array, Choice, Tensor
 def exponential_gain(relevance: Array) -> Tensor:
     """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
-    # We treat the whole part and the rest separately, so that whole labels have exact gains.
-    limit = math.frexp(relevance.dtype.max)[1]
-    whole = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, limit)), 0)
-    powers = tf.constant(np.append(2.0 ** np.arange(limit), np.inf), relevance.dtype)
-    power = tf.gather(powers, tf.cast(whole, tf.int32))
-    rest = tf.math.expm1((relevance - whole) * np.log(2.0))
-    return tf.where(tf.math.is_inf(power), power, power * rest + (power - 1))
+    # The integer part has a table of powers, so that integer labels have exact gains.
+    overflow = math.frexp(relevance.dtype.max)[1]  # The first exponent whose power is infinite.
+    integer = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, overflow)), 0)
+    powers = tf.constant(np.append(2.0 ** np.arange(overflow), np.inf), relevance.dtype)
+    power = tf.gather(powers, tf.cast(integer, tf.int32))
+    fraction_gain = tf.math.expm1((relevance - integer) * np.log(2.0))
+    return tf.where(tf.math.is_inf(power), power, power * fraction_gain + (power - 1))
 
 
 def logarithmic_discount(rank: Array) -> Tensor:
@@ -51,46 +51,46 @@ def get_discount(discount: Choice) -> Callable:
 
 
 def gain_cancels(gain: Choice, relevance: Tensor) -> bool:
-    """Whether the gain cancels in a ratio of sums: the only positive has a gain > 0."""
-    return relevance.shape[1] == 1 and gain in [*GAINS]
+    """Whether the gain cancels in DCG / ideal DCG: the only positive has a gain > 0."""
+    return relevance.shape[1] == 1 and gain in [*GAINS]  # A custom gain may be 0.
 
 
 def gains_up_to_a_factor(gain: Choice, relevance: Tensor) -> Tensor:
-    """Gains of labels `[batch, P]`, each list's up to a factor."""
+    """Gains of labels `[batch, P]`, up to a factor of each list."""
     return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
 
 
 def relative_gain(relevance: Tensor) -> Tensor:
-    """`2**y - 1` of labels `[batch, P]`, up to a factor of each list that keeps it finite."""
-    # A list whose labels are at most 64 has the factor 1.
+    """`2**y - 1` of labels `[batch, P]`, times a factor of each list that keeps it finite."""
+    # The factor is 2**-excess: 1 if no label of the list is above 64.
     excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
-    scaled = relevance - excess
-    far = tf.exp(scaled * np.log(2.0)) - tf.exp(-excess * np.log(2.0))
-    gains = tf.where(excess > 0, far, exponential_gain(scaled))
+    shifted = relevance - excess
+    scaled_gains = tf.exp(shifted * np.log(2.0)) - tf.exp(-excess * np.log(2.0))
+    gains = tf.where(excess > 0, scaled_gains, exponential_gain(shifted))
     return tf.where(relevance <= 0, tf.zeros_like(gains), gains)  # A NaN stays NaN.
 
 
 def ideal_dcg(
     gains: Tensor, top_k: int | None = None, discount: Callable = logarithmic_discount
 ) -> Tensor:
-    """Gains `[batch, P]` in their best order, discounted, over the first `top_k` ranks."""
+    """DCG of gains `[batch, P]` in their best order, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
     return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
 
 
-def discounted_sum(best_gains: Tensor, table: np.ndarray | Tensor) -> Tensor:
-    """Sums gains `[batch, P]` in the order of their ranks, times a table of discounts."""
-    # Not a product of matrices, which some devices round to bfloat16.
+def discounted_sum(best_gains: Tensor, discounts: np.ndarray | Tensor) -> Tensor:
+    """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
+    # Not by `tf.linalg.matvec`, whose products some devices round to bfloat16.
     width = best_gains.shape[1]
-    if isinstance(table, np.ndarray):
-        table = table.astype(best_gains.dtype.as_numpy_dtype)[:width]
-    table = tf.cast(table, best_gains.dtype)
-    if width is None or table.shape[0] != width:
-        table = table[: tf.shape(best_gains)[1]]
-    return tf.reduce_sum(best_gains * table, axis=-1)
+    if isinstance(discounts, np.ndarray):
+        discounts = discounts.astype(best_gains.dtype.as_numpy_dtype)[:width]
+    discounts = tf.cast(discounts, best_gains.dtype)
+    if width is None or discounts.shape[0] != width:
+        discounts = discounts[: tf.shape(best_gains)[1]]
+    return tf.reduce_sum(best_gains * discounts, axis=-1)
 
 
-# Beyond this limit the tangent continues exp(-u), so that it stays finite in float32.
+# Below u = -80, exp(-u) continues as its tangent, which stays finite in float32.
 _EXPONENTIAL_LIMIT = 80.0
 
 
@@ -110,12 +110,12 @@ def logistic(margins: Tensor) -> Tensor:
 
 
 def exponential(margins: Tensor) -> Tensor:
-    r"""Exponential, $e^{-u}$; below u = -80 its tangent continues it."""
+    r"""Exponential, $e^{-u}$; below u = -80, its tangent."""
     excess = tf.nn.relu(-margins - _EXPONENTIAL_LIMIT)
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
 
 
-def _set(instance: object, **values: Any) -> None:
+def _set(instance: object, **values: Any) -> None:  # A frozen dataclass allows no assignment.
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
@@ -143,8 +143,8 @@ class Ramp(_registry.Configured):
 class Scaled(_registry.Configured):
     r"""A margin function of scaled margins, $\varphi(s u)$.
 
-    Scores of unit vectors lie in [-1, 1], where a binary hinge never acts, and a pairwise one only
-    beyond a difference of 1; at the scale s they act at 1 / s.
+    Scores of unit vectors lie in [-1, 1]: a binary hinge is then 0 only at 1, and a pairwise one
+    only from a difference of 1 on. With the scale s, both are 0 from 1 / s on.
 
     Args:
         phi: the name of $\varphi$; see `get_phi`.
@@ -176,7 +176,7 @@ _BY_NAME: dict[str, Callable] = {
 
 
 def get_phi(phi: Choice) -> Callable:
-    r"""Returns a margin function by name, which is 0 at the margin of a masked item.
+    r"""Returns a margin function, by name or as it is, that is 0 at the margin of a masked item.
 
     Args:
         phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of width 1), a
@@ -187,21 +187,22 @@ def get_phi(phi: Choice) -> Callable:
     if function is not phi or isinstance(phi, Ramp | Scaled):
         return function
 
-    def without_masked(margins: Tensor) -> Tensor:
-        near = margins < -LOWEST[margins.dtype] / 4
-        return tf.where(near, phi(tf.where(near, margins, 0)), 0)
+    def zero_if_masked(margins: Tensor) -> Tensor:
+        # A masked item has the score LOWEST, and so a huge margin.
+        unmasked = margins < -LOWEST[margins.dtype] / 4
+        return tf.where(unmasked, phi(tf.where(unmasked, margins, 0)), 0)
 
-    return without_masked
+    return zero_if_masked
 
 
 class RankWeights(_registry.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    Leading weights cost a search for the highest scores, the constant one only a sum. A subclass
-    lists them, or computes as many as are asked for in `leading`.
+    Leading weights need a search for the highest scores, the constant weight only a sum. A subclass
+    sets `listed`, or overrides `leading` to compute any number of them.
     """
 
-    listed: Sequence[float] | None = None  # The leading weights; None if any number leads.
+    listed: Sequence[float] | None = None  # The leading weights; None if all lead.
     tail: float = 0.0  # The weight of the others, >= 0.
 
     @property
@@ -214,12 +215,12 @@ class RankWeights(_registry.Configured):
         return tf.constant(self.listed, dtype)[:n]
 
     def first(self, n: int | Tensor, dtype: tf.DType) -> Tensor:
-        """The first `n` weights, `[n]`, leading and constant ones."""
+        """The first `n` weights, `[n]`: the leading ones, then `tail`."""
         if self.num_leading is None:
             return self.leading(n, dtype)
-        count = tf.minimum(n, self.num_leading)
-        rest = tf.fill([n - count], tf.constant(self.tail, dtype))
-        return tf.concat([self.leading(count, dtype), rest], axis=0)
+        num_leading = tf.minimum(n, self.num_leading)
+        others = tf.fill([n - num_leading], tf.constant(self.tail, dtype))
+        return tf.concat([self.leading(num_leading, dtype), others], axis=0)
 
 
 @_keras.register
@@ -227,7 +228,7 @@ class RankWeights(_registry.Configured):
 class TopKWeights(RankWeights):
     r"""Equal weights of the k highest, $\theta_j = 1/k$ for $j \le k$.
 
-    The ordered weighted loss bounds the 0/1 loss of the k best. With a small `tail` it is
+    With them the ordered weighted loss bounds the top-k 0/1 loss. With a small `tail` it is
     calibrated as well, under the conditions of theorem 4.
 
     Source: Stochastic Negative Mining, theorem 3 and, for `tail`, theorem 4 and footnote 2.
@@ -245,7 +246,7 @@ class TopKWeights(RankWeights):
     tail: float = 0.0
 
     def __post_init__(self) -> None:
-        _set(self, k=_checks.positive_int("k", self.k), tail=_weight("tail", self.tail))
+        _set(self, k=_checks.positive_int("k", self.k), tail=_checked_weight("tail", self.tail))
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]
@@ -306,11 +307,11 @@ class StaircaseWeights(RankWeights):
             pairs = [(end, weight) for end, weight in self.steps]
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {self.steps!r}.") from error
-        check = _checks.positive_int
-        steps = tuple((check("steps", end), _weight("steps", weight)) for end, weight in pairs)
-        ends = [end for end, _ in steps]
+        ends = [_checks.positive_int("steps", end) for end, _ in pairs]
+        weights = [_checked_weight("steps", weight) for _, weight in pairs]
         _checks.require(bool(ends) and ends == sorted(set(ends)), rule, repr(self.steps))
-        _set(self, steps=steps, tail=_weight("tail", self.tail))
+        steps = tuple(zip(ends, weights, strict=True))
+        _set(self, steps=steps, tail=_checked_weight("tail", self.tail))
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]
@@ -334,7 +335,7 @@ class ListedWeights(RankWeights):
         rule = "`rank_weights` must be a list of at least one number, or an object such as"
         is_right = values.ndim == 1 and values.size > 0
         _checks.require(is_right, f"{rule} TopKWeights(k=5).", repr(self.values))
-        _set(self, values=tuple(_weight("rank_weights", value) for value in values.tolist()))
+        _set(self, values=tuple(_checked_weight("rank_weights", value) for value in values.tolist()))
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]
@@ -346,7 +347,7 @@ def get_rank_weights(weights: RankWeights | Tensor) -> RankWeights:
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
-def _weight(name: str, value: Any) -> float:
+def _checked_weight(name: str, value: Any) -> float:
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
     is_right = is_number and np.isfinite(value) and value >= 0
     _checks.require(is_right, f"`{name}` must hold finite numbers >= 0.", repr(value))
@@ -388,11 +389,11 @@ class NDCGLambdaWeights(_registry.Configured):
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
     def __call__(self, lists: Lists) -> tuple[list[Tensor], list[Tensor], Callable]:
-        """Gains and ranks of items, those of positives, and the function of a pair's weight."""
-        top_k, smooth, discount = self.top_k, self.smooth_fraction, logarithmic_discount
+        """Gains and ranks of items j, those of positives i, and the function of a pair's weight."""
+        top_k, fraction, discount = self.top_k, self.smooth_fraction, logarithmic_discount
         lists = lists.dense()
-        first, last = first_and_last_ranks(-lists.filled)
-        # Gains and ideal DCG have a common factor, which cancels.
+        first_ranks, last_ranks = first_and_last_ranks(-lists.filled)  # They differ where tied.
+        # The factor of a list cancels between its gains and its ideal DCG.
         positive_gains = relative_gain(lists.relevance)
         ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]
         positive_gains *= tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
@@ -408,11 +409,11 @@ class NDCGLambdaWeights(_registry.Configured):
             relative = np.log(2.0) * tf.math.log1p(1 / (1 + r)) / logs
             relative = tf.where(distance > 0, relative, 0)
             absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
-            weight = (gain_i - gain_j) * ((1 - smooth) * relative + smooth * absolute)
+            weight = (gain_i - gain_j) * ((1 - fraction) * relative + fraction * absolute)
             if top_k is not None:
                 weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
             return tf.stop_gradient(weight)
 
-        first = tf.cast(first, lists.dtype)
-        last = tf.cast(lists.at_positives(last), lists.dtype)
-        return [lists.by_item(positive_gains), first], [positive_gains, last], pair_weight
+        items = [lists.by_item(positive_gains), tf.cast(first_ranks, lists.dtype)]
+        positives = [positive_gains, tf.cast(lists.at_positives(last_ranks), lists.dtype)]
+        return items, positives, pair_weight

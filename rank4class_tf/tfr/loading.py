@@ -1,4 +1,4 @@
-"""Imports TF-Ranking on a TensorFlow without Estimator; every other file of `tfr` calls `load`."""
+"""Imports TF-Ranking on a TensorFlow without `tf.estimator`, by `load`."""
 
 import collections
 import importlib.metadata
@@ -15,7 +15,7 @@ from rank4class_tf import _keras
 
 
 class _Dropped:
-    """Base of the stand-ins for dropped classes: code may name them, but not call them."""
+    """Base of the classes that stand in for dropped ones: naming one is fine, a call raises."""
 
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
@@ -26,7 +26,7 @@ class _Dropped:
 
 
 class _StandIn(types.ModuleType):
-    """A module in which every other name is a class that raises when it is called."""
+    """A module in which every name that is not set is a class that raises when it is called."""
 
     def __getattr__(self, name: str) -> type:
         if name.startswith("_"):
@@ -36,26 +36,26 @@ class _StandIn(types.ModuleType):
         return dropped
 
 
-# What TF-Ranking's import and its Keras part need: its feature and data modules compare the modes,
-# and its serving input functions return receivers.
-_STAND_IN: Any = _StandIn("tensorflow.estimator")
-_STAND_IN.ModeKeys = types.SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer")
-_STAND_IN.export = _StandIn("tensorflow.estimator.export")
-_Receiver = collections.namedtuple("_Receiver", "features receiver_tensors")
-_STAND_IN.export.ServingInputReceiver = _Receiver
+# TF-Ranking uses these without an estimator: its feature and data modules compare the modes, and
+# its serving input functions return receivers.
+_ESTIMATOR: Any = _StandIn("tensorflow.estimator")
+_ESTIMATOR.ModeKeys = types.SimpleNamespace(TRAIN="train", EVAL="eval", PREDICT="infer")
+_ESTIMATOR.export = _StandIn("tensorflow.estimator.export")
+_ServingInputReceiver = collections.namedtuple("_ServingInputReceiver", "features receiver_tensors")
+_ESTIMATOR.export.ServingInputReceiver = _ServingInputReceiver
 
 
 def load() -> Any:
-    """Imports TF-Ranking, the module returned, on any supported TensorFlow.
+    """Imports TF-Ranking on any supported TensorFlow, and returns its module.
 
     TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a newer one,
     set the environment variable `TF_USE_LEGACY_KERAS=1` before TensorFlow is first imported, for
     tf_keras (Keras 2); `load` sets `tf.estimator` and `tf.compat.v1.estimator` to a stand-in, and
     gives `tfr.metrics.eval_metric` the `inspect.getargspec` that Python 3.11 dropped.
 
-    All of it works but the estimators of `tfr.estimator` and `extension.pipeline`, which raise
-    NotImplementedError when they are called, and TFR-BERT: `extension.task` and `extension.premade`
-    need `tf-models-official`.
+    Two parts do not work: the estimators of `tfr.estimator` and `extension.pipeline`, which raise
+    NotImplementedError when they are called; and, without `tf-models-official`, TFR-BERT
+    (`extension.task` and `extension.premade`).
 
     Example:
         >>> tfr = load()
@@ -85,7 +85,7 @@ def load() -> Any:
         )
     for module in (tf, tf.compat.v1):
         if not hasattr(module, "estimator"):
-            module.estimator = _STAND_IN
+            module.estimator = _ESTIMATOR
     import tensorflow_ranking
 
     if not hasattr(inspect, "getargspec"):

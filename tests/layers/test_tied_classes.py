@@ -123,9 +123,9 @@ def test_a_model_trains_saves_and_serves(layer, name, tmp_path):
     model = models.ExtremeClassifier(encoder, layer, WIDTH, num_sampled, normalize=False)
     model.compile(optimizers.RowwiseAdam(0.1), loss(), metrics=[r4c.metrics.NDCG(3)])
     x, y = np.random.default_rng(1).integers(0, N, (2, 8, TIME))
-    before = model.get_weights()
+    before = [np.array(w) for w in model.trainable_variables]
     model.fit(x, y, verbose=0)
-    for old, new in zip(before, model.get_weights(), strict=True):
+    for old, new in zip(before, model.trainable_variables, strict=True):
         assert np.isfinite(new).all() and np.abs(new - old).max() > 0
     expected = model.top_k(x, 3)
     np.testing.assert_array_equal(expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1))

@@ -26,7 +26,7 @@ def value_and_gradients(function, inputs, upstream, **options):
 @pytest.mark.parametrize(("n", "units"), [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])
 def test_latent_cross(batch, n, units, options, rng, monkeypatch):
-    monkeypatch.setattr(blocks, "_MANY_NUMBERS", 1)  # The way for many classes: n >= units.
+    monkeypatch.setattr(blocks, "_MANY_ENTRIES", 1)  # The way for many classes: n >= units.
     inputs = [tf.constant(rng.normal(size=s)) for s in ((batch, 6), (n, 6), (6, units))]
     upstream = tf.constant(rng.normal(size=(batch, n, units)))
     h, c, w = (x.numpy() for x in inputs)
@@ -59,7 +59,7 @@ def score(candidates, block, shared):
 @pytest.mark.parametrize("many", [1, 10**9])
 def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     """Blocks of three, full and not; both ways of the latent cross within."""
-    monkeypatch.setattr(blocks, "_MANY_NUMBERS", many)
+    monkeypatch.setattr(blocks, "_MANY_ENTRIES", many)
     inputs = [tf.constant(rng.normal(size=s)) for s in ((n, 6), (4, 6), (6, 2))]
     upstream = tf.constant(rng.normal(size=(4, n)))
 
