@@ -71,8 +71,7 @@ def test_ten_million_examples(jit_compile, size, rng):
         add(tf.constant(values))
     expected = 50 * values.astype(np.float64).sum(axis=0)
     np.testing.assert_allclose(as_float(sums.parts()), expected, rtol=1e-12)
-    mean = np.float32(expected[0] / expected[1])
-    np.testing.assert_array_equal(sums.means(), [mean])
+    np.testing.assert_array_equal(sums.means(), [np.float32(expected[0] / expected[1])])
 
 
 @pytest.mark.parametrize("name", ["mrr", "ndcg", "mean_rank", "macro"])
