@@ -86,6 +86,17 @@ def rng():
 
 
 @pytest.fixture
+def reloaded(tmp_path):
+    """A function that saves a model and returns the one that the file gives."""
+
+    def load(model):
+        model.save(tmp_path / "model.keras")
+        return keras.models.load_model(tmp_path / "model.keras")
+
+    return load
+
+
+@pytest.fixture
 def as_for_xla(monkeypatch):
     """Graphs as XLA gets them, where nothing can raise, without the seconds that it takes."""
     monkeypatch.setattr(raising, "in_xla", lambda: True)

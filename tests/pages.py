@@ -41,9 +41,8 @@ def run(page, languages="python"):
 def _run_doctest(code, namespace, page, line):
     test = doctest.DocTestParser().get_doctest(code, namespace, page, str(ROOT / page), line - 1)
     messages = []
-    runner = doctest.DocTestRunner(
-        verbose=False, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    )
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
     runner.run(test, out=messages.append, clear_globs=False)
     assert not messages, "".join(messages)
     namespace.update(test.globs)

@@ -13,16 +13,14 @@ from rank4class_tf import calibration
 def drawn(rng, number, n=8, temperature=1.0):
     """Scores, and classes drawn from their softmax at a temperature."""
     scores = 2 * rng.normal(size=(number, n))
-    gumbel = rng.gumbel(size=(number, n))
-    return scores.astype("float32"), (scores / temperature + gumbel).argmax(1)
+    return scores.astype("float32"), (scores / temperature + rng.gumbel(size=(number, n))).argmax(1)
 
 
 def test_forms_of_labels_weights_and_batches(rng):
     scores, ids = drawn(rng, 300)
 
     def fitted(labels, *weights, scores=scores, batch_size=7):
-        dataset = scores, labels, *weights
-        found = r4c.calibrate(None, dataset, batch_size=batch_size)
+        found = r4c.calibrate(None, (scores, labels, *weights), batch_size=batch_size)
         return pytest.approx(found.temperature, rel=1e-9)
 
     expected = fitted(ids, batch_size=300).expected
@@ -38,8 +36,7 @@ def test_forms_of_labels_weights_and_batches(rng):
     # A masked class is no part of the softmax.
     labels = np.eye(8)[ids]
     labels[ids != 7, 7] = -1
-    masked = fitted(ids, scores=np.where(labels < 0, -np.inf, scores)).expected
-    assert masked == fitted(labels)
+    assert fitted(ids, scores=np.where(labels < 0, -np.inf, scores)).expected == fitted(labels)
 
 
 @pytest.mark.parametrize("method", ["lac", "aps"])
@@ -126,12 +123,9 @@ def test_temperature_scales_with_the_scores(rng):
 
 
 def test_no_best_temperature():
-    for scores, expected in (
-        ([[3.0, 1.0], [0.5, 0.0]], 0.0),
-        ([[1.0, 1.0], [0.5, 0.5]], 0.0),
-        ([[0.0, 1.0], [0.5, 0.0]], np.inf),
-        ([[0.0, 1.0], [np.nan, 0.0]], np.nan),
-    ):
+    cases = [([[3.0, 1.0], [0.5, 0.0]], 0.0), ([[1.0, 1.0], [0.5, 0.5]], 0.0)]
+    cases += [([[0.0, 1.0], [0.5, 0.0]], np.inf), ([[0.0, 1.0], [np.nan, 0.0]], np.nan)]
+    for scores, expected in cases:
         actual = best_temperature(np.array(scores), np.eye(2)[[0, 0]], np.ones(2))
         np.testing.assert_equal(actual, expected)
 
@@ -151,16 +145,13 @@ def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
     """Labels drawn from Sparsemax: a softmax gives every class a share."""
     scores = (2 * rng.normal(size=(2000, 8))).astype("float32")
     own = r4c.losses.SparsemaxLoss().probabilities
-    shares = own(scores).numpy().astype(float)
-    ids = np.array([rng.choice(8, p=row / row.sum()) for row in shares])
+    ids = np.array([rng.choice(8, p=row / row.sum()) for row in own(scores).numpy().astype(float)])
     model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Activation("linear")])
     model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
     with pytest.warns(UserWarning, match="own probabilities are better") as caught:
         fitted = r4c.calibrate(model, (scores, ids))
-    right = np.eye(8)[ids]
-    figures = [np.square(p(scores) - right).sum(1).mean() for p in (own, fitted)]
-    message = "; ".join(str(x.message) for x in caught)
-    assert "{:.4f} and {:.4f}".format(*figures) in message
+    figures = [np.square(p(scores) - np.eye(8)[ids]).sum(1).mean() for p in (own, fitted)]
+    assert "{:.4f} and {:.4f}".format(*figures) in "; ".join(str(x.message) for x in caught)
 
 
 def test_probabilities_are_refused(rng):

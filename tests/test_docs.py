@@ -89,8 +89,7 @@ def test_figures_come_from_the_results_that_their_section_links_to(page):
         found = " ".join((pages.ROOT / path).read_text() for path in csvs)
         numbers = [float(number) for number in re.findall(r"\d*\.\d+", found)]
         for figure in re.findall(r"(?<![\w.])\.\d{2,3}\b", part):
-            digits = len(figure) - 1
-            assert f"0{figure}" in {f"{x:.{digits}f}" for x in numbers}, (figure, part)
+            assert f"0{figure}" in {f"{x:.{len(figure) - 1}f}" for x in numbers}, (figure, part)
 
 
 @pytest.mark.slow
@@ -120,10 +119,8 @@ def batch(rng):
 
 def test_loss_is_its_formula(own, batch):
     make, (scores, class_ids) = own["SquaredViolationLoss"], (x.numpy() for x in batch)
-    expected = [
-        np.sum(np.maximum(np.delete(row, y) - row[y] + 2, 0) ** 2)
-        for row, y in zip(scores, class_ids, strict=True)
-    ]
+    lists = zip(scores, class_ids, strict=True)
+    expected = [np.sum(np.maximum(np.delete(row, y) - row[y] + 2, 0) ** 2) for row, y in lists]
     found = make(margin=2.0, reduction="none")(class_ids, scores)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     # Of many positives it is the sum.

@@ -13,6 +13,7 @@ from rank4class_tf.data import elwc
 from tests.contract import rows
 
 from .contract.tables import OPTIMIZERS
+from .rounding import assert_all_close
 
 
 def test_a_class_whose_positive_weighs_nothing_has_no_list():
@@ -44,8 +45,7 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
     """Twenty steps of small gradients, whose squares are 0 in float16."""
     tables = {}
     for of_table in (dtype, "float32"):
-        layer = keras.layers.Layer(dtype=of_table)
-        table = _keras.add_table(layer, "rows", (4, 2), "zeros")
+        table = _keras.add_table(keras.layers.Layer(dtype=of_table), "rows", (4, 2), "zeros")
         optimizer = OPTIMIZERS[rule]()
         optimizer.build([table])
         for step in range(20):
@@ -62,20 +62,12 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
     assert np.any(tables[dtype])
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda t: losses.SoftmaxLoss(t),
-        lambda t: losses.ApproxNDCGLoss(t),
-        lambda t: losses.ListMLELoss(t),
-        lambda t: losses.PairwiseLogisticLoss(t),
-        lambda t: layers.SigmoidSorter(t),
-        lambda t: layers.LaplaceSorter(t),
-        lambda t: layers.SoftRankSorter(t),
-        lambda t: models.TwoTower(keras.layers.Dense(2), keras.layers.Dense(2), temperature=t),
-    ],
-    ids=lambda make: "",
-)
+OF_A_TEMPERATURE: list = [losses.SoftmaxLoss, losses.ApproxNDCGLoss, losses.ListMLELoss]
+OF_A_TEMPERATURE += [losses.PairwiseLogisticLoss, layers.SigmoidSorter, layers.LaplaceSorter]
+OF_A_TEMPERATURE += [layers.SoftRankSorter, lambda t: two_tower(temperature=t)]
+
+
+@pytest.mark.parametrize("make", OF_A_TEMPERATURE)
 def test_a_number_that_is_0_in_float32_raises(make):
     with pytest.raises(ValueError, match=r"must be a finite number .*float32.*Received: .*1e-40"):
         make(1e-40)
@@ -109,6 +101,14 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
         np.testing.assert_allclose(values, first[name], rtol=1e-6)
 
 
+def in_pairs(options, quick, excluded):
+    """Parametrises by the names of two options; pairs without the quick one are slow."""
+    pairs = [pair for pair in itertools.combinations(options, 2) if pair != excluded]
+    slow = [pytest.mark.slow]
+    params = [pytest.param(pair, marks=[] if quick in pair else slow) for pair in pairs]
+    return pytest.mark.parametrize("names", params, ids="+".join)
+
+
 PAIRS = {
     "negatives": {"negatives": "others"},
     "weights": {"negatives": "others", "negative_weight": "weight"},
@@ -121,15 +121,7 @@ PAIRS = {
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(names, marks=[] if "negatives" in names else [pytest.mark.slow])
-        for names in itertools.combinations(PAIRS, 2)
-        if names != ("negatives", "weights")
-    ],
-    ids="+".join,
-)
+@in_pairs(PAIRS, "negatives", ("negatives", "weights"))
 def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device."""
     options = {key: value for name in names for key, value in PAIRS[name].items()}
@@ -138,9 +130,8 @@ def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
         "id": np.arange(100, 116, dtype="int32").reshape(8, 2),
         "x": np.random.default_rng(2).normal(size=(8, 2, 2)),
     }
-    weight = np.random.default_rng(3).uniform(1, 2, (8, 2)).astype("float32")
     if "weights" in names:
-        items["others"]["weight"] = weight
+        items["others"]["weight"] = np.random.default_rng(3).uniform(1, 2, (8, 2)).astype("float32")
     features = np.random.default_rng(4).normal(size=(8, 2)).astype("float32")
     results = []
     for strategy in (two_devices, tf.distribute.get_strategy()):
@@ -158,8 +149,7 @@ def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
         data = tf.data.Dataset.from_tensors((features, items)).repeat(2)
         model.fit(data, shuffle=False, verbose=0)
         results.append(model.get_weights()[:2])
-    for two, one in zip(*results, strict=True):
-        np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
+    assert_all_close(*results, 1e-4, 1e-6)
 
 
 CLASSIFIER_PAIRS = {
@@ -175,15 +165,7 @@ CLASSIFIER_PAIRS = {
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(names, marks=[] if "weights" in names else [pytest.mark.slow])
-        for names in itertools.combinations(CLASSIFIER_PAIRS, 2)
-        if names != ("bias", "encoded")
-    ],
-    ids="+".join,
-)
+@in_pairs(CLASSIFIER_PAIRS, "weights", ("bias", "encoded"))
 def test_options_of_all_classes_in_pairs_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device; samples differ, so they only train."""
     options = {key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()}
@@ -197,19 +179,11 @@ def test_options_of_all_classes_in_pairs_on_two_replicas(names, two_devices):
     for strategy in (two_devices, tf.distribute.get_strategy()):
         keras.utils.set_random_seed(0)
         with strategy.scope():
-            encoder = keras.Sequential(
-                [keras.layers.Input(features.shape[1:]), keras.layers.Dense(3)]
-            )
-            model = models.ExtremeClassifier(
-                encoder,
-                options.get("classes", lambda: 9)(),
-                3,
-                options.get("num_sampled"),
-                options.get("normalize", False),
-                seed=1,
-            )
-            loss = options.get("loss", losses.SoftmaxLoss)()
-            model.compile(keras.optimizers.SGD(0.1), loss)
+            encoder = keras.Sequential([keras.Input(features.shape[1:]), keras.layers.Dense(3)])
+            num_sampled, normalize = options.get("num_sampled"), options.get("normalize", False)
+            classes = options.get("classes", lambda: 9)()
+            model = models.ExtremeClassifier(encoder, classes, 3, num_sampled, normalize, seed=1)
+            model.compile(keras.optimizers.SGD(0.1), options.get("loss", losses.SoftmaxLoss)())
         before = model.get_weights()
         data = tf.data.Dataset.from_tensors((features, labels, weights)).repeat(2)
         model.fit(data, shuffle=False, verbose=0)
@@ -253,7 +227,7 @@ def test_boolean_features_in_elwc():
 # What a framework reads.
 
 
-ABSTRACT = {layers.Classes, layers.Interaction, layers.MLPInteraction, layers.Sorter}
+ABSTRACT = {layers.Interaction, layers.MLPInteraction, layers.Sorter}
 # What a layer is called with; other layers get numbers `[2, 4]`. Classes are not called.
 INPUTS: dict[type, list] = {
     layers.ClassEmbedding: [np.zeros([2, 4], "int32")],
@@ -269,11 +243,8 @@ for cls in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
     INPUTS[cls] = [*INPUTS[layers.HardNegativeMining], of_candidates]
 for cls in rows.public_classes(layers.Interaction):
     INPUTS[cls] = [[np.ones([2, 4], "float32"), np.ones([5, 4], "float32")]]
-LAYERS = [
-    cls
-    for cls in rows.public_classes(keras.layers.Layer)
-    if cls not in ABSTRACT and not issubclass(cls, layers.Classes)
-]
+LAYERS = [x for x in rows.public_classes(keras.layers.Layer) if not issubclass(x, layers.Classes)]
+LAYERS = [cls for cls in LAYERS if cls not in ABSTRACT]
 
 
 @pytest.mark.filterwarnings("ignore:.* has random weights")
@@ -296,8 +267,7 @@ def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
         return keras.Input(batch_shape=(size, *x.shape[1:]), dtype=x.dtype, sparse=sparse)
 
     announced = tf.nest.flatten(layer(*tf.nest.map_structure(symbolic, values)))
-    returned = tf.nest.flatten(layer(*values))
-    for told, tensor in zip(announced, returned, strict=True):
+    for told, tensor in zip(announced, tf.nest.flatten(layer(*values)), strict=True):
         assert tf.as_dtype(told.dtype) == tensor.dtype
         assert tf.TensorShape(told.shape).is_compatible_with(tensor.shape)
         assert tf.TensorShape(told.shape)[1:] == tensor.shape[1:]
@@ -327,5 +297,4 @@ def test_a_variable_that_a_sum_captures_raises_with_its_remedy():
     scores = tf.Variable(tf.zeros([2, 300]))
     loss = Captured()
     with pytest.raises(ValueError, match=r"as a parameter"), tf.GradientTape() as tape:
-        value = loss(labels, scores)
-        tape.gradient(value, [scores, loss.scale])
+        tape.gradient(loss(labels, scores), [scores, loss.scale])

@@ -92,8 +92,7 @@ def test_interval_of_other_metrics(scores, ids, rng):
 def test_intervals_stay_within_the_bounds_of_a_metric():
     scores = np.tile(np.float32([4, 3, 2, 1]), (4, 1))
     for ids in ([0, 0, 0, 0], [0, 0, 0, 3], [3, 3, 3, 3]):
-        metrics = ["mrr", "dcg", "mean_rank", "ndcg_at_1"]
-        found = r4c.evaluate(identity, (scores, ids), metrics)
+        found = r4c.evaluate(identity, (scores, ids), ["mrr", "dcg", "mean_rank", "ndcg_at_1"])
         for name, (low, high) in found.bounds.items():
             assert low <= found[name].low <= found[name].value <= found[name].high <= high
         assert found["mrr"].low < found["mrr"].high
@@ -271,8 +270,7 @@ def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
         assert _intervals.student(confidence, freedom) == pytest.approx(expected, rel=1e-7)
-        p = _intervals.two_sided(expected, freedom)
-        assert p == pytest.approx(1 - confidence, rel=1e-6)
+        assert _intervals.two_sided(expected, freedom) == pytest.approx(1 - confidence, rel=1e-6)
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])
@@ -350,8 +348,7 @@ def test_accuracy_by_k(evaluated):
     (axes,) = plots.accuracy_by_k({"one": evaluated, "two": evaluated}, max_k=2).axes
     assert [line.get_label() for line in axes.lines] == ["one", "two"]
     assert axes.lines[1].get_ydata().tolist() == [0.5, 0.75]
-    tied = r4c.evaluate(None, ([[1.0, 1.0]], [0]), ["mrr"])
-    (axes,) = plots.accuracy_by_k(tied).axes
+    (axes,) = plots.accuracy_by_k(r4c.evaluate(None, ([[1.0, 1.0]], [0]), ["mrr"])).axes
     assert axes.lines[0].get_ydata().tolist() == [0, 1]  # The mean rank is 1.5.
 
 
@@ -359,8 +356,7 @@ def test_rank_histogram_and_confusion(evaluated):
     (axes,) = plots.rank_histogram(evaluated, max_rank=2).axes
     assert [bar.get_height() for bar in axes.patches] == [2, 2]  # Rank 3 counts as "or below".
     axes, _ = plots.confusion_at_k(evaluated, k=1, class_names=NAMES).axes
-    expected = [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]
-    np.testing.assert_array_equal(axes.images[0].get_array(), expected)
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]])
 
 
 @pytest.mark.parametrize("form", [tuple, tf.constant, lambda names: np.array(names, bytes)])

@@ -44,15 +44,13 @@ def embeddings(path, size):
 
 
 def lists(path, size):
-    each = ({"query": np.zeros(size // 10, np.float32)}, [])
-    elwc.write([each] * 3, path, num_shards=1)
+    elwc.write([({"query": np.zeros(size // 10, np.float32)}, [])] * 3, path, num_shards=1)
 
 
 def points(path, size):
     """Random numbers, which gzip can hardly pack."""
     values = np.random.default_rng(1).random((size // 200, 50))
-    each = [([0], list(range(50)), row) for row in values]
-    data.write_extreme_classification(path, each, 50, 1)
+    data.write_extreme_classification(path, [([0], list(range(50)), row) for row in values], 50, 1)
 
 
 def evaluated(path, size):

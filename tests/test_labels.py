@@ -28,8 +28,7 @@ def test_class_ids_and_relevance(make, dtype, scores):
     np.testing.assert_array_equal(make()(ragged, scores), of_ids)
     np.testing.assert_array_equal(make()(relevance.astype(dtype), scores), of_relevance)
     if dtype is np.uint64:
-        compute = make()
-        np.testing.assert_array_equal(tf.function(compute)(ids.astype(dtype), scores), of_ids)
+        np.testing.assert_array_equal(tf.function(make())(ids.astype(dtype), scores), of_ids)
 
 
 @pytest.mark.parametrize("width", [3, None])
@@ -217,8 +216,7 @@ def test_items_that_keras_masks_are_absent(loss):
     of_lists = [float(loss([1], [scores])) for scores in ([1.0, 2.0], [3.0, 1.0])]
     assert found["loss"] == pytest.approx(np.mean(weight * of_lists), rel=1e-6)
     assert found["mrr"] == pytest.approx((1 + 1 / 2) / 2)
-    expected = (2 * 1 + 1 / np.log2(3)) / 3
-    assert found["weighted"] == pytest.approx(expected, rel=1e-6)
+    assert found["weighted"] == pytest.approx((2 * 1 + 1 / np.log2(3)) / 3, rel=1e-6)
 
 
 def test_a_mask_of_another_shape_raises():

@@ -63,8 +63,7 @@ def test_graph_of_any_batch_and_weights(lists):
     expected = loss(*dense(*lists))
     np.testing.assert_allclose(graph(*lists), expected, rtol=1e-6)
     np.testing.assert_allclose(graph(*(x[1:3] for x in lists)), expected[1:3], rtol=1e-6)
-    found = loss(*lists[:2], of_lists)
-    np.testing.assert_allclose(found, loss(*lists[:2]) * of_lists, rtol=1e-6)
+    np.testing.assert_allclose(loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6)
 
 
 def test_in_fit(lists):

@@ -72,15 +72,11 @@ def _others():
     batch = {"y_true": IDS, "y_pred": SCORES, "exclude": tf.constant([[3], [0], [1]])}
     relevant = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
     of_lists, of_items = tf.constant([1.0, 2.0, 3.0]), SCORES + 1
-    for label_format, given, weights in (
-        ("ids", batch, of_lists),
-        ("ids", batch, of_items),
-        ("relevance", relevant, of_lists[:, tf.newaxis]),
-        ("relevance", relevant, of_items),
-    ):
+    forms = [("ids", batch, of_lists), ("ids", batch, of_items), ("relevance", relevant, of_items)]
+    forms += [("relevance", relevant, of_lists[:, tf.newaxis])]
+    for label_format, given, weights in forms:
         name, given = f"{label_format}, {weights.shape}", {**given, "sample_weight": weights}
-        metric = metrics.NDCG(2, label_format=label_format)
-        yield f"NDCG of {name}", metric.per_list, given
+        yield f"NDCG of {name}", metrics.NDCG(2, label_format=label_format).per_list, given
         loss = r4c.losses.SoftmaxLoss(label_format=label_format, reduction="none")
         of_loss = {key: value for key, value in given.items() if key != "exclude"}
         yield f"SoftmaxLoss of {name}", functools.partial(loss), of_loss
@@ -99,9 +95,8 @@ def _of_states():
     yield "MacroAverage", metrics.MacroAverage(metrics.MRR(label_format="ids"), 4), batch
     groups = metrics.MacroAverage(metrics.MRR(label_format="ids"), 4)
     yield "MacroAverage of groups", groups, {**batch, "groups": IDS[:, 0]}
-    error = metrics.ExpectedCalibrationError(
-        label_format="ids", probabilities=layers.Probabilities()
-    )
+    probabilities = layers.Probabilities()
+    error = metrics.ExpectedCalibrationError(label_format="ids", probabilities=probabilities)
     yield "ExpectedCalibrationError", error, batch
     yield "MedianRank", metrics.MedianRank(label_format="ids"), batch
     for name, make in tables.DATASET_METRICS.items():
@@ -121,8 +116,7 @@ assert {"rankmax", "expected_ranks", "soft_ndcg"} <= set(CASES)
 @pytest.mark.parametrize("case", CASES)
 def test_other_numbers_of_rows_raise(case, mode):
     function, of_rows = CASES[case]
-    names = list(of_rows)
-    step = lambda *values: function(**dict(zip(names, values, strict=True)))  # noqa: E731
+    step = lambda *values: function(**dict(zip(list(of_rows), values, strict=True)))  # noqa: E731
     if mode != "eager":
         specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in of_rows.values()]
         step = tf.function(step, specs, jit_compile=mode == "xla", autograph=False)

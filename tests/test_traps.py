@@ -135,17 +135,12 @@ def with_softmax(how):
     return keras.Sequential([keras.layers.Input((4,)), *last[how]])
 
 
+ENDS = [("argument", "fit", True), ("layer", "fit", False), ("sigmoid", "fit", False)]
+ENDS += [("cast", "fit", True), ("dropout", "evaluate", False)]  # Where dropout does nothing.
+
+
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    ("how", "use", "run_eagerly"),
-    [
-        ("argument", "fit", True),
-        ("layer", "fit", False),
-        ("sigmoid", "fit", False),
-        ("cast", "fit", True),
-        ("dropout", "evaluate", False),  # Where it does nothing.
-    ],
-)
+@pytest.mark.parametrize(("how", "use", "run_eagerly"), ENDS)
 def test_a_softmax_at_the_end_warns_once(how, use, run_eagerly, features, ids):
     model = with_softmax(how)
     model.compile("sgd", loss=r4c.losses.RankmaxLoss(), run_eagerly=run_eagerly)
@@ -186,12 +181,11 @@ def test_class_weight_is_that_of_keras_for_ids(features, rng):
     np.testing.assert_allclose(*histories, rtol=1e-5)
 
 
-def test_class_weight_is_of_all_classes_and_saved(tmp_path, features):
+def test_class_weight_is_of_all_classes_and_saved(reloaded, features):
     for wrong in ([1.0] * 9, {10: 2.0}):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong))
         with pytest.raises(ValueError, match=r"`class_weight` must hold .* for 10 classes"):
             model.fit(features, np.zeros(8, int), verbose=0)
     for given in ({2: 3.0}, [1.0] * NUM_CLASSES):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=given))
-        model.save(tmp_path / "m.keras")
-        assert keras.models.load_model(tmp_path / "m.keras").loss.class_weight == given
+        assert reloaded(model).loss.class_weight == given

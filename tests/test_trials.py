@@ -77,8 +77,7 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
     for kept in (4, len(lines) - 1):
         path = tmp_path / f"cut{kept}"
         path.write_text("".join(lines[:kept]) + lines[kept][:9])  # Cut within a line.
-        resumed = try_out(data, candidates, path=path)
-        for a, b in zip(whole.trials, resumed.trials, strict=True):
+        for a, b in zip(whole.trials, try_out(data, candidates, path=path).trials, strict=True):
             assert (a.values, a.gains, a.settings) == (b.values, b.gains, b.settings)
     (x, y), test = data
     linear = {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]}
@@ -125,10 +124,8 @@ def test_a_candidate_compiles_once(data):
 
 
 def test_a_gain_that_is_there_is_found(data):
-    candidates = {
-        "bad": losses.SoftmaxLoss(class_weight=[0, 0, 1, 1]),
-        "good": losses.SoftmaxLoss(),
-    }
+    bad = losses.SoftmaxLoss(class_weight=[0, 0, 1, 1])
+    candidates = {"bad": bad, "good": losses.SoftmaxLoss()}
     result = try_out(data, candidates, settings=4, epochs=15)
     assert result.best.name == "good" and "Take good" in result.verdict
     alone = try_out(data, candidates, settings=4, epochs=15, seeds=1)
@@ -209,22 +206,15 @@ def test_p_values_are_corrected():
         name: [{"mrr": [(np.arange(9) % 3 + shift).tolist(), [1.0] * 9, [0, 9]]}]
         for name, shift in {"first": 0, "a": 1, "b": 3, "c": 0}.items()
     }
-    raw = [
-        _intervals.mean_difference(np.full((1, 9), shift), np.ones(9), 0.95, 9).p_value
-        for shift in (1, 3, 0)
-    ]
-    gains = report.gains(tests)
-    assert [gains[name]["mrr"].p_value for name in "bac"] == [
-        3 * raw[1],
-        max(3 * raw[1], 2 * raw[0]),
-        1.0,
-    ]
+    shifted = (np.full((1, 9), shift) for shift in (1, 3, 0))
+    raw = [_intervals.mean_difference(x, np.ones(9), 0.95, 9).p_value for x in shifted]
+    gains, expected = report.gains(tests), [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0]
+    assert [gains[name]["mrr"].p_value for name in "bac"] == expected
     assert not gains["first"]
 
 
 def test_settings_cover_their_ranges():
-    drawn = np.log(run._draws(10, seed=3))
-    for values, ends in zip(drawn.T, np.log(run._RANGES), strict=True):
+    for values, ends in zip(np.log(run._draws(10, seed=3)).T, np.log(run._RANGES), strict=True):
         edges = np.linspace(*ends, 11)
         values = np.sort(values)
         assert (edges[:-1] <= values).all() and (values <= edges[1:]).all()
@@ -274,8 +264,7 @@ def test_wrong_labels_are_estimated(rng):
 def test_wrong_labels_are_estimated_for_a_loss_whose_probabilities_are_tuned(data):
     pytest.importorskip("cleanlab")
     candidates = {"a": losses.GeneralizedCrossEntropyLoss(), "b": losses.SoftmaxLoss()}
-    result = try_out(data, candidates, noise="estimate")
-    assert 0 <= result.noise["share"] <= 1
+    assert 0 <= try_out(data, candidates, noise="estimate").noise["share"] <= 1
 
 
 def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
@@ -310,7 +299,17 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
 
 def test_arguments_are_checked(data):
     of_probabilities = keras.losses.SparseCategoricalCrossentropy()
-    for options, message in (
+    batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
+    names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
+    shared = keras.layers.Dense(3)
+    table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
+
+    def with_shared(head):
+        return keras.Sequential([keras.Input((4,)), shared, head])
+
+    options = {"build": build, "train": data[0], "validation": 0.2, "test": data[1]}
+    options |= {"candidates": {"a": losses.SoftmaxLoss()}, "verbose": False}
+    for changes, message in (
         ({"settings": 0}, "`settings` must be a positive integer"),
         ({"monitor": "mrr"}, "`monitor` must be one of"),
         ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`monitor` must be one of"),
@@ -319,26 +318,15 @@ def test_arguments_are_checked(data):
         ({"minutes": 0}, "`minutes` must be"),
         ({"patience": 0}, "`patience` must be a positive integer"),
         ({"candidates": {"a": of_probabilities}}, "`candidates` must take scores"),
+        ({"train": names}, "`train` must have labels that are numbers"),
+        ({"train": batches.repeat()}, "`train` must be a dataset that ends"),
+        ({"build": with_shared}, "`build` must make new layers at each call"),
+        (
+            {"build": lambda: models.ExtremeClassifier(shared, table, 3, None)},
+            "`build` must use no `ShardedClassTable`",
+        ),
+        ({"train": batches}, "`validation` must be a share in"),
+        ({"validation": 1.2}, "`validation` must be a share in"),
     ):
         with pytest.raises(ValueError, match=message):
-            try_out(data, **{"candidates": {"a": losses.SoftmaxLoss()}, **options})
-    names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
-    with pytest.raises(ValueError, match="`train` must have labels that are numbers"):
-        try_out((names, data[1]), {"a": losses.SoftmaxLoss()})
-    batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
-    with pytest.raises(ValueError, match="`train` must be a dataset that ends"):
-        try_out((batches.repeat(), data[1]), {"a": losses.SoftmaxLoss()})
-    shared = keras.layers.Dense(3)
-    table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
-    for wrong, message in (
-        (
-            lambda head: keras.Sequential([keras.Input((4,)), shared, head]),
-            "make new layers at each call",
-        ),
-        (lambda: models.ExtremeClassifier(shared, table, 3, None), "use no `ShardedClassTable`"),
-    ):
-        with pytest.raises(ValueError, match=f"`build` must {message}"):
-            r4c.try_out(wrong, *data, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)
-    for train, share in ((batches, 0.2), (data[0], 1.2)):
-        with pytest.raises(ValueError, match="`validation` must be a share in"):
-            r4c.try_out(build, train, share, data[1], {"a": losses.SoftmaxLoss()}, verbose=False)
+            r4c.try_out(**{**options, **changes})

@@ -42,11 +42,10 @@ def public_classes(base=object):
 def concrete(kind):
     """The public classes of a kind, without bases: what others derive from and has no name."""
     public = public_classes(BASES[kind])
-    named = _registry._NAMED.get(kind, {})
     return [
         cls
         for cls in public
-        if name_of(cls, kind) in named
+        if name_of(cls, kind) in _registry._NAMED.get(kind, {})
         or not any(issubclass(other, cls) and other is not cls for other in public)
     ]
 

@@ -64,13 +64,9 @@ mrr = rows(losses.ApproxMRRLoss, oracles.approx_mrr, weighted=True)
 list_mle = rows(losses.ListMLELoss, oracles.list_mle, weighted=True)
 unique = rows(losses.UniqueSoftmaxLoss, oracles.unique_softmax, weighted=True)
 squared = rows(losses.MeanSquaredLoss, oracles.mean_squared, weighted=True, shift_invariant=False)
-noisy_ndcg, noisy_mrr = (
-    rows(loss, oracles.over_gumbel_noise(oracle), random=True)
-    for loss, oracle in (
-        (losses.GumbelApproxNDCGLoss, oracles.approx_ndcg),
-        (losses.GumbelApproxMRRLoss, oracles.approx_mrr),
-    )
-)
+with_noise = oracles.over_gumbel_noise
+noisy_ndcg = rows(losses.GumbelApproxNDCGLoss, with_noise(oracles.approx_ndcg), random=True)
+noisy_mrr = rows(losses.GumbelApproxMRRLoss, with_noise(oracles.approx_mrr), random=True)
 mining = rows(losses.StochasticNegativeMiningLoss, oracles.stochastic_negative_mining, random=True)
 LAMBDA = losses.NDCGLambdaWeights
 
@@ -335,29 +331,19 @@ def _encoder():
 
 
 # What the arguments get that constructors need, by their names and made anew for each object.
-NEEDED = {
-    "candidate_encoder": _encoder,
-    "classes": lambda: 2000,
-    "embedding_dim": lambda: 4,
-    "encoder": _encoder,
+_NUMBERS = {"classes": 2000, "embedding_dim": 4, "k": 2, "num_buckets": 7, "num_classes": 5}
+_NUMBERS |= {"num_groups": 5, "num_hard_negatives": 2, "num_sampled": 3, "size": 4, "units": 4}
+NEEDED: dict[str, Callable] = {
+    **{name: functools.partial(int, number) for name, number in _NUMBERS.items()},
+    **dict.fromkeys(["candidate_encoder", "encoder", "layer", "query_encoder"], _encoder),
     "features": lambda: np.eye(5, 3, dtype=np.float32),
     "interaction": layers.CosineInteraction,
-    "k": lambda: 2,
-    "layer": _encoder,
     "losses": lambda: [losses.RankmaxLoss()],
     "metric": lambda: metrics.NDCG(2),
-    "num_buckets": lambda: 7,
-    "num_classes": lambda: 5,
-    "num_groups": lambda: 5,
-    "num_hard_negatives": lambda: 2,
-    "num_sampled": lambda: 3,
     "propensities": lambda: [0.5, 0.25, 1.0],
-    "query_encoder": _encoder,
-    "size": lambda: 4,
     "steps": lambda: [(1, 2.0)],
     "threshold": lambda: 0.5,
     "transition": lambda: [[0.75, 0.25], [0.5, 0.5]],
-    "units": lambda: 4,
     "weights": lambda: [1.0],
 }
 # Classes that need others.

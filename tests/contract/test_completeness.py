@@ -62,12 +62,8 @@ OF_KERAS = ("autocast", "dtype", "learning_rate", "name", "trainable")
 OF_KERAS_BY_ENDING = ("constraint", "initializer", "regularizer")
 
 # What an annotation rules out, besides what no argument may be.
-WRONG = {
-    "bool": ["false", 2, np.array([True])],
-    "float": [float("nan"), "1", True],
-    "int": [1.5, -1, "1", True],
-    "str": [3],
-}
+WRONG = {"bool": ["false", 2, np.array([True])], "float": [float("nan"), "1", True]}
+WRONG |= {"int": [1.5, -1, "1", True], "str": [3]}
 
 
 def parameters_of(cls):

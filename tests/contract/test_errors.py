@@ -114,12 +114,10 @@ WRONG = [
     ),
     (optimizers.RowwiseAdam, "amsgrad", [True], "must be False"),
 ]
+ROWS = [(*row[:4], row[4] if len(row) > 4 else {}) for row in WRONG]
 
 
-@pytest.mark.parametrize(
-    ("make", "name", "values", "rule", "others"),
-    [(*row[:4], row[4] if len(row) > 4 else {}) for row in WRONG],
-)
+@pytest.mark.parametrize(("make", "name", "values", "rule", "others"), ROWS)
 def test_arguments_out_of_range(make, name, values, rule, others):
     for value in values:
         with pytest.raises(ValueError, match=f"`{name}`.* {rule}"):

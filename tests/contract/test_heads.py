@@ -47,8 +47,7 @@ def test_classes_differ_and_all_weights_learn(make, encodings):
     model = keras.Sequential([keras.layers.Input((WIDTH,)), head])
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     before = [np.array(w) for w in head.trainable_variables]
-    scores = model.predict(encodings, verbose=0)
-    assert (np.ptp(scores, axis=1) > 1e-4).all()
+    assert (np.ptp(model.predict(encodings, verbose=0), axis=1) > 1e-4).all()
     model.fit(encodings, np.ones([3, NUM_CLASSES]), verbose=0)
     assert len(before) == len(model.trainable_variables) > 0
     for old, new in zip(before, map(np.array, head.trainable_variables), strict=True):
@@ -60,8 +59,7 @@ def test_xla_equals_eager(make, encodings, request):
         pytest.skip("XLA has no strings.")
     head = make()
     expected = head(encodings)
-    compiled = tf.function(head, jit_compile=True)
-    assert_same_sums(compiled(encodings), expected, longest_sum(head))
+    assert_same_sums(tf.function(head, jit_compile=True)(encodings), expected, longest_sum(head))
 
 
 def test_mixed_precision(make, encodings, mixed_precision):
@@ -92,11 +90,10 @@ def _told(config):
 
 
 @pytest.mark.keras2
-def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path):
+def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reloaded):
     model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
     expected = model.predict(encodings, verbose=0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded.predict(encodings, verbose=0), expected)
     model.save_weights(tmp_path / "model.weights.h5")
     other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])

@@ -42,16 +42,10 @@ def test_label_forms_agree(case, scores):
     ids = np.array([2, 0, 6, 3])
     expected = of_lists(case)(ids, scores)
     assert len(expected[0]) == BATCH
-    for labels in (
-        ids[:, None],
-        ids.astype(np.int64),
-        ids.astype(np.float64),
-        np.stack([ids, np.full(BATCH, -1)], axis=1),
-        np.stack([np.full(BATCH, -1), ids], axis=1),
-        np.stack([ids, np.full(BATCH, -1), ids], axis=1),
-        tf.ragged.constant([[i] for i in ids]),
-        np.eye(N, dtype=np.float32)[ids],
-    ):
+    none, column = np.full(BATCH, -1), ids[:, None]
+    padded = [np.stack(x, axis=1) for x in ((ids, none), (none, ids), (ids, none, ids))]
+    others = tf.ragged.constant(column.tolist()), np.eye(N, dtype=np.float32)[ids]
+    for labels in (column, ids.astype(np.int64), ids.astype(np.float64), *padded, *others):
         assert_same(case, of_lists(case)(labels, scores), expected)
     several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
     padded = several.to_tensor(default_value=-1)

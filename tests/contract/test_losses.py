@@ -108,12 +108,8 @@ def test_forward_mode(case, rng, relevance):
 @pytest.mark.parametrize("pattern", ["one high", "one low", "spread", "equal"])
 def test_extreme_scores_stay_finite(case, relevance, pattern):
     x = case.extreme
-    rows = {
-        "one high": [x, 0, 0, 0, 0, 0, 0],
-        "one low": [-x, 0, 0, 0, 0, 0, 0],
-        "spread": [x, -x, x, 0, 1, -x, -1],
-        "equal": [x] * N,
-    }
+    rows = {"one high": [x] + [0] * 6, "one low": [-x] + [0] * 6, "equal": [x] * N}
+    rows["spread"] = [x, -x, x, 0, 1, -x, -1]
     scores = np.tile(np.array(rows[pattern], np.float32), (BATCH, 1))
     value, gradient = value_and_gradient(case.make(reduction="none"), relevance, scores)
     assert np.isfinite(value).all()
@@ -186,13 +182,10 @@ def test_class_weight_multiplies(case, scores, relevance):
     ids, grades = np.array([[2, 0], [1, -1], [-1, 6], [3, 5]]), relevance.copy()
     relevance[1, 1] = -1
     of_ids = np.where(ids >= 0, weights[ids], 0).sum(axis=1) / (ids >= 0).sum(axis=1)
-    for labels, of_classes in (
-        (ids[:, 0] % N, weights[ids[:, 0] % N]),
-        (ids[:, :1] % N, weights[ids[:, 0] % N]),
-        (ids, of_ids),
-        (tf.ragged.boolean_mask(ids, ids >= 0), of_ids),
-        (relevance, grades @ weights / grades.sum(axis=1)),
-    ):
+    first, ragged = ids[:, 0] % N, tf.ragged.boolean_mask(ids, ids >= 0)
+    forms = [(first, weights[first]), (first[:, None], weights[first]), (ids, of_ids)]
+    forms += [(ragged, of_ids), (relevance, grades @ weights / grades.sum(axis=1))]
+    for labels, of_classes in forms:
         expected = [of_classes * of_lists * fresh(loss)(labels, scores)]
         for form in given:
             weighted = type(loss).from_config({**loss.get_config(), "class_weight": form})
@@ -300,6 +293,5 @@ def test_trains_in_keras_under_xla(case, rng):
 
 @of_the_base
 def test_trains_in_mixed_precision(case, rng, mixed_precision):
-    features = rng.normal(size=(6, 3)).astype(np.float32)
-    weights = train(case.make(), features, rng.integers(0, N, 6))
+    weights = train(case.make(), rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, N, 6))
     assert all(np.isfinite(w).all() for w in weights)

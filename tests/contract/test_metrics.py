@@ -99,12 +99,8 @@ def test_masked_is_removed(case, scores, relevance):
     labels[:, left_out] = -1
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
     mask = np.isin(np.arange(N), left_out)
-    for exclude in (
-        np.tile(left_out, (BATCH, 1)),
-        np.tile([-1, 5, 2, 5], (BATCH, 1)),
-        tf.ragged.constant([left_out] * BATCH),
-        np.tile(mask, (BATCH, 1)),
-    ):
+    dense = (np.tile(row, (BATCH, 1)) for row in (left_out, [-1, 5, 2, 5], mask))
+    for exclude in (*dense, tf.ragged.constant([left_out] * BATCH)):
         values, weights = case.make().per_list(relevance, scores, exclude=exclude)
         np.testing.assert_allclose(values[:, 0], expected, rtol=1e-14)
         np.testing.assert_array_equal(weights, np.ones(BATCH))
@@ -168,8 +164,7 @@ def test_weights(case, scores, relevance):
 def test_batches_reset_and_merge(case, scores, relevance):
     whole = result(case.make(), (relevance, scores))
     metric = case.make()
-    empty = (relevance[:0], scores[:0])
-    parts = [(relevance[:1], scores[:1]), empty, (relevance[1:], scores[1:])]
+    parts = [(relevance[:1], scores[:1]), (relevance[:0], scores[:0]), (relevance[1:], scores[1:])]
     np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
     metric.reset_state()
     assert float(metric.result()) == 0
@@ -213,9 +208,8 @@ def test_many_items(case, rng, mode):
     np.testing.assert_allclose(by_ids, by_relevance, rtol=1e-10)
     # Nothing below the positives counts: the best hundred items alone give the same.
     best = np.argsort(-scores, axis=1)[:, :100]
-    assert (
-        np.take_along_axis(scores, best[:, -1:], 1) < scores[[0, 1], ids.T].min(0)[:, None]
-    ).all()
+    last = np.take_along_axis(scores, best[:, -1:], 1)
+    assert (last < scores[[0, 1], ids.T].min(0)[:, None]).all()
     short = [np.take_along_axis(x, best, 1) for x in (relevance, scores)]
     np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
 

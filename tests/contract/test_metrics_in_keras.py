@@ -43,11 +43,10 @@ def test_fit_and_evaluate(features, labels, mode, request):
     model = compiled_model(cases, jit_compile=mode == "xla", run_eagerly=mode == "eager")
     if mode == "xla":  # Compiled anew for each batch size.
         features, labels = features[:4], labels[:4]
-    history = model.fit(
-        features, labels, batch_size=4, verbose=0, validation_data=(features, labels)
-    ).history
+    options = {"batch_size": 4, "verbose": 0}
+    history = model.fit(features, labels, validation_data=(features, labels), **options).history
     assert {case.name for case in cases} | {"val_list_at_3"} <= set(history)
-    logs = model.evaluate(features, labels, batch_size=4, verbose=0, return_dict=True)
+    logs = model.evaluate(features, labels, return_dict=True, **options)
     scores = model.predict(features, verbose=0)
     for case in cases:
         np.testing.assert_allclose(logs[case.name], case.make()(labels, scores), rtol=1e-6)
@@ -71,8 +70,7 @@ def test_excluded_items_of_a_model(features, labels):
     seen = np.stack([(labels + 1) % N, np.where(labels > 2, (labels + 2) % N, -1)], axis=1)
     ids = keras.layers.Input((2,), dtype="int32")
     inputs = keras.layers.Input((3,))
-    scores = r4c.layers.ExcludeItems()([model(inputs), ids])
-    evaluated = keras.Model([inputs, ids], scores)
+    evaluated = keras.Model([inputs, ids], r4c.layers.ExcludeItems()([model(inputs), ids]))
     metrics = [r4c.metrics.MRR(), r4c.metrics.PrecisionAtK([1, 3])]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     evaluated.compile(loss=loss, metrics=metrics)

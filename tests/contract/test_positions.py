@@ -143,9 +143,8 @@ def test_a_metric_counts_the_positions_that_are_there(case, form, scores, ids, r
     weights = rng.uniform(size=(BATCH, 1)).astype("float32")
     found = case.make()(labels, masked(np.where(there[..., None], scores, np.nan)), weights)
     of_lists = np.repeat(weights, TIME, axis=1)[there]
-    np.testing.assert_allclose(
-        found, case.make()(labels[there], scores[there], of_lists), rtol=1e-6
-    )
+    expected = case.make()(labels[there], scores[there], of_lists)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", [name for name in HEADS if name != "dropout"])
@@ -207,21 +206,19 @@ def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng)
 
 @pytest.mark.keras2
 @pytest.mark.parametrize("num_sampled", [None, 10], ids=["all", "sampled"])
-def test_a_model_of_sequences(num_sampled, rng, tmp_path):
+def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):
     """It learns, ranks at each position, and finds the best at the last one; a file keeps it."""
     inputs, targets = words(rng, 64)
-    rate = optimizers.RowwiseAdam(0.03)
-    model = sequence_model(losses.SoftmaxLoss(), num_sampled, rate)
+    model = sequence_model(losses.SoftmaxLoss(), num_sampled, optimizers.RowwiseAdam(0.03))
     model.fit(inputs, targets, batch_size=16, epochs=30, verbose=0)
     found = model.evaluate(inputs, targets, batch_size=7, verbose=0, return_dict=True)
     assert found["hits"] > 0.8
     encodings = model.predict(inputs, verbose=0)
     table = np.array(model.classes.embeddings)
     is_there = (inputs >= 0) & (targets >= 0)
-    all_scores = np.where(is_there[..., None], encodings @ table.T, 0)
-    rank = 1 + (
-        all_scores > np.take_along_axis(all_scores, np.maximum(targets, 0)[..., None], 2)
-    ).sum(2)
+    products = np.where(is_there[..., None], encodings @ table.T, 0)
+    own = np.take_along_axis(products, np.maximum(targets, 0)[..., None], 2)
+    rank = 1 + (products > own).sum(2)
     assert found["hits"] == pytest.approx(np.mean(rank[is_there] <= 2), abs=1e-6)
     above, _ = model.ranks(inputs, targets)
     np.testing.assert_array_equal(np.where(is_there, above.numpy()[..., 0] + 1, 0), rank * is_there)
@@ -235,16 +232,14 @@ def test_a_model_of_sequences(num_sampled, rng, tmp_path):
     best = served.signatures["serving_default"](tf.constant(inputs, tf.int32))
     np.testing.assert_array_equal(best["class_ids"], of_last)
     if _keras.KERAS_3:
-        model.save(tmp_path / "model.keras")
-        loaded = keras.models.load_model(tmp_path / "model.keras")
+        loaded = reloaded(model)
         np.testing.assert_array_equal(loaded.top_k(inputs, 3)[1], ids)
         assert len(loaded.trainable_variables) == 2  # One table.
 
 
 def test_evaluate_and_calibrate_at_positions(rng):
     inputs = keras.Input((None, DIM))
-    x = keras.layers.Masking()(inputs)
-    model = keras.Model(inputs, layers.DotProductHead(N)(x))
+    model = keras.Model(inputs, layers.DotProductHead(N)(keras.layers.Masking()(inputs)))
     features = rng.normal(size=(8, TIME, DIM)).astype("float32")
     features[:, 2:] = 0
     best = tf.argmax(model(features), axis=-1).numpy()

@@ -141,12 +141,9 @@ def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
         return derivatives.value_and_gradient(lambda x: sorter(x, mask=mask), scores, weights)
 
     shape = [None, case.length] if "unknown" in mode else scores.shape
-    compiled = tf.function(
-        compute, input_signature=[tf.TensorSpec(shape)], jit_compile="xla" in mode
-    )
+    compiled = tf.function(compute, [tf.TensorSpec(shape)], jit_compile="xla" in mode)
     for actual, e in zip(compiled(scores), expected, strict=True):
-        rounding = 1e-5 + 1e-6 * np.abs(e).max()
-        np.testing.assert_allclose(actual, e, rtol=1e-4, atol=rounding)
+        np.testing.assert_allclose(actual, e, rtol=1e-4, atol=1e-5 + 1e-6 * np.abs(e).max())
 
 
 def test_a_single_item_has_rank_1(case):
@@ -160,7 +157,7 @@ def test_a_single_item_has_rank_1(case):
 
 
 @pytest.mark.keras2
-def test_files_keep_the_ranks(case, scores, size, tmp_path):
+def test_files_keep_the_ranks(case, scores, size, tmp_path, reloaded):
     def new(change):
         inputs = keras.layers.Input((size,))
         model = keras.Model(inputs, case.make()(keras.layers.Dense(size)(inputs)))
@@ -171,8 +168,7 @@ def test_files_keep_the_ranks(case, scores, size, tmp_path):
     sorter = model.layers[-1]
     copy = r4c.layers.get_sorter(keras.utils.serialize_keras_object(sorter))
     assert type(copy) is type(sorter) and copy.get_config() == sorter.get_config()
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded(scores), model(scores))
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     tf.train.Checkpoint(model=other).restore(path)
@@ -184,8 +180,7 @@ def test_a_model_may_give_scores_and_mask(case, scores, size):
         pytest.skip("It takes one length.")
     inputs = keras.layers.Input((size,)), keras.layers.Input((size,), dtype="bool")
     sorter, mask = case.make(), scores < 1
-    model = keras.Model(inputs, sorter(inputs[0], mask=inputs[1]))
-    ranks = model([scores, mask])
+    ranks = keras.Model(inputs, sorter(inputs[0], mask=inputs[1]))([scores, mask])
     np.testing.assert_allclose(ranks, sorter(scores, mask), rtol=1e-5)
 
 

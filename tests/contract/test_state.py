@@ -12,6 +12,8 @@ from ..derivatives import value_and_gradient
 from . import tables
 from .head_table import HEADS
 
+pytestmark = pytest.mark.keras2
+
 # Keras 2 keeps the result of a metric for its SavedModel.
 OF_KERAS = {"_call_result"}
 CONTAINERS = (list, dict, set)
@@ -65,7 +67,6 @@ COMBINED = {
 LOSSES = {case.name: case.make for case in [*tables.LOSSES, *tables.OPTIONS]} | COMBINED
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("name", LOSSES)
 def test_a_loss_keeps_its_attributes(name, monkeypatch):
     """While its formula runs, too."""
@@ -82,7 +83,6 @@ def test_a_loss_keeps_its_attributes(name, monkeypatch):
     check(loss, lambda scores: step(loss, LABELS, scores), SCORES)
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("case", tables.SORTER_LOSSES, ids=lambda case: case.name)
 def test_a_loss_of_a_sorter_keeps_its_attributes(case, rng):
     loss, labels = case.make(), case.labels(rng)
@@ -91,19 +91,16 @@ def test_a_loss_of_a_sorter_keeps_its_attributes(case, rng):
     check(loss, lambda scores: step(loss, labels, scores), scores)
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("case", tables.METRICS, ids=lambda case: case.name)
 def test_a_metric_keeps_its_attributes(case):
     check_metric(case.make(), LABELS, SCORES)
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("name", tables.DATASET_METRICS)
 def test_a_metric_of_a_dataset_keeps_its_attributes(name):
     check_metric(tables.DATASET_METRICS[name](), LABELS[:, :4], SCORES[:, :4])
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("case", tables.SORTERS, ids=lambda case: case.name)
 def test_a_sorter_keeps_its_attributes(case, rng):
     sorter = case.make()
@@ -112,7 +109,6 @@ def test_a_sorter_keeps_its_attributes(case, rng):
     check(sorter, sorter, scores)
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_keeps_its_attributes(name):
     head, encodings = HEADS[name](), SCORES[:, :4]
@@ -121,7 +117,6 @@ def test_a_head_keeps_its_attributes(name):
         check(thing, lambda x: head(x, training=True), encodings)
 
 
-@pytest.mark.keras2
 @pytest.mark.parametrize("name", tables.OPTIMIZERS)
 def test_an_optimizer_keeps_its_attributes(name):
     optimizer, table = tables.OPTIMIZERS[name](), tf.Variable(tf.ones([4, 2]))

@@ -16,10 +16,8 @@ from . import tables
 from .head_table import HEADS
 
 RATE, BATCH, DIM, FEATURES = 0.25, 16, 4, 3
-OPTIMIZERS = {
-    "rowwise": lambda: optimizers.RowwiseSGD(RATE),
-    "keras": lambda: keras.optimizers.SGD(RATE),
-}
+OPTIMIZERS = {"rowwise": lambda: optimizers.RowwiseSGD(RATE)}
+OPTIMIZERS["keras"] = lambda: keras.optimizers.SGD(RATE)
 
 
 def dense(width, inputs=DIM):
@@ -54,8 +52,7 @@ def assert_close(found, expected):
     """Relative to the largest number of each gradient, and to the rounding of weights below 2."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
-        atol = 1e-5 * np.abs(b).max() + 2**-23 / RATE
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=atol)
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max() + 2**-23 / RATE)
 
 
 class Linear(losses.RankingLoss):
@@ -157,11 +154,8 @@ def test_a_step_over_all_classes_of_every_kind(name, kind, num_classes, seed):
     check_all_classes(name, kind, num_classes, seed)
 
 
-MODES = [
-    ("graph", "keras"),
-    pytest.param("eager", "rowwise", marks=pytest.mark.slow),
-    pytest.param("xla", "rowwise", marks=pytest.mark.slow),
-]
+SLOW = [pytest.param(mode, "rowwise", marks=pytest.mark.slow) for mode in ("eager", "xla")]
+MODES = [("graph", "keras"), *SLOW]
 
 
 @pytest.mark.keras2
@@ -177,18 +171,13 @@ NOT_IN_SHARDS = RANDOM | {
     *("pairwise_logistic_lambda", "pairwise_hinge_lambda", "sparsemax"),
     *(name for name in EVERY if name.startswith("fenchel_young")),
 }
-QUICK_IN_SHARDS = {"linear", "softmax", "pairwise_logistic", "warp"}
+QUICK_IN_SHARDS = ["linear", "pairwise_logistic", "softmax", "warp"]
+OTHERS = [name for name in EVERY if name not in {*NOT_IN_SHARDS, *QUICK_IN_SHARDS}]
+SLOW_IN_SHARDS = [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[] if name in QUICK_IN_SHARDS else [pytest.mark.slow])
-        for name in EVERY
-        if name not in NOT_IN_SHARDS
-    ],
-)
+@pytest.mark.parametrize("name", [*QUICK_IN_SHARDS, *SLOW_IN_SHARDS])
 def test_a_step_over_two_shards(name, two_devices):
     """Two replicas with half of the examples each; the loss is a mean over all of them."""
     x, ids = batch_of(40, 3)

@@ -19,8 +19,7 @@ LOSSES = ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"]
 )
 def test_two_devices_equal_one(cell, names, two_devices):
     """Metrics have a test in `test_metrics.py`; `tests/models` trains one of each model."""
-    one = tf.distribute.get_strategy()
-    expected = strategies.train(cell.reference("mirrored"), names, one)
+    expected = strategies.train(cell.reference("mirrored"), names, tf.distribute.get_strategy())
     results = strategies.train(cell, names, two_devices)
     assert list(results) == list(expected) == names
     for name in names:

@@ -30,12 +30,9 @@ DYNAMIC = {"NonMaxSuppressionV3", "NonMaxSuppressionV4", "Unique", "UniqueV2", "
 ARGUMENT = "Placeholder"
 DTYPES = {tf.float32, tf.bfloat16, tf.int32, tf.int64, tf.uint32, tf.bool, tf.resource, tf.variant}
 
-FORMS = {
-    "ids": tf.TensorSpec([BATCH], tf.int32),
-    "padded": tf.TensorSpec([BATCH, 3], tf.int32),
-    "relevance": tf.TensorSpec([BATCH, N]),
-}
 SCORES = tf.TensorSpec([BATCH, N])
+FORMS = {"ids": tf.TensorSpec([BATCH], tf.int32), "padded": tf.TensorSpec([BATCH, 3], tf.int32)}
+FORMS["relevance"] = SCORES
 
 
 def in_each_form(cases):
@@ -160,18 +157,12 @@ def test_heads(name):
 
 
 MINED = r4c.losses.OrderedWeightedLoss("binary", "hinge", r4c.losses.TopKWeights(3))
+SOFTMAX = r4c.losses.SoftmaxLoss()
+STEPS: list = [("sgd", 1, MINED, 20), ("momentum", 1, SOFTMAX, 20), ("adagrad", 3, MINED, 20)]
+STEPS += [("adam", 1, SOFTMAX, None), ("adam", 3, SOFTMAX, 600)]
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "num_ids", "loss", "num_sampled"),
-    [
-        ("sgd", 1, MINED, 20),
-        ("momentum", 1, r4c.losses.SoftmaxLoss(), 20),
-        ("adagrad", 3, MINED, 20),
-        ("adam", 1, r4c.losses.SoftmaxLoss(), None),
-        ("adam", 3, r4c.losses.SoftmaxLoss(), 600),
-    ],
-)
+@pytest.mark.parametrize(("optimizer", "num_ids", "loss", "num_sampled"), STEPS)
 def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     """With each row-wise optimizer, in training and evaluation."""
     encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(8)])

@@ -233,9 +233,7 @@ def test_a_last_line_without_an_end_warns(tmp_path):
 
 
 CONTEXT = {"query": tf.io.FixedLenFeature([2], tf.float32)}
-LISTS = [
-    ({"query": np.array([row, 0], np.float32)}, [{"label": 1.0}] * (row % 3)) for row in range(41)
-]
+LISTS = [({"query": np.array([row, 0], "f")}, [{"label": 1.0}] * (row % 3)) for row in range(41)]
 
 
 def count_lists(pattern):

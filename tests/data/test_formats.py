@@ -23,16 +23,13 @@ EXAMPLES = {
 
 def make_lists():
     """Lists of 3, 1, 0 and 300 examples; the last is longer than 127 and 16,383 bytes."""
-    return [
-        (
-            {"query": np.array([row, 0.5], np.float32)},
-            [
-                {"id": 10 * row + item, "word": f"w{item}é", "label": float(item % 2)}
-                for item in range(size)
-            ],
-        )
-        for row, size in enumerate([3, 1, 0, 300])
-    ]
+    lists = []
+    for row, size in enumerate([3, 1, 0, 300]):
+        names = ("id", "word", "label")
+        items = [(10 * row + item, f"w{item}é", float(item % 2)) for item in range(size)]
+        examples = [dict(zip(names, values, strict=True)) for values in items]
+        lists.append(({"query": np.float32([row, 0.5])}, examples))
+    return lists
 
 
 def test_what_is_written_is_read(tmp_path):
@@ -87,8 +84,7 @@ def test_classes_come_back(tmp_path, rng, width):
 
 
 def test_all_classes_in_order():
-    batches = [({"x": [1.0]}, [2])]
-    ((context, examples),) = elwc.lists(batches, num_classes=4)
+    ((context, examples),) = elwc.lists([({"x": [1.0]}, [2])], num_classes=4)
     assert list(context) == ["x"]
     assert [example["class_id"] for example in examples] == [0, 1, 2, 3]
     assert [example["label"] for example in examples] == [0, 0, 1, 0]
@@ -151,12 +147,8 @@ def test_beam_writes_the_same(tmp_path, rng):
     np.testing.assert_array_equal(read_ids.numpy()[read_order, 0], class_ids[order])
 
 
-POINTS = [
-    ([0, 2], [3, 1], [0.5, -1.25]),
-    ([], [0], [2.0]),
-    ([4], [], []),
-    ([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
-]
+POINTS = [([0, 2], [3, 1], [0.5, -1.25]), ([], [0], [2.0]), ([4], [], [])]
+POINTS += [([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07])]
 
 
 @pytest.fixture(params=["toy.txt", "toy.txt.gz"])
@@ -205,10 +197,8 @@ def test_splits_keep_their_points(path, tmp_path):
 
 @pytest.mark.parametrize("name", ["found.txt", "found.txt.gz"])
 def test_predictions(name, tmp_path):
-    found = [
-        (np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]])),
-        (tf.constant([[-1.5]]), tf.constant([[2]])),
-    ]
+    found = [(np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]]))]
+    found += [(tf.constant([[-1.5]]), tf.constant([[2]]))]
     data.write_top_k(tmp_path / name, found, num_labels=5)
     opener = gzip.open if name.endswith("gz") else open
     with opener(tmp_path / name, "rt") as file:
@@ -229,9 +219,8 @@ def pairs(rng):
 def as_pairs(users, part):
     lists = getattr(users, part)
     owners = users.user_ids[lists.value_rowids().numpy()]
-    return set(
-        zip(owners.tolist(), users.item_ids[lists.flat_values.numpy()].tolist(), strict=True)
-    )
+    items = users.item_ids[lists.flat_values.numpy()]
+    return set(zip(owners.tolist(), items.tolist(), strict=True))
 
 
 def test_every_pair_is_in_one_part_and_counts_once(pairs):
@@ -240,8 +229,7 @@ def test_every_pair_is_in_one_part_and_counts_once(pairs):
     assert [len(part) for part in parts] == [2400, 300, 300]
     assert set.union(*parts) == set(zip(*pairs.tolist(), strict=True))
     assert (users.num_users, users.num_items) == (50, 90)
-    other = data.UserItems.from_pairs([pairs], seed=2)
-    assert as_pairs(other, "test") != parts[2]
+    assert as_pairs(data.UserItems.from_pairs([pairs], seed=2), "test") != parts[2]
     twice = data.UserItems.from_pairs([pairs, pairs[:, ::-1]])
     assert [as_pairs(twice, part) for part in PARTS] == parts
     users = data.UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
@@ -257,10 +245,8 @@ def test_batches(pairs, ragged):
         for features, class_ids in users.batches(part, batch_size=16, ragged=ragged):
             arrays = features["items"], features["exclude"], class_ids
             dense = [(x.to_tensor(-1) if ragged else x).numpy() for x in arrays]
-            seen += [
-                tuple([i for i in row if i >= 0] for row in rows)
-                for rows in zip(*dense, strict=True)
-            ]
+            of_users = zip(*dense, strict=True)
+            seen += [tuple([i for i in row if i >= 0] for row in rows) for rows in of_users]
         expected = [
             (lists["train"][u], sum((lists[p][u] for p in PARTS[:number]), []), lists[part][u])
             for u in range(50)
@@ -282,6 +268,5 @@ def test_movielens(tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     users = data.movielens("latest-small", tmp_path)
     # 100,836 ratings by 610 users; 9,724 of the 9,742 films are rated.
-    sizes = [getattr(users, part).flat_values.shape[0] for part in PARTS]
-    assert sizes == [80_670, 10_083, 10_083]
+    assert [getattr(users, part).flat_values.shape[0] for part in PARTS] == [80_670, 10_083, 10_083]
     assert (users.num_users, users.num_items) == (610, 9724)

@@ -13,10 +13,8 @@ PARTS = ("train", "validation", "test")
 def ids(users):
     """The ids in each part, by the user's id."""
     lists = [getattr(users, part).to_list() for part in PARTS]
-    return {
-        user: [users.item_ids[row].tolist() for row in rows]
-        for user, *rows in zip(users.user_ids.tolist(), *lists, strict=True)
-    }
+    of_users = zip(users.user_ids.tolist(), *lists, strict=True)
+    return {user: [users.item_ids[row].tolist() for row in rows] for user, *rows in of_users}
 
 
 def sequences(users, part, length, **options):
@@ -105,12 +103,11 @@ def test_a_seed_gives_new_orders_of_users():
     assert sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
 
 
-RATINGS = "".join(
-    f"{user}::{item}::{number}::{time}\n" for number, (user, item, time) in enumerate(LOG.T)
-)
+RATINGS = "".join(f"{user}::{item}::{n}::{time}\n" for n, (user, item, time) in enumerate(LOG.T))
 BY_USER = LOG[:, np.lexsort((LOG[2], LOG[0]))]
 PAIRS = "".join(f"{user} {item}\n" for user, item, _ in BY_USER.T)
 LISTS = "13 12 10 11\n10 12 14 10 \n13 11\n"
+FORM = "must be `user::item::rating::timestamp`"
 
 
 @pytest.mark.parametrize("content", [RATINGS, RATINGS.replace("\n", "\r\n"), PAIRS, LISTS])
@@ -122,26 +119,20 @@ def test_forms_of_files(content, name, tmp_path):
     found = ids(data.UserItems.from_file(tmp_path / name))
     number = {5: 1, 8: 2, 9: 3} if content is LISTS else {user: user for user in LAST}
     assert found == {number[user]: parts for user, parts in LAST.items()}
-    users = data.UserItems.from_file(tmp_path / name, split="random")
-    assert not users.in_order
+    assert not data.UserItems.from_file(tmp_path / name, split="random").in_order
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "log.txt: must hold at least one line. Received: an empty file"),
-        ("1,2\n", "line 1: must be `user::item::rating::timestamp` or `user item` or the item ids"),
-        (
-            "1::2::5::9\n1::2::5\n",
-            "line 2: must be `user::item::rating::timestamp`, with ids below",
-        ),
+        ("1,2\n", f"line 1: {FORM} or `user item` or the item ids"),
+        ("1::2::5::9\n1::2::5\n", f"line 2: {FORM}, with ids below"),
         ("1 2\n\n", "log.txt, line 2: must be `user item`, .* Received: '', of 0 characters"),
         ("1 2\n1 2 3\n", "line 2: must be `user item`, with ids below .* Received: '1 2 3'"),
         ("1 2 3\n1 x 3\n", "line 2: must be the item ids of one user, with .*: '1 x 3'"),
         ("1 2\n1 2147483648\n", r"line 2: .* with ids below 2\*\*31. Received: '1 2147483648'"),
-        ("1 -2\n", "line 1: "),
-        ("1_0 2\n", "line 1: "),
-        ("٣ 2\n", "line 1: "),
+        *((f"{line}\n", "line 1: ") for line in ("1 -2", "1_0 2", "٣ 2")),
     ],
 )
 def test_errors_of_files_name_the_line(content, message, tmp_path):

@@ -1,6 +1,7 @@
 """Data sets in three parts: the digits, texts, articles and images."""
 
 import collections
+import itertools
 import re
 
 import numpy as np
@@ -114,9 +115,8 @@ def words(text):
 
 def test_words_of_comments_with_one_label(comments):
     splits = data.goemotions(batch_size=2, max_tokens=6, sequence_length=LENGTH, seed=1)
-    counts = collections.Counter(
-        word for text, ids in COMMENTS["train"] if len(ids) == 1 for word in words(text)
-    )
+    of_one_label = [text for text, ids in COMMENTS["train"] if len(ids) == 1]
+    counts = collections.Counter(word for text in of_one_label for word in words(text))
     special, known = splits.vocabulary[:2], splits.vocabulary[2:]
     assert special == ("", "[UNK]") and len(set(known)) == 4 and splits.class_names == NAMES
     left_out = counts.keys() - set(known)
@@ -169,8 +169,7 @@ ENTITIES = '[{"Label": "A \\"name\\"", "Type": "P", "WikidataId": "Q1"}]'
 
 
 def line(number, abstract="An abstract, with \"quotes\" and 'more'."):
-    category = CATEGORIES[number % 3]
-    fields = [f"N{number}", category, "sub", f"Title {number}", abstract]
+    fields = [f"N{number}", CATEGORIES[number % 3], "sub", f"Title {number}", abstract]
     return "\t".join([*fields, f"https://assets.msn.com/{number}.html", ENTITIES, "[]"])
 
 
@@ -257,10 +256,8 @@ def test_form_of_images(load, shape, classes):
 
 @pytest.mark.usefixtures("mocked")
 def test_augmentation_differs_by_epoch_and_follows_the_seed():
-    splits, same, other, plain = (
-        data.cifar10("data", seed=seed, augment=augment)
-        for seed, augment in ((1, True), (1, True), (2, True), (1, False))
-    )
+    options = (1, True), (1, True), (2, True), (1, False)
+    splits, same, other, plain = (data.cifar10("data", seed=s, augment=a) for s, a in options)
     epochs, same_epochs = ([read(x.train) for _ in range(2)] for x in (splits, same))
     np.testing.assert_equal(epochs, same_epochs)
     first = epochs[0][0]
@@ -276,22 +273,16 @@ def test_augmentation_differs_by_epoch_and_follows_the_seed():
 def test_classes_stay_with_their_images():
     """Without augmentation, training and test parts of the mock data are the same pairs."""
     splits = data.cifar10("data", augment=False)
-    train, test = (
-        {(image.tobytes(), int(class_id)) for image, class_id in rows(part)}
-        for part in (splits.train, splits.test)
-    )
+    parts = rows(splits.train), rows(splits.test)
+    train, test = ({(image.tobytes(), int(i)) for image, i in part} for part in parts)
     assert train == test
 
 
 def test_crop_is_a_window_of_the_padded_image(rng):
     image = rng.integers(1, 256, (32, 32, 3), dtype=np.uint8)
     padded = np.pad(image, [(4, 4), (4, 4), (0, 0)])
-    windows = {
-        padded[i : i + 32, j : j + 32][:, ::step].tobytes(): (i, j, step)
-        for i in range(9)
-        for j in range(9)
-        for step in (1, -1)
-    }
+    crops = list(itertools.product(range(9), range(9), (1, -1)))
+    windows = {padded[i : i + 32, j : j + 32][:, ::s].tobytes(): (i, j, s) for i, j, s in crops}
     seen = set()
     for number in range(200):
         cut = _images._crop_and_mirror(tf.constant(image), tf.constant([number, 7], tf.int64))

@@ -14,14 +14,8 @@ needs_hub = pytest.mark.skipif(hub is None, reason="keras-hub is not installed")
 WORDS = "the a news of wor ##ld good bad great terrible day film , !".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LAYERS = 3
-SIZES = {
-    "vocabulary_size": len(VOCABULARY),
-    "num_layers": LAYERS,
-    "num_heads": 2,
-    "hidden_dim": 8,
-    "intermediate_dim": 16,
-    "max_sequence_length": 32,
-}
+SIZES = {"vocabulary_size": len(VOCABULARY), "num_layers": LAYERS, "num_heads": 2}
+SIZES |= {"hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 32}
 
 
 def save_text(folder, kind="Bert"):
@@ -31,8 +25,7 @@ def save_text(folder, kind="Bert"):
         sizes |= {"vocab_size": sizes.pop("vocabulary_size"), "embedding_dim": 4}
     backbone = getattr(hub.models, f"{kind}Backbone")(**sizes)
     backbone.save_to_preset(str(folder))
-    tokenizer = getattr(hub.models, f"{kind}Tokenizer")(VOCABULARY, lowercase=True)
-    tokenizer.save_to_preset(str(folder))
+    getattr(hub.models, f"{kind}Tokenizer")(VOCABULARY, lowercase=True).save_to_preset(str(folder))
     return backbone
 
 
@@ -42,18 +35,10 @@ def save_hugging_face(folder, described_by="tokenizer.json"):
     folder.mkdir(exist_ok=True)
     backbone = hub.models.BertBackbone(**SIZES)
     numpy.save_file(tensors_of_hugging_face(backbone), folder / "model.safetensors")
-    config = {
-        "model_type": "bert",
-        "architectures": ["BertModel"],
-        "vocab_size": len(VOCABULARY),
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 2,
-        "hidden_size": 8,
-        "intermediate_size": 16,
-        "hidden_dropout_prob": 0.1,
-        "max_position_embeddings": 32,
-        "type_vocab_size": 2,
-    }
+    config = {"model_type": "bert", "architectures": ["BertModel"], "hidden_dropout_prob": 0.1}
+    config |= {"vocab_size": len(VOCABULARY), "type_vocab_size": 2, "max_position_embeddings": 32}
+    config |= {"num_hidden_layers": LAYERS, "num_attention_heads": 2}
+    config |= {"hidden_size": 8, "intermediate_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
     if described_by == "tokenizer.json":
         vocabulary = {word: number for number, word in enumerate(VOCABULARY)}

@@ -53,8 +53,7 @@ def reference(backbone, pooling):
     encodings = []
     for row in EXPECTED_TOKENS:
         ones = tf.ones((1, len(row)), tf.int32)
-        inputs = {"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones}
-        outputs = backbone(inputs)
+        outputs = backbone({"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones})
         first, hidden = outputs["pooled_output"][0], outputs["sequence_output"][0]
         encodings.append(first if pooling == "first" else np.mean(hidden, axis=0))
     return np.array(encodings)
@@ -99,7 +98,7 @@ def test_folder_of_hugging_face(tmp_path, described_by):
     np.testing.assert_allclose(encoder.upper(tokens.to_tensor()), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_training_saving_and_what_is_frozen(text, tmp_path):
+def test_training_saving_and_what_is_frozen(text, reloaded):
     encoder = encoders.TextEncoder(text[0], frozen=2)
     model = keras.Sequential([encoder.upper, layers.DotProductHead(4)])
     model.compile("adam", losses.SoftmaxLoss())
@@ -111,8 +110,7 @@ def test_training_saving_and_what_is_frozen(text, tmp_path):
     # The bias of the keys moves all scores of a query alike, so its gradient is rounding.
     assert sum(changed) >= len(changed) - 1
     np.testing.assert_array_equal(encoder.lower(tokens), features)
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
+    again = reloaded(model)
     np.testing.assert_allclose(again(features), model(features), rtol=1e-6)
 
 

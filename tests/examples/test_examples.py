@@ -234,8 +234,7 @@ def test_unbiased_ranking(capsys):
 def test_next_item(form, tmp_path, capsys):
     options = ["--epochs", "5", "--width", "16", "--export", str(tmp_path / "saved")]
     if form == "file":  # Each user goes round in a circle of 30 items.
-        circles = (np.arange(90).reshape(-1, 1) + np.arange(15)) % 30
-        np.savetxt(tmp_path / "log.txt", circles, "%d")
+        np.savetxt(tmp_path / "log.txt", (np.arange(90).reshape(-1, 1) + np.arange(15)) % 30, "%d")
         options += ["--file", str(tmp_path / "log.txt"), "--length", "10", "--loss", "softmax_loss"]
     results = next_item.main(options)
     # At random, ten of 30 items have the next one with a chance of 1 / 3, ten of 500 with .02.

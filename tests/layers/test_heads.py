@@ -30,8 +30,7 @@ def mlp(hidden, head):
 
 
 def latent_cross(head, h):
-    classes = float64(head.classes.embeddings)
-    crossed = np.stack([h * (1 + c) for c in classes], axis=1)
+    crossed = np.stack([h * (1 + c) for c in float64(head.classes.embeddings)], axis=1)
     return mlp(crossed @ float64(head.interaction.first[0]), head)
 
 
@@ -121,10 +120,8 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     inputs = rng.normal(size=(3, 4)).astype(np.float32)
     plain = head(inputs).numpy()
     ids = np.array([[1, -1], [4, 4], [0, 2]])
-    own = (ids[:, :, None] == np.arange(5)).any(axis=1)
-    expected = plain - 3 * 0.4 * own
-    lowered = head(inputs, class_ids=ids, training=True)
-    np.testing.assert_allclose(lowered, expected, rtol=1e-6)
+    expected = plain - 3 * 0.4 * (ids[:, :, None] == np.arange(5)).any(axis=1)
+    np.testing.assert_allclose(head(inputs, class_ids=ids, training=True), expected, rtol=1e-6)
     np.testing.assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"):
         tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
@@ -237,7 +234,7 @@ def test_rows_of_some_are_among_those_of_all(classes):
 
 
 @pytest.mark.keras2
-def test_added_classes_are_scored_at_once(kind, classes, rng, tmp_path):
+def test_added_classes_are_scored_at_once(kind, classes, rng, reloaded):
     encodings = rng.normal(size=(3, 4)).astype(np.float32)
     model = keras.Sequential([keras.layers.Input((4,)), layers.DotProductHead(classes)])
     before = model.predict(encodings, verbose=0)
@@ -261,8 +258,7 @@ def test_added_classes_are_scored_at_once(kind, classes, rng, tmp_path):
         model.fit(encodings, np.ones([3, 6]), verbose=0)  # They learn, too.
         expected = model.predict(encodings, verbose=0)
         assert np.abs(expected - after)[:, 5].max() > 0
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_allclose(loaded.predict(encodings, verbose=0), expected, rtol=1e-5)
 
 
@@ -360,8 +356,7 @@ def test_features_are_in_the_config_as_they_are():
     bytes_and_numbers = np.array([b"\xff", b""]), [[1], [2]]
     features = {"a": tf.cast([[0.5], [1 / 3]], tf.bfloat16), "b": bytes_and_numbers}
     classes = layers.EncodedClasses(features, keras.layers.Dense(2))
-    config = json.loads(json.dumps(classes.get_config()))
-    again = layers.EncodedClasses.from_config(config).features
+    again = layers.EncodedClasses.from_config(json.loads(json.dumps(classes.get_config()))).features
     tf.nest.assert_same_structure(again, classes.features)
     for one, other in zip(tf.nest.flatten(again), tf.nest.flatten(classes.features), strict=True):
         assert one.dtype == other.dtype

@@ -119,7 +119,7 @@ def test_file_of_weights(cls, tmp_path, rng):
 
 
 @pytest.mark.parametrize("trainable", [False, True])
-def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng):
+def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng, reloaded):
     scores = rng.standard_normal((8, 4)).astype(np.float32)
     small(layers.SetSorter).save_pretrained(tmp_path / "weights.npz")
     sorter = layers.SetSorter.pretrained(tmp_path / "weights.npz", trainable=trainable)
@@ -129,8 +129,7 @@ def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng):
     model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
     changed = [(x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)]
     assert any(changed) == trainable
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert bool(loaded.layers[-1].trainable_weights) == trainable
     np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
 

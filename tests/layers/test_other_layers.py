@@ -73,9 +73,8 @@ def test_mass_not_above(rng):
 
 
 def test_top_classes(scores):
-    layer = layers.TopClasses(
-        3, NAMES, layers.Probabilities(0.5), layers.PredictionSets(0.1, "lac")
-    )
+    sets = layers.PredictionSets(0.1, "lac")
+    layer = layers.TopClasses(3, NAMES, layers.Probabilities(0.5), sets)
     result = end(layer, scores).predict(scores, verbose=0)
     assert set(result) == {"scores", "class_ids", "class_names", "probabilities", "set_sizes"}
     order = np.argsort(-scores, axis=1)[:, :3]
@@ -100,12 +99,11 @@ def test_names_of_many_types(make):
 
 
 @pytest.mark.parametrize("regularizer", ["euclidean", Steep(0.5)])
-def test_a_model_is_saved_with_all_of_them(regularizer, scores, tmp_path):
+def test_a_model_is_saved_with_all_of_them(regularizer, scores, reloaded):
     probabilities = layers.Probabilities(0.5, regularizer)
     sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))
     model = end(layers.TopClasses(2, NAMES, probabilities, sets), scores)
-    model.save(tmp_path / "model.keras")
-    found, expected = keras.models.load_model(tmp_path / "model.keras")(scores), model(scores)
+    found, expected = reloaded(model)(scores), model(scores)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value)
 
@@ -119,11 +117,7 @@ def test_where_classes_are_excluded_there_is_no_name():
     assert 0 in layers.TopClasses(2)(tf.constant([[np.nan, 1.0]]))["class_ids"].numpy()
 
 
-SCORES = tf.constant([[1e6, 1.0001, 2.0]])
-IDS = tf.constant([1, 2, 3])
-FIRST = tf.constant([0])
-
-
+IDS, FIRST = tf.constant([1, 2, 3]), tf.constant([0])
 # A layer, and the highest score that it gives back as it is.
 LAYERS = {
     "companion": lambda scores: layers.Companion(layers.LaplaceSorter())(scores),
@@ -146,7 +140,7 @@ def mixed_float16():
 @pytest.mark.keras2
 def test_mixed_precision_rounds_nothing(mixed_float16):
     for make in LAYERS.values():
-        result = make(SCORES)
+        result = make(tf.constant([[1e6, 1.0001, 2.0]]))
         assert result.dtype == tf.float32
         assert np.float32(1e6) in result.numpy() and np.float32(1.0001) in result.numpy()
     memory = layers.CrossBatchMemory(1)
@@ -183,8 +177,7 @@ def test_a_companion_passes_a_mask_on():
     embedding = keras.layers.Embedding(3, 2, mask_zero=True)
     pooling = keras.layers.GlobalAveragePooling1D()
     expected = keras.Sequential([embedding, pooling])(ids)
-    model = keras.Sequential([embedding, companion, pooling])
-    np.testing.assert_array_equal(model(ids), expected)
+    np.testing.assert_array_equal(keras.Sequential([embedding, companion, pooling])(ids), expected)
 
 
 def test_a_sparse_layer_has_the_value_and_gradient_of_a_dense_one(rng):
@@ -220,7 +213,7 @@ class ScaledSorter(layers.Sorter):
 
 @pytest.mark.keras2
 @pytest.mark.parametrize("trainable", [True, False])
-def test_a_companion_is_trained_saved_and_resumed_with_the_model(trainable, rng, tmp_path):
+def test_a_companion_is_trained_saved_and_resumed_with_the_model(trainable, rng, reloaded):
     features, labels = rng.normal(size=(32, 3)), rng.normal(size=32)
     sorter = ScaledSorter(trainable=trainable)
     sorter.build((None, None))
@@ -229,8 +222,7 @@ def test_a_companion_is_trained_saved_and_resumed_with_the_model(trainable, rng,
     model.compile(keras.optimizers.Adam(0.1), loss=losses.SpearmanLoss(sorter))
     model.fit(features, labels, epochs=2, verbose=0)
     assert (abs(float(np.array(sorter.scale)) - 1) > 1e-3) == trainable
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     np.testing.assert_array_equal(loaded.get_weights()[-1], model.get_weights()[-1])
     loaded.compile(loaded.optimizer, loss=losses.SpearmanLoss(loaded.layers[-1].layer))
     for each in (model, loaded):

@@ -144,8 +144,7 @@ def test_class_ids_that_do_not_exist():
         x = tf.ones([2, 1]), tf.constant([wrong, 1])
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 30\)"):
             tf.function(lambda inputs, ids: layer(inputs, class_ids=ids))(*x)
-        compiled = tf.function(lambda inputs, ids: layer(inputs, class_ids=ids), jit_compile=True)
-        scores = compiled(*x)
+        scores = tf.function(lambda inputs, ids: layer(inputs, class_ids=ids), jit_compile=True)(*x)
         assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
 
 
@@ -159,8 +158,7 @@ def test_equal_classes_tie(width, normalize, in_graph, rng):
         layer.build((None, width))
         class_ids = rng.integers(0, num_classes, [65, 3])
         ranks = tf.function(layer.ranks) if in_graph else layer.ranks
-        row = rng.normal(size=[1, width])
-        layer.classes.embeddings.assign(np.repeat(row, num_classes, axis=0))
+        layer.classes.embeddings.assign(np.repeat(rng.normal(size=[1, width]), num_classes, axis=0))
         above, tied = ranks(x, class_ids)
         np.testing.assert_array_equal(above, 0)
         np.testing.assert_array_equal(tied, num_classes)
@@ -196,9 +194,7 @@ def built(rows, normalize, sharded=False, biases=None):
 @pytest.mark.parametrize(
     ("table", "normalize"), [("table", True), ("biases", False), ("shards", True)]
 )
-def test_groups_of_equal_rows_have_the_counts_of_their_exact_scores(
-    table, normalize, two_devices, rng
-):
+def test_groups_of_equal_rows_have_counts_of_their_exact_scores(table, normalize, two_devices, rng):
     """Twelve distinct rows for 301 classes; every batch size gives the same counts."""
     groups = rng.normal(size=(12, 33)).astype(np.float32)
     of_class = rng.integers(0, 12, 301)
@@ -233,8 +229,7 @@ def test_quantized_rows_have_the_counts_of_integers(rng):
     rows[100:] = rows[rng.integers(0, 100, 111)]
     class_ids, scores = rng.integers(0, 211, (24, 2)), (x @ rows.T)[:, None]
     own = np.take_along_axis(scores[:, 0], class_ids, axis=1)[..., None]
-    layer = built(np.float32(0.1) * rows, False)
-    above, tied = layer.ranks(np.float32(0.3) * x, class_ids)
+    above, tied = built(np.float32(0.1) * rows, False).ranks(np.float32(0.3) * x, class_ids)
     np.testing.assert_array_equal(above, (scores > own).sum(axis=2))
     np.testing.assert_array_equal(tied, (scores == own).sum(axis=2))
 
@@ -243,9 +238,8 @@ def test_long_rows_do_not_tie_with_all():
     """Squares of these numbers overflow, or vanish, in float32."""
     for scale in (1e25, 1e-25):
         rows = np.float32(scale) * np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [1.0, 0.0]])
-        above, tied = built(rows.astype(np.float32), False).ranks(
-            [[np.float32(1 / scale), 0.0]], [[0, 1, 2]]
-        )
+        layer = built(rows.astype(np.float32), False)
+        above, tied = layer.ranks([[np.float32(1 / scale), 0.0]], [[0, 1, 2]])
         np.testing.assert_array_equal(above, [[0, 2, 3]])
         np.testing.assert_array_equal(tied, [[2, 1, 1]])
 
@@ -292,10 +286,8 @@ def test_in_a_functional_model():
 def test_classes_that_are_nan_show(num_mined, rng):
     rows = rng.normal(size=(NUM_CLASSES, 3)).astype(np.float32)
     rows[::2] = np.nan
-    layer = SampledScores(
-        ClassTable.from_rows(rows),
-        num_sampled=NUM_CLASSES // 2 + 2,  # More than the others.
-    )
+    # More are sampled than the others are.
+    layer = SampledScores(ClassTable.from_rows(rows), num_sampled=NUM_CLASSES // 2 + 2)
     encodings = rng.normal(size=(4, 3)).astype(np.float32)
     scores = layer(encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined)
     assert np.isnan(scores).any(axis=1).all()
@@ -326,16 +318,11 @@ def all_parts(mode, scores, labels, ids, counts, size):
     return [x.numpy() for x in step(tf.constant(scores), tf.constant(labels))]
 
 
-@pytest.mark.parametrize(
-    ("labels", "ids_of", "mode"),
-    [
-        (LABELS, "all", "eager"),
-        (LABELS[:, None], "strings", "graph"),
-        (SEVERAL, "strings", "eager"),
-        (SEVERAL, "lists", "graph"),
-        (SEVERAL, "all", "xla"),
-    ],
-)
+FORMS = [(LABELS, "all", "eager"), (LABELS[:, None], "strings", "graph")]
+FORMS += [(SEVERAL, "strings", "eager"), (SEVERAL, "lists", "graph"), (SEVERAL, "all", "xla")]
+
+
+@pytest.mark.parametrize(("labels", "ids_of", "mode"), FORMS)
 def test_the_parts_in_plain_python(labels, ids_of, mode, scores, rng):
     scores[0, 5] = -INF
     ids = rng.integers(0, 4, (4, 9) if ids_of == "lists" else 9)
@@ -410,9 +397,8 @@ def test_counts_what_comes(rng):
         expected = np.bincount(seen, minlength=20)[ids] / len(seen)
         np.testing.assert_allclose(step(ids), expected, rtol=1e-6)
     # Ids share buckets, and padding does not count.
-    found = layers.CandidateFrequencies(4)(
-        np.array([1, 5, -1, 2**40 + 2, 3, -1]), training=True
-    ).numpy()
+    ids = np.array([1, 5, -1, 2**40 + 2, 3, -1])
+    found = layers.CandidateFrequencies(4)(ids, training=True).numpy()
     np.testing.assert_allclose(found[[0, 1, 3, 4]], [0.5, 0.5, 0.25, 0.25])
     # One that has not been seen counts as seen once; nothing is counted out of training.
     for _ in range(2):
@@ -425,6 +411,5 @@ def test_draws_anew_in_training_alone():
     candidates = tf.zeros([40, 2])
     first, second = (layer(candidates, training=True).numpy() for _ in range(2))
     assert len(set(first)) == 10 and set(first) != set(second) and first.max() < 40
-    again = [layer(candidates, training=False).numpy() for _ in range(2)]
-    np.testing.assert_array_equal(*again)
+    np.testing.assert_array_equal(*[layer(candidates, training=False).numpy() for _ in range(2)])
     assert sorted(layers.UniformNegatives(10, seed=3)(tf.zeros([4])).numpy()) == [0, 1, 2, 3]

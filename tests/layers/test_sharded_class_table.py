@@ -55,9 +55,8 @@ def data(number=4 * BATCH, several=False):
 def trained(model, epochs=1):
     """What training, evaluation and search return."""
     several = model.scores.num_sampled is None
-    history = model.fit(data(several=several), epochs=epochs, shuffle=False, verbose=0).history
     return [
-        history["loss"],
+        model.fit(data(several=several), epochs=epochs, shuffle=False, verbose=0).history["loss"],
         model.evaluate(data(LEFT, several), verbose=0),
         model.classes.rows(),
         model.encoder.get_weights()[0],
@@ -71,16 +70,12 @@ def assert_same(found, expected):
     assert_all_close(found, expected, rounding(CLASSES), rounding(CLASSES))
 
 
+CASES = [("warp", "adagrad", None), ("softmax", "sgd", 50), ("mined", "adam", 50)]
+SLOW = pytest.param("approx_ndcg", "adagrad", None, marks=pytest.mark.slow)
+
+
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    ("loss", "optimizer", "num_sampled"),
-    [
-        pytest.param("approx_ndcg", "adagrad", None, marks=pytest.mark.slow),
-        ("warp", "adagrad", None),
-        ("softmax", "sgd", 50),
-        ("mined", "adam", 50),
-    ],
-)
+@pytest.mark.parametrize(("loss", "optimizer", "num_sampled"), [*CASES, SLOW])
 def test_two_shards_are_as_one_table(two_devices, loss, optimizer, num_sampled):
     """Training, evaluation with an uneven last batch, search."""
     with two_devices.scope():
@@ -99,8 +94,7 @@ def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
         two.build((None, 2))
     np.testing.assert_array_equal(two.rows(), one.rows())
     assert [shard.variable.shape[0] for shard in two.shards.local.values()] == [20_000, 20_001]
-    lengths = tf.norm(one.rows(), axis=1)
-    assert 0.85 < float(tf.reduce_mean(lengths)) < 1
+    assert 0.85 < float(tf.reduce_mean(tf.norm(one.rows(), axis=1))) < 1
     assert not np.any(one.rows()[:16_000] == one.rows()[16_384:32_384])
 
 
@@ -219,8 +213,7 @@ def test_rows_that_are_nan_of_no_class_or_not_trained(two_devices):
     before[7] = np.nan
     model.classes.assign(before)
     assert np.isnan(np.ravel(model.evaluate(data(LEFT), verbose=0))[0])
-    table = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32"))
-    rows = table.rows([[-1, 0], [2, 3]])
+    rows = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32")).rows([[-1, 0], [2, 3]])
     np.testing.assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
 
 

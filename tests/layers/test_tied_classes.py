@@ -8,6 +8,8 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import layers, losses, models, optimizers
 
+from ..rounding import assert_all_close
+
 N, WIDTH, BATCH, TIME = 11, 4, 3, 5
 
 
@@ -23,12 +25,8 @@ def reversible(tie_weights):
     return keras.layers.ReversibleEmbedding(N, WIDTH, tie_weights)
 
 
-KINDS = {
-    "embedding": lambda: keras.layers.Embedding(N, WIDTH),
-    "dense": dense,
-    "tied": lambda: reversible(True),
-    "untied": lambda: reversible(False),
-}
+KINDS = {"embedding": lambda: keras.layers.Embedding(N, WIDTH), "dense": dense}
+KINDS |= {"tied": lambda: reversible(True), "untied": lambda: reversible(False)}
 
 
 def own_scores(layer, x):
@@ -62,8 +60,7 @@ def test_scores_are_those_of_the_layer(layer):
 
 def language_model(words):
     inputs = keras.Input((TIME,), dtype="int32")
-    x = keras.layers.GRU(WIDTH, return_sequences=True)(words(inputs))
-    return keras.Model(inputs, x)
+    return keras.Model(inputs, keras.layers.GRU(WIDTH, return_sequences=True)(words(inputs)))
 
 
 OPTIMIZERS = {
@@ -104,8 +101,7 @@ def test_steps_are_those_of_a_keras_model(kind, optimizer, run_eagerly):
         model.compile(OPTIMIZERS[optimizer](), loss, run_eagerly=run_eagerly)
         model.fit(x, y, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
         results.append([*encoder.get_weights(), *layer.get_weights()])
-    for ours, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-6)
+    assert_all_close(*results, 1e-4, 2e-6)
 
 
 LOSSES = {
@@ -116,7 +112,7 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_model_trains_saves_and_serves(layer, name, tmp_path):
+def test_a_model_trains_saves_and_serves(layer, name, reloaded):
     num_sampled, loss = LOSSES[name]
     words = keras.layers.Embedding(N, WIDTH) if isinstance(layer, keras.layers.Dense) else layer
     encoder = language_model(words)
@@ -129,10 +125,8 @@ def test_a_model_trains_saves_and_serves(layer, name, tmp_path):
         assert np.isfinite(new).all() and np.abs(new - old).max() > 0
     expected = model.top_k(x, 3)
     np.testing.assert_array_equal(expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1))
-    model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    for a, b in zip(again.top_k(x, 3), expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5)
+    again = reloaded(model)
+    assert_all_close(again.top_k(x, 3), expected)
     number = sum(np.prod(w.shape) for w in model.trainable_variables)
     assert sum(np.prod(w.shape) for w in again.trainable_variables) == number
 
@@ -163,5 +157,4 @@ def test_a_backbone_of_keras_hub_takes_the_steps_of_its_causal_lm():
         model.compile(keras.optimizers.Adam(0.01), loss)
         model.fit(inputs, y, batch_size=BATCH, epochs=2, shuffle=False, verbose=0)
         results.append(backbone.get_weights())
-    for ours, expected in zip(*results, strict=True):
-        np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-5)
+    assert_all_close(*results, 1e-3, 1e-5)

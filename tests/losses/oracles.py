@@ -102,8 +102,7 @@ def approx_ndcg(s, y, w=1.0, temperature=0.1, gain="exponential", discount="loga
     gain = 2.0**y - 1 if gain == "exponential" else y
     of_rank = {"logarithmic": lambda r: 1 / np.log2(1 + r), "reciprocal": lambda r: 1 / r}[discount]
     ideal = (np.sort(gain)[::-1] * of_rank(np.arange(1, len(y) + 1))).sum()
-    dcg = (gain * of_rank(soft_ranks(s, temperature))).sum(axis=-1)
-    return -mean_weight(y, w) * dcg / ideal
+    return -mean_weight(y, w) * (gain * of_rank(soft_ranks(s, temperature))).sum(axis=-1) / ideal
 
 
 def approx_mrr(s, y, w=1.0, temperature=0.1):

@@ -73,11 +73,8 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
 
     labels = rng.integers(-1, 3, size=(4, 50)).astype(np.float32)
     scores = rng.normal(size=(4, 50)).astype(np.float32)
-    results = [
-        value_and_gradient(functools.partial(make(ranker=ranker), labels), scores)
-        for ranker in (None, sigmoid)
-    ]
-    assert_all_close(*results, 1e-4, 1e-6)
+    both = (functools.partial(make(ranker=ranker), labels) for ranker in (None, sigmoid))
+    assert_all_close(*(value_and_gradient(loss, scores) for loss in both), 1e-4, 1e-6)
 
 
 def test_relevance_above_what_a_gain_can_hold(rng):
@@ -86,13 +83,9 @@ def test_relevance_above_what_a_gain_can_hold(rng):
     labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], np.float32)
     small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
     weights = r4c.losses.NDCGLambdaWeights()
-    for loss in (
-        r4c.losses.ApproxNDCGLoss(),
-        r4c.losses.PairwiseLogisticLoss(lambda_weights=weights),
-        r4c.losses.PairwiseHingeLoss(lambda_weights=weights),
-    ):
-        value = loss(labels, scores)
-        np.testing.assert_allclose(value, loss(small, scores), rtol=1e-5)
+    pairwise = r4c.losses.PairwiseLogisticLoss, r4c.losses.PairwiseHingeLoss
+    for loss in (r4c.losses.ApproxNDCGLoss(), *(x(lambda_weights=weights) for x in pairwise)):
+        np.testing.assert_allclose(loss(labels, scores), loss(small, scores), rtol=1e-5)
     loss = r4c.losses.UniqueSoftmaxLoss()
     with pytest.raises(ValueError, match="`relevance` must have a gain"):
         loss(labels, scores)
@@ -230,11 +223,8 @@ SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
 def test_it_is_the_sum(rng, reduction, weights):
     scores = rng.normal(size=(4, 6)).astype(np.float32)
     one, other = SOFTMAX(reduction=reduction), NDCG(reduction=reduction)
-    both = losses.WeightedSumLoss([one, other], [1.0, 0.5])
-    results = [
-        value_and_gradient(lambda x, loss=loss: loss([0, 3, 2, 5], x, weights), scores)
-        for loss in (one, other, both)
-    ]
+    each = one, other, losses.WeightedSumLoss([one, other], [1.0, 0.5])
+    results = [value_and_gradient(lambda x, f=f: f([0, 3, 2, 5], x, weights), scores) for f in each]
     for a, b, c in zip(*results, strict=True):
         np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
@@ -249,7 +239,7 @@ def test_labels_may_be_the_scores():
     np.testing.assert_allclose(SOFTMAX()(rows, rows), expected, rtol=1e-6)
 
 
-def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, tmp_path):
+def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, reloaded):
     """Where a list of losses trains the first only."""
     features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
 
@@ -263,8 +253,7 @@ def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, tmp_path):
     noisy = losses.GumbelApproxNDCGLoss(seed=1)
     model = trained(losses.WeightedSumLoss([SOFTMAX(), noisy], [1.0, 0.5]))
     assert not np.allclose(model.get_weights()[0], trained(SOFTMAX()).get_weights()[0])
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     for of_each in (model, loaded):
         of_each.fit(features, labels, verbose=0, shuffle=False)
     np.testing.assert_allclose(loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6)
@@ -311,9 +300,8 @@ def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
     """As `try_out` sets it: a copy of the loss with another value, which the constructor checks."""
     loss, scores = make(), rng.normal(size=(3, 6)).astype(np.float32)
     value = {"q": 0.5, "label_smoothing": 0.2}.get(name, 1.5 * getattr(loss, name))
-    copies = [
-        type(loss).from_config({**loss.get_config(), name: x}) for x in (value, tf.Variable(value))
-    ]
+    values = value, tf.Variable(value)
+    copies = [type(loss).from_config({**loss.get_config(), name: x}) for x in values]
     steps = [functools.partial(value_and_gradient, functools.partial(x, [0, 2, 5])) for x in copies]
     assert_all_close(*(tf.function(step)(scores) for step in steps), 1e-5, 1e-6)
     assert copies[1].get_config()[name] == pytest.approx(value)
@@ -324,10 +312,8 @@ def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
 
 
 def test_what_may_be_tuned_of_other_parts_may_be_a_variable():
-    for part, name in (
-        (layers.CosineHead(3), "scale"),
-        (losses.RankTripletLoss(margin=0.5), "margin"),
-    ):
+    parts = (layers.CosineHead(3), "scale"), (losses.RankTripletLoss(margin=0.5), "margin")
+    for part, name in parts:
         assert name in type(part).tunable
         copy = type(part).from_config({**part.get_config(), name: tf.Variable(0.25)})
         assert copy.get_config()[name] == 0.25

@@ -66,8 +66,7 @@ def test_class_prior_counts_labels():
     padded, ragged = [[0, 2], [2, -1]], tf.ragged.constant([[0, 2], [2]])
     dataset = tf.data.Dataset.from_tensor_slices((np.zeros(3), [0, 2, 2])).batch(2)
     for labels in (padded, ragged, dataset):
-        prior = losses.class_prior(labels, num_classes=3)
-        np.testing.assert_allclose(prior, [2 / 6, 1 / 6, 3 / 6])
+        np.testing.assert_allclose(losses.class_prior(labels, num_classes=3), [2 / 6, 1 / 6, 3 / 6])
     with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
         losses.class_prior(padded, 3, pseudo_count=0.0)
     assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
@@ -106,11 +105,9 @@ def test_labels_of_all_items_under_xla(loss, rng):
     relevance = np.zeros_like(scores)
     relevance[:, 7] = 1
     ids = np.tile(np.arange(10_000, dtype=np.int32), (64, 1))
-    actual = tf.function(functools.partial(value_of, loss), jit_compile=True)(
-        scores, ids, relevance
-    )
+    found = tf.function(functools.partial(value_of, loss), jit_compile=True)(scores, ids, relevance)
     expected = tf.nn.sparse_softmax_cross_entropy_with_logits(np.full(64, 7), scores)
-    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 FITTED = {
@@ -157,17 +154,15 @@ def test_other_losses_have_no_probabilities():
 
 
 @pytest.mark.keras2
-def test_a_changing_temperature_is_saved_with_the_model(rng, tmp_path):
+def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
     temperature = tf.Variable(4.0)
     loss = losses.SoftmaxLoss(temperature, label_format="ids")
-    copy = losses.get(keras.utils.serialize_keras_object(loss))
-    assert copy.get_config() == loss.get_config()
+    assert losses.get(keras.utils.serialize_keras_object(loss)).get_config() == loss.get_config()
     assert loss.probabilities.temperature == 4
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
     model.compile(keras.optimizers.SGD(0.1), loss=loss)
     temperature.assign(2.0)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras").loss
+    loaded = reloaded(model).loss
     assert loaded.temperature == loss.probabilities.temperature == 2.0
     scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
     np.testing.assert_allclose(loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores))
@@ -250,10 +245,8 @@ class OwnConjugate(ops.Regularizer):
 
 def test_a_conjugate_of_ones_own(rng):
     z = tf.constant(rng.normal(size=(3, 5)))
-    ours, expected = (
-        functools.partial(value_of, losses.FenchelYoungLoss(r), class_ids=[[0], [1], [4]])
-        for r in (OwnConjugate(), "euclidean")
-    )
+    both = (losses.FenchelYoungLoss(regularizer) for regularizer in (OwnConjugate(), "euclidean"))
+    ours, expected = (functools.partial(value_of, x, class_ids=[[0], [1], [4]]) for x in both)
     np.testing.assert_allclose(ours(z), expected(z))
     np.testing.assert_allclose(gradient_of(ours, z), gradient_of(expected, z))
 
@@ -284,9 +277,8 @@ def test_many_positives_and_ties_on_the_margin(grades, rng):
     expected = [oracles.pairwise_hinge(*row) for row in zip(scores, labels, strict=True)]
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     # At its kink a hinge has the slope of its flat side, as relu has.
-    active = (scores[:, :, None] - scores[:, None, :] < 1) & (
-        labels[:, :, None] > labels[:, None, :]
-    )
+    is_pair = labels[:, :, None] > labels[:, None, :]
+    active = (scores[:, :, None] - scores[:, None, :] < 1) & is_pair
     np.testing.assert_array_equal(gradient, active.sum(axis=1) - active.sum(axis=2))
 
 
@@ -294,8 +286,7 @@ def test_many_positives_and_ties_on_the_margin(grades, rng):
 def test_hinges_are_exact_far_from_zero(jit_compile):
     """Scores around 1e4 in float32: sums over far items must not blur those of near ones."""
     n = 300
-    rng = np.random.default_rng(1)
-    scores = (rng.normal(size=(1, n)) * 1000 + 1e4).astype(np.float32)
+    scores = (np.random.default_rng(1).normal(size=(1, n)) * 1000 + 1e4).astype(np.float32)
     labels = np.zeros((1, n), np.float32)
     labels[0, np.argsort(-scores[0])[:100]] = 1
     loss = tf.function(losses.PairwiseHingeLoss(margin=10.0), jit_compile=jit_compile)
@@ -395,8 +386,6 @@ def test_a_label_without_any_probability_has_no_gradient():
 
 # Ordered weighted losses, stochastic negative mining, WARP: names, files, samples
 
-of_kinds = pytest.mark.parametrize("kind", ["pairwise", "binary"])
-
 
 def loss_of(scores, class_ids, relevance=None, **kwargs):
     return value_of(losses.OrderedWeightedLoss(**kwargs), scores, class_ids, relevance)
@@ -428,12 +417,11 @@ def test_the_support_vector_machines_of_the_papers(lists):
         np.testing.assert_allclose(made(ids, scores), expected, rtol=1e-6)
 
 
-def test_a_phi_of_ones_own_is_saved_with_a_model(lists, tmp_path):
+def test_a_phi_of_ones_own_is_saved_with_a_model(lists, reloaded):
     (scores, ids), weights = lists, np.array([1.0, 0.5])
     model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
     model.compile("sgd", loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights))
-    model.save(tmp_path / "m.keras")
-    loss = keras.models.load_model(tmp_path / "m.keras").loss
+    loss = reloaded(model).loss
     assert loss.phi == cubic_hinge
     assert loss.rank_weights == ops.get_rank_weights(weights)
     np.testing.assert_allclose(loss(ids, scores), model.loss(ids, scores), rtol=1e-12)
@@ -444,7 +432,7 @@ def mined(scores, class_ids, relevance=None, weights=(1.0,), **kwargs):
     return value_of(loss, scores, class_ids, relevance)
 
 
-@of_kinds
+@pytest.mark.parametrize("kind", ["pairwise", "binary"])
 def test_lists_with_few_negatives_take_all(rng, kind):
     scores = rng.normal(size=(2, 8))
     scores[0, 4:] = -np.inf

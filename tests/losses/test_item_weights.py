@@ -77,8 +77,7 @@ def test_graphs_of_unknown_shapes(name, rng):
 
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
-    value = loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]])
-    np.testing.assert_allclose(value, [2.0, 3.0])
+    np.testing.assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
 
 
 def test_in_fit(rng):

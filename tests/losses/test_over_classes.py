@@ -46,28 +46,24 @@ LOSSES = {
     "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
     "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),
 }
-every_loss = pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES.keys())
 few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"])
 
 
 def both(loss, ids, head, x, dense_ids=None, weights=None):
     """The loss over all classes and the plain one, with their gradients."""
-    forms = (head.over_classes, ids), (head, ids if dense_ids is None else dense_ids)
-    return [
-        with_gradients(
-            lambda scores_of=scores_of, labels=labels: loss(labels, scores_of(x), weights),
-            *(x, *head.trainable_variables),
-            unconnected="zero",
-        )
-        for scores_of, labels in forms
-    ]
+    sources = x, *head.trainable_variables
+
+    def of_form(f, labels):
+        return with_gradients(lambda: loss(labels, f(x), weights), *sources, unconnected="zero")
+
+    return [of_form(head.over_classes, ids), of_form(head, ids if dense_ids is None else dense_ids)]
 
 
 def assert_same(results, tolerance=1e-5):
     assert_all_close(*results, tolerance, tolerance)
 
 
-@every_loss
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_values_and_gradients_are_those_of_the_plain_form(loss):
     weights = [0.5, 2.0, 1.0]
     for ids in ([[1], [12], [-1]], [[1, 2, -1, 5], [-1, 12, -1, -1], [3, 3, 4, 0]]):
@@ -205,11 +201,8 @@ def test_sparsemax_of_huge_scores(monkeypatch):
 def test_a_temperature_that_is_trained():
     temperature = tf.Variable(0.5)
     loss, head, x = losses.SoftmaxLoss(temperature), a_head(), encodings()
-    found, expected = (
-        with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature)
-        for f in (head.over_classes, head)
-    )
-    assert_same((found, expected))
+    forms = head.over_classes, head
+    assert_same([with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature) for f in forms])
 
 
 class TwoSums(losses.RankingLoss):

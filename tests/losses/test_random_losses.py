@@ -75,10 +75,9 @@ def test_resumes_bit_by_bit(make, batch, tmp_path):
 
 
 @pytest.mark.keras2
-def test_a_seed_of_its_own_is_saved(batch, tmp_path):
+def test_a_seed_of_its_own_is_saved(batch, reloaded):
     model = compiled(GumbelApproxNDCGLoss())
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
+    loaded = reloaded(model)
     assert loaded.loss.seed is None
     assert_all_close(fit(loaded, batch, 2), fit(model, batch, 2), 0)
 
@@ -93,9 +92,8 @@ def test_resumes_after_an_interruption(batch, tmp_path):
 
     def train(*others):
         backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
-        return fit(
-            compiled(losses.WARPLoss(num_trials=2, seed=1)), batch, 4, callbacks=[backup, *others]
-        )
+        model = compiled(losses.WARPLoss(num_trials=2, seed=1))
+        return fit(model, batch, 4, callbacks=[backup, *others])
 
     expected = fit(compiled(losses.WARPLoss(num_trials=2, seed=1)), batch, 4)
     with pytest.raises(KeyboardInterrupt):
@@ -135,8 +133,7 @@ def test_replicas_draw_noise_of_their_own(two_devices):
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 loads no file of another compilation.")
 def test_a_file_without_the_loss_changes_nothing(batch, tmp_path):
-    model = compiled("mse")
-    model.save_weights(tmp_path / "model.weights.h5")
+    compiled("mse").save_weights(tmp_path / "model.weights.h5")
     other = compiled(losses.WARPLoss(num_trials=2, seed=3))
     other.load_weights(tmp_path / "model.weights.h5")
     np.testing.assert_array_equal(np.array(other.loss._state), [3, 0])

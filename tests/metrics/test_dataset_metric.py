@@ -11,18 +11,13 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import layers
-from rank4class_tf.metrics import (
-    ExpectedCalibrationError,
-    MeanAveragePrecision,
-    SpearmanCorrelation,
-    get,
-)
+from rank4class_tf.metrics import ExpectedCalibrationError, SpearmanCorrelation, get
 
 from ..contract.tables import DATASET_METRICS
 from .results import filled
 
 both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
-mean_average_precision = functools.partial(MeanAveragePrecision, 4)
+mean_average_precision = functools.partial(r4c.metrics.MeanAveragePrecision, 4)
 correlation = functools.partial(SpearmanCorrelation, 4)
 
 
@@ -35,10 +30,8 @@ def test_average_precision_is_that_of_scikit_learn(columns, weighted, rng):
     labels, scores = columns
     weights = rng.choice([0.0, 0.5, 1.0, 3.0], 60) if weighted else None
     metric = filled(mean_average_precision, labels, scores, weights)
-    expected = [
-        average_precision_score(y > 0, s, sample_weight=weights)
-        for y, s in zip(labels.T, scores.T, strict=True)
-    ]
+    pairs = zip(labels.T, scores.T, strict=True)
+    expected = [average_precision_score(y > 0, s, sample_weight=weights) for y, s in pairs]
     np.testing.assert_allclose(metric.per_class(), expected, rtol=1e-12)
     np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
 
@@ -49,13 +42,11 @@ def test_average_precision_leaves_out_what_is_not_known(columns):
     scores[5, 0], labels[5, 0] = np.nan, 0
     metric = filled(mean_average_precision, labels, scores)
     last = np.where(np.isnan(scores), -100, scores)
-    expected = [
-        average_precision_score(labels[keep:, c] > 0, last[keep:, c])
-        for c, keep in ((0, 0), (1, 0), (2, 20))
-    ]
+    known = (0, 0), (1, 0), (2, 20)
+    expected = [average_precision_score(labels[i:, c] > 0, last[i:, c]) for c, i in known]
     np.testing.assert_allclose(metric.per_class(), [*expected, np.nan], rtol=1e-12)
     np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
-    assert float(MeanAveragePrecision(1)([[1], [0]], [[np.nan], [-np.inf]])) == 0
+    assert float(r4c.metrics.MeanAveragePrecision(1)([[1], [0]], [[np.nan], [-np.inf]])) == 0
 
 
 def test_correlation_is_that_of_scipy(rng, columns):
@@ -188,8 +179,7 @@ def test_in_keras(columns, jit_compile):
     logs = model.evaluate(scores, labels, batch_size=30, verbose=0, return_dict=True)
     predicted = model.predict(scores, verbose=0)
     for name, make in DATASET_METRICS.items():
-        expected = filled(make, labels, predicted).result()
-        np.testing.assert_allclose(logs[name], expected, rtol=1e-5)
+        np.testing.assert_allclose(logs[name], filled(make, labels, predicted).result(), rtol=1e-5)
 
 
 def reference(p, right, num_bins=15, weights=None):

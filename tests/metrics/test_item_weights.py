@@ -96,8 +96,7 @@ def test_definition(make, value, share, k, lists):
         found, weights = compute(*lists)
         np.testing.assert_allclose(found[:, 0], values, rtol=1e-6)
         np.testing.assert_allclose(weights, of_lists, rtol=1e-6)
-    expected = np.average(values, weights=of_lists)
-    np.testing.assert_allclose(make(k)(*lists), expected, rtol=1e-5)
+    np.testing.assert_allclose(make(k)(*lists), np.average(values, weights=of_lists), rtol=1e-5)
 
 
 @every_metric
@@ -108,8 +107,7 @@ def test_long_lists_equal_short_ones(make, value, share, rng):
     far = [[0, 0], [0, 500]]
     longer = np.pad(labels, far), np.pad(scores, far, constant_values=-99), np.pad(weights, far)
     longer[2][:, -1] = 1
-    expected = make(5)(labels, scores, weights)
-    np.testing.assert_allclose(make(5)(*longer), expected, rtol=1e-6)
+    np.testing.assert_allclose(make(5)(*longer), make(5)(labels, scores, weights), rtol=1e-6)
 
 
 @every_metric

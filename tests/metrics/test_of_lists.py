@@ -8,18 +8,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import metrics, ops
-from rank4class_tf.metrics import (
-    MRR,
-    NDCG,
-    BPref,
-    MacroAverage,
-    MeanRank,
-    MedianRank,
-    PrecisionAtK,
-    RankingMetric,
-    RecallAtK,
-    TopKAccuracy,
-)
+from rank4class_tf.metrics import NDCG, BPref, MacroAverage, PrecisionAtK, RecallAtK, TopKAccuracy
 from rank4class_tf.metrics.base import ReadsBestPositive
 
 from .results import orders, result
@@ -110,11 +99,10 @@ def test_median_rank_over_lists_and_orders(seed, max_rank):
     for row, count in enumerate([1, 2, 1, 3, 2, 1]):
         labels[row, rng.permutation(5)[:count]] = 1
     # 5! orders at most, so that each list has 120 copies of its ranks, in equal shares.
-    ranks = [
-        [order.index(1) + 1 for order in orders(s, y)] for s, y in zip(scores, labels, strict=True)
-    ]
+    lists = zip(scores, labels, strict=True)
+    ranks = [[order.index(1) + 1 for order in orders(s, y)] for s, y in lists]
     median = np.median([r for of_list in ranks for r in of_list * (120 // len(of_list))])
-    metric = MedianRank(max_rank=max_rank)
+    metric = metrics.MedianRank(max_rank=max_rank)
     metric.update_state(labels[:4], scores[:4])
     metric.update_state(labels[4:], scores[4:])
     assert float(metric.result()) == (median if median <= max_rank else np.inf)
@@ -125,13 +113,13 @@ def test_median_rank_over_lists_and_orders(seed, max_rank):
 def test_median_rank_with_weights(as_for_xla):
     scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
     ids = np.array([7, 0, 2, 5])
-    metric = MedianRank()
+    metric = metrics.MedianRank()
     assert float(metric.result()) == 0
     assert float(result(metric, ids, scores)) == np.median(ids + 1)
     metric.reset_state()
     assert float(result(metric, ids, scores, [0.0, 1.0, 0.5, 3.0])) == 6
     assert float(result(metric, [0], np.full((1, 9), np.nan), 100.0)) == 9
-    other = MedianRank()
+    other = metrics.MedianRank()
     other.update_state(ids, scores, 1000.0)
     other.merge_state([metric])
     # Mass 1001, 1000.5, 1003, 1000 and 100 at the ranks 1, 3, 6, 8 and 9: half of it is 2052.25.
@@ -143,10 +131,11 @@ def test_median_rank_with_weights(as_for_xla):
 def test_median_rank_of_millions_and_of_the_largest_weights():
     """Sums of places would leave int64."""
     count = 4_300_000
-    metric = MedianRank(max_rank=count)
+    metric = metrics.MedianRank(max_rank=count)
     assert float(result(metric, [0], np.zeros((1, count), np.float32))) == (count + 1) / 2
     weights = np.full(3, 1e38, np.float32)
-    assert float(result(MedianRank(max_rank=10), [0, 1, 2], np.array(THREE * 3), weights)) == 2
+    metric = metrics.MedianRank(max_rank=10)
+    assert float(result(metric, [0, 1, 2], np.array(THREE * 3), weights)) == 2
 
 
 def test_micro_recall_is_that_of_scikit_learn(scores, relevance):
@@ -178,26 +167,25 @@ def of_classes(rng):
 def test_groups_and_weights(of_classes, rng):
     ids, scores = of_classes
     groups, weights = rng.integers(-1, 3, 60), rng.random(60)
-    metric = MacroAverage(MRR([1, None]), num_groups=3, dtype="float64")
+    metric = MacroAverage(metrics.MRR([1, None]), num_groups=3, dtype="float64")
     metric.update_state(ids, scores, weights, groups=groups)
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
-    for column, (name, values) in enumerate(
-        {"macro_mrr_at_1": ranks == 1, "macro_mrr": 1 / ranks}.items()
-    ):
+    values_of = {"macro_mrr_at_1": ranks == 1, "macro_mrr": 1 / ranks}
+    for column, (name, values) in enumerate(values_of.items()):
         means = [np.average(values[groups == g], weights=weights[groups == g]) for g in range(3)]
         np.testing.assert_allclose(metric.group_means()[:, column], means, rtol=1e-12)
         np.testing.assert_allclose(metric.result()[name], np.mean(means), rtol=1e-12)
 
 
 def test_several_positives_belong_to_each_class():
-    metric = MacroAverage(MRR(), num_groups=3, dtype="float64")
+    metric = MacroAverage(metrics.MRR(), num_groups=3, dtype="float64")
     metric.update_state([[0, 2], [2, -1], [-1, -1]], [[3.0, 2.0, 1.0]] * 3)
     # The first list, of value 1, counts for the classes 0 and 2, the second, 1/3, for class 2.
     np.testing.assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
 
 
 def test_unknown_groups_raise_or_are_nan(as_for_xla):
-    metric, batch = MacroAverage(MRR(), num_groups=2), ([0, 1, 3], np.eye(3, 5))
+    metric, batch = MacroAverage(metrics.MRR(), num_groups=2), ([0, 1, 3], np.eye(3, 5))
     with pytest.raises(ValueError, match=r"`groups` must hold class ids in \[0, 2\)"):
         metric.update_state(*batch)
     tf.function(lambda: metric.update_state(*batch) and None)()
@@ -217,7 +205,7 @@ def test_unknown_groups_raise_or_are_nan(as_for_xla):
 )
 def test_broken_labels_and_weights_are_nan_in_a_graph(label_format, labels, weights, as_for_xla):
     """Though the group of such a list is not known."""
-    metric = MacroAverage(MRR(label_format=label_format), num_groups=3)
+    metric = MacroAverage(metrics.MRR(label_format=label_format), num_groups=3)
     batch = labels, [[3.0, 2.0, 1.0]] * 2, weights
     tf.function(lambda: metric.update_state(*batch) and None)()
     assert np.isnan(metric.result())
@@ -239,7 +227,7 @@ def test_in_keras(of_classes):
 
 
 def test_direction_and_names_are_those_of_its_metric():
-    for metric in (MeanRank(), MRR()):
+    for metric in (metrics.MeanRank(), metrics.MRR()):
         macro = MacroAverage(metric, 3)
         assert macro.higher_is_better == metric.higher_is_better
         assert macro._direction == metric._direction
@@ -269,7 +257,7 @@ def test_a_formula_that_reads_what_its_base_does_not_give_raises():
     """Not a wrong number: the best positive has no relevance, and a list no single rank."""
     formulas = {
         ReadsBestPositive: lambda self, best: [tf.reduce_sum(best.relevance, axis=-1)],
-        RankingMetric: lambda self, ranks: [ranks.positives],
+        metrics.RankingMetric: lambda self, ranks: [ranks.positives],
     }
     for base, compute in formulas.items():
         metric = type("Metric", (base,), {"compute": compute})()

@@ -19,8 +19,7 @@ def of_xclib(name, scores, labels, weights, k):
     """`psprecision` and `psndcg` of its `xc_metrics`, at one cutoff, for labels 0 and 1."""
 
     def mean_gain(ranked_by):
-        order = np.argsort(-ranked_by, axis=1)[:, :k]
-        gains = np.take_along_axis(labels * weights, order, axis=1)
+        gains = np.take_along_axis(labels * weights, np.argsort(-ranked_by, axis=1)[:, :k], axis=1)
         if name == "precision":
             return (gains.sum(axis=1) / k).mean()
         discounts = 1 / np.log2(np.arange(k) + 2)

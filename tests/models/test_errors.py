@@ -21,6 +21,7 @@ NAMELESS, UNNAMED = {"features": FEATURES}, {"features": FEATURES[:24]}
 DATASET = tf.data.Dataset.from_tensor_slices(CANDIDATES).batch(7)
 SPEC = tf.TensorSpec([None, towers.FEATURES])
 ROWS = np.arange(24)
+WEIGHTED = losses.SoftmaxLoss(class_weight={0: 2.0})
 
 
 def tower(candidates=CANDIDATES, **options):
@@ -73,8 +74,7 @@ def extreme_of(width, **options):
 
 
 def fit(model, labels, **options):
-    size = len(tf.nest.flatten(labels)[0])
-    return model.fit(QUERIES[:size], labels, verbose=0, **options)
+    return model.fit(QUERIES[: len(tf.nest.flatten(labels)[0])], labels, verbose=0, **options)
 
 
 NO_INDEX = r"`index\(candidates\)` must be called first"
@@ -121,7 +121,7 @@ ERRORS = [
     (lambda: by_ids().top_k(QUERIES, 3, [["a"]] * 24), "`exclude` must hold ids like .*, int"),
     (lambda: fit(tower(), OWN, class_weight={0: 1.0}), "`class_weight` must be None.* `sample_we"),
     # The columns of a batch are no classes.
-    (lambda: tower(loss=losses.SoftmaxLoss(class_weight={0: 9.0})), "`loss` must have no `class_"),
+    (lambda: tower(loss=WEIGHTED), "`loss` must have no `class_"),
     (lambda: tower(loss="mse"), NOT_OURS),
     (lambda: tower(loss=losses.GumbelApproxNDCGLoss(), score_in=4), "no random .* `score_in`"),
     # ExtremeClassifier
@@ -136,10 +136,8 @@ ERRORS = [
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
     (lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS), "=13, num_sampled=12"),
-    (  # The loss sees places in a sample.
-        lambda: extreme.compiled(loss=losses.SoftmaxLoss(class_weight={0: 2.0})),
-        r"`loss` must have no `class_weight`.* \{0: 2.0\}",
-    ),
+    # The loss sees places in a sample.
+    (lambda: extreme.compiled(loss=WEIGHTED), r"`loss` must have no `class_weight`.* \{0: 2.0\}"),
     (lambda: extreme.compiled(loss="sparse_categorical_crossentropy"), NOT_OURS),
     (lambda: extreme.compiled(loss=losses.MeanAveragePrecisionLoss()), NOT_OURS),
 ]

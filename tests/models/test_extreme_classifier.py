@@ -17,9 +17,7 @@ NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 def make(num_sampled=12, seed=3, num_classes=NUM_CLASSES, **kwargs):
     keras.utils.set_random_seed(1)
     encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
-    return models.ExtremeClassifier(
-        encoder, num_classes, WIDTH, num_sampled=num_sampled, seed=seed, **kwargs
-    )
+    return models.ExtremeClassifier(encoder, num_classes, WIDTH, num_sampled, seed=seed, **kwargs)
 
 
 def top_k_mining(k):
@@ -50,9 +48,8 @@ def test_an_example_without_features_does_not_drown_the_first_batch(rng):
 
     def steps(features):
         keras.utils.set_random_seed(1)
-        encoder = keras.Sequential(
-            [keras.layers.Input((FEATURES,), sparse=True), layers.SparseDense(WIDTH)]
-        )
+        inputs = keras.layers.Input((FEATURES,), sparse=True)
+        encoder = keras.Sequential([inputs, layers.SparseDense(WIDTH)])
         model = models.ExtremeClassifier(encoder, NUM_CLASSES, WIDTH, num_sampled=12, seed=3)
         model.compile(optimizers.RowwiseSGD(0.5), loss=losses.SoftmaxLoss())
         before = weights(model)[:2]
@@ -144,12 +141,10 @@ def test_resumes_where_it_was_saved(data, tmp_path):
     loaded = keras.models.load_model(tmp_path / "m.keras")
     other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "m.weights.h5")
-    before, *found = (
-        m.evaluate(*data, verbose=0, return_dict=True) for m in (model, loaded, other)
-    )
+    before, *both = (m.evaluate(*data, verbose=0, return_dict=True) for m in (model, loaded, other))
     assert "ndcg_at_5" in before
     expected = train(model)
-    for each, evaluated in zip((loaded, other), found, strict=True):
+    for each, evaluated in zip((loaded, other), both, strict=True):
         assert evaluated == pytest.approx(before, rel=1e-6)
         assert_all_close(train(each), expected, 1e-6, 1e-7)
 
@@ -159,11 +154,9 @@ def test_exports_top_k(data, tmp_path):
     model, names = make(num_sampled=2), np.array([f"class {i}" for i in range(NUM_CLASSES)])
     spec = tf.TensorSpec([None, FEATURES], name="features")
     model.export_top_k(tmp_path / "saved", spec, class_names=names.tolist())
-    served, features = tf.saved_model.load(str(tmp_path / "saved")).signatures, tf.constant(data[0])
-    for k, result in (
-        (10, served["serving_default"](features=features)),
-        (3, served["top_k"](features=features, k=tf.constant(3))),
-    ):
+    served, inputs = tf.saved_model.load(str(tmp_path / "saved")).signatures, tf.constant(data[0])
+    by_default = served["serving_default"](features=inputs)
+    for k, result in ((10, by_default), (3, served["top_k"](features=inputs, k=tf.constant(3)))):
         scores, ids = model.top_k(data[0], k)
         np.testing.assert_array_equal(result["class_ids"], ids)
         np.testing.assert_allclose(result["scores"], scores, rtol=1e-6)
@@ -219,8 +212,7 @@ def test_mixed_precision(data, mixed_precision):
 def test_bad_class_ids_show_as_nan_under_xla(data):
     ids = np.where(np.arange(16) == 5, NUM_CLASSES, np.arange(16))
     model = compiled(metrics=[metrics.MRR(), metrics.PrecisionAtK([1, 5])], jit_compile=True)
-    found = model.evaluate(data[0], ids, verbose=0, return_dict=True)
-    assert np.isnan(list(found.values())).all()
+    assert np.isnan(list(model.evaluate(data[0], ids, verbose=0, return_dict=True).values())).all()
 
 
 def test_only_losses_that_say_so_are_mined(data):

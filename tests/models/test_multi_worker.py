@@ -105,12 +105,11 @@ def run(name, strategy):
     options = {"epochs": 3, "shuffle": False, "verbose": 0, "callbacks": [plateau]}
     history = model.fit(train, validation_data=evaluation, **options).history
     evaluated = model.evaluate(evaluation, verbose=0, return_dict=True)
-    predicted = model.predict(FEATURES[:LEFT], batch_size=BATCH, verbose=0)
     result = {
         **{f"history of {key}": values for key, values in history.items()},
         **{f"evaluate: {key}": value for key, value in evaluated.items()},
         **{f"weight {i}": weight for i, weight in enumerate(model.get_weights())},
-        "predict": predicted,
+        "predict": model.predict(FEATURES[:LEFT], batch_size=BATCH, verbose=0),
     }
     if name.endswith("in_shards"):
         result["scores"], result["best"] = model.top_k(FEATURES[:3], 5)
@@ -121,17 +120,11 @@ def run(name, strategy):
 
 
 FAST = ["sampled", "all_in_shards"]
+OTHERS = [name for name in MODELS if name not in FAST]
+SLOW = pytest.param(OTHERS, marks=[pytest.mark.slow, pytest.mark.keras2])
 
 
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(FAST, id="fast"),
-        pytest.param(
-            [x for x in MODELS if x not in FAST], marks=[pytest.mark.slow, pytest.mark.keras2]
-        ),
-    ],
-)
+@pytest.mark.parametrize("names", [pytest.param(FAST, id="fast"), SLOW])
 def test_two_workers_train_as_one_process(names, tmp_path):
     """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""
     two_processes.run(tmp_path, "-m", "tests.models.test_multi_worker", tmp_path / "worker", *names)
@@ -158,8 +151,7 @@ def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
         with strategy.scope():
             model = own()
         train, _ = data_of("uneven", strategy.num_replicas_in_sync)
-        history = model.fit(train, epochs=2, shuffle=False, verbose=0).history
-        found.append(history["mrr"])
+        found.append(model.fit(train, epochs=2, shuffle=False, verbose=0).history["mrr"])
     np.testing.assert_allclose(*found, rtol=1e-6)
 
 

@@ -11,7 +11,7 @@ from .two_towers import ALL, FEATURES, WIDTH, make, towers, weights
 
 
 @pytest.mark.keras2
-def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
+def test_resumes_where_it_was_saved(pairs, candidates, reloaded):
     def compiled():
         return make(**ALL, frequencies=True, num_mined=5, metrics=[metrics.MRR()])
 
@@ -23,8 +23,7 @@ def test_resumes_where_it_was_saved(pairs, candidates, tmp_path):
     expected = train(compiled(), 2)
     model = compiled()
     train(model, 1)
-    model.save(tmp_path / "m.keras")
-    loaded = keras.models.load_model(tmp_path / "m.keras")
+    loaded = reloaded(model)
     for name, value in model.get_config().items():
         if "encoder" not in name and name != "frequencies":
             assert loaded.get_config()[name] == value
@@ -76,7 +75,7 @@ def towers_of_one_embedding(kind):
 
 
 @pytest.mark.parametrize("kind", ["functional", "sequential"])
-def test_towers_that_share_layers(kind, tmp_path):
+def test_towers_that_share_layers(kind, tmp_path, reloaded):
     def compiled():
         *towers, x = towers_of_one_embedding(kind)
         model = models.TwoTower(*towers)
@@ -86,8 +85,7 @@ def test_towers_that_share_layers(kind, tmp_path):
     (model, x), (other, _) = compiled(), compiled()
     for _ in range(2):  # What was loaded saves and loads too.
         model.fit(x, np.arange(9), verbose=0)
-        model.save(tmp_path / "m.keras")
-        loaded = keras.models.load_model(tmp_path / "m.keras")
+        loaded = reloaded(model)
         assert len(loaded.trainable_variables) == 3
         for name, features in (("query_encoder", x), ("candidate_encoder", np.arange(9))):
             ours, theirs = getattr(loaded, name)(features), getattr(model, name)(features)

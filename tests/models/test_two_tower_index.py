@@ -38,8 +38,7 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
     path = tmp_path / "m.weights.h5"
 
     def best():
-        scores = dense_scores(model, pairs[0], candidates["features"])
-        return -np.sort(-scores, axis=1)[:, :3]
+        return -np.sort(-dense_scores(model, pairs[0], candidates["features"]), axis=1)[:, :3]
 
     def exported():
         model.export_candidates(tmp_path / "rows.npy")
@@ -124,8 +123,7 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
     features[25:30] += 1
     expected = make({"id": IDS[kept], "features": features[kept]})
     for _ in range(2):
-        of_both = (x.top_k(pairs[0], 35) for x in (model, expected))
-        for ours, theirs in zip(*of_both, strict=True):
+        for ours, theirs in zip(*(x.top_k(pairs[0], 35) for x in (model, expected)), strict=True):
             assert_same_sums(ours, theirs, WIDTH)
         model.index()
         expected.index()
@@ -163,14 +161,9 @@ def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(pair
 
 
 def test_a_dataset_that_gives_other_candidates_raises(candidates):
-    sizes = iter([30, 20])
+    parts = ([{k: v[:size] for k, v in candidates.items()}] for size in (30, 20))
     spec = {"id": tf.TensorSpec([None], tf.int64), "features": tf.TensorSpec([None, FEATURES])}
-    model = make(
-        tf.data.Dataset.from_generator(
-            lambda: ({k: v[:size] for k, v in candidates.items()} for size in [next(sizes)]),
-            output_signature=spec,
-        )
-    )
+    model = make(tf.data.Dataset.from_generator(lambda: next(parts), output_signature=spec))
     with pytest.raises(ValueError, match="gives the same candidates each time. Received: 20 of 30"):
         model.index()
 
@@ -202,14 +195,11 @@ def dense_metrics(scores, rows, exclude):
 
 
 @pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, False)])
-def test_evaluates_and_serves_all_candidates(
-    several, exclude, pairs, candidates, seen, rng, tmp_path
-):
+def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, seen, rng, tmp_path):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
-    model = models.TwoTower(
-        encoder, towers()[1], candidate_id="id", exclude="seen" if exclude else None
-    )
+    options = {"candidate_id": "id", "exclude": "seen" if exclude else None}
+    model = models.TwoTower(encoder, towers()[1], **options)
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=some_metrics())
     x, y = {"features": pairs[0], "seen": seen}, pairs[1]
     if several:
@@ -250,8 +240,7 @@ def test_validation_in_fit_and_weights(pairs, candidates):
     assert set(history) == {"loss", "val_loss", "val_mrr", "val_mean_rank"}
     ranks = ranks_by_definition(model, pairs, candidates)
     assert history["val_mrr"][0] == pytest.approx(np.mean(1 / ranks), rel=1e-5)
-    expected = np.average(ranks, weights=weight)
-    assert history["val_mean_rank"][0] == pytest.approx(expected, rel=1e-5)
+    assert history["val_mean_rank"][0] == pytest.approx(np.average(ranks, weights=weight), rel=1e-5)
 
 
 def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):

@@ -13,7 +13,7 @@ from rank4class_tf._tf.exchange import Exchange
 
 from ..contract.test_steps import MODES, OPTIMIZERS, RATE, Linear, product
 from ..rounding import assert_all_close, rounding
-from . import two_towers
+from . import two_towers as small
 from .two_towers import FEATURES, IDS, NUM_CANDIDATES, WIDTH, dense_scores, make, towers, weights
 
 
@@ -39,9 +39,8 @@ def loss_of_lists(loss, queries, candidates, own, ids, expected, num_mined=None)
     scores, ids, values = tf.matmul(queries, candidates, transpose_b=True), np.array(ids), []
     for query, columns in enumerate(own):
         others = np.flatnonzero(~np.isin(ids, ids[columns]))
-        positives, negatives = (
-            tf.gather(scores[query] - np.log(expected[query]), x) for x in (columns, others)
-        )
+        corrected = scores[query] - np.log(expected[query])
+        positives, negatives = (tf.gather(corrected, x) for x in (columns, others))
         positives += np.log(expected[query, columns])  # They keep their scores.
         if num_mined:
             negatives = tf.sort(negatives, direction="DESCENDING")[:num_mined]
@@ -115,20 +114,17 @@ SOURCES = {
     "scored in pieces": {"score_in": 3, "normalize": False},
     "negatives": {"negatives": "others", "normalize": False},
 }
+STEPS = [*itertools.product(SOURCES, (small.top_3, Linear)), ("all", losses.SoftmaxLoss)]
 
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(("mode", "optimizer"), MODES)
-@pytest.mark.parametrize(
-    ("sources", "make_loss"),
-    [*itertools.product(SOURCES, (two_towers.top_3, Linear)), ("all", losses.SoftmaxLoss)],
-)
+@pytest.mark.parametrize(("sources", "make_loss"), STEPS)
 def test_step_is_that_of_dense_lists(sources, make_loss, mode, optimizer, pairs, candidates):
     loss = make_loss()
     model = make(candidates, **SOURCES[sources])
-    model.compile(
-        OPTIMIZERS[optimizer](), loss, run_eagerly=mode == "eager", jit_compile=mode == "xla"
-    )
+    modes = {"run_eagerly": mode == "eager", "jit_compile": mode == "xla"}
+    model.compile(OPTIMIZERS[optimizer](), loss, **modes)
 
     def random_rows():
         # A layer of the same seed, at the same step.
@@ -178,10 +174,9 @@ def test_strings_are_ids_and_features(rng):
     assert [name.decode() for name in found] == names[:5].tolist()
 
 
-@two_towers.needs_keras_3
+@small.needs_keras_3
 def test_xla_is_not_asked_for_strings(candidates):
-    names = np.array([f"film {i}" for i in IDS])
-    model = make({**candidates, "id": names}, jit_compile=True)
+    model = make({**candidates, "id": np.array([f"film {i}" for i in IDS])}, jit_compile=True)
     assert not model.jit_compile and not model.supports_jit
 
 
@@ -222,14 +217,12 @@ def test_weights_of_examples(pairs):
 def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
     rows = rng.integers(0, NUM_CANDIDATES, [24, 3] if options == "several" else 24)
     x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
-    kwargs = {"all": {**two_towers.ALL, "seed": 3}, "mined": {"num_mined": 4}}.get(options, {})
+    kwargs = {"all": {**small.ALL, "seed": 3}, "mined": {"num_mined": 4}}.get(options, {})
 
     def train(encode_in, score_in):
         sizes = {"encode_in": encode_in, "score_in": score_in}
-        model = models.TwoTower(
-            *two_towers.towers_with_tables(), candidate_id="id", **sizes, **kwargs
-        )
-        loss = losses.SoftmaxLoss() if options != "mined" else two_towers.top_3()
+        model = models.TwoTower(*small.towers_with_tables(), candidate_id="id", **sizes, **kwargs)
+        loss = losses.SoftmaxLoss() if options != "mined" else small.top_3()
         xla = options == "all" and tf.__version__ >= "2.16"  # Older ones cannot cut these pieces.
         model.compile(keras.optimizers.SGD(0.5), loss=loss, jit_compile=xla)
         if options == "all":
@@ -245,12 +238,10 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
         assert_all_close(train(*sizes), expected, rounding(24), rounding(24))
 
 
-@two_towers.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
+@small.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
 def test_pieces_draw_the_same_in_both_passes(rng):
     """The gradient is that of the loss: differences of it, with the generators set back."""
-    model = models.TwoTower(
-        *two_towers.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5
-    )
+    model = models.TwoTower(*small.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5)
     model.compile("sgd", loss=losses.SoftmaxLoss())
     rows = rng.integers(0, NUM_CANDIDATES, 24)
     x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
@@ -279,8 +270,7 @@ def test_pieces_draw_the_same_in_both_passes(rng):
 
     _, slope = moved(0.0)
     assert all((s.numpy() != old).any() for s, old in zip(states, start, strict=True))
-    found = (moved(1e-3)[0] - moved(-1e-3)[0]) / 2e-3
-    assert slope == pytest.approx(found, rel=1e-2)
+    assert slope == pytest.approx((moved(1e-3)[0] - moved(-1e-3)[0]) / 2e-3, rel=1e-2)
 
 
 @pytest.mark.keras2
@@ -356,9 +346,7 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
 
 def trained(pairs, candidates, loss, strategy=None, **compiled):
     with (strategy or tf.distribute.get_strategy()).scope():
-        model = make(
-            None, loss, **two_towers.ALL, frequencies=True, metrics=[metrics.MRR()], **compiled
-        )
+        model = make(None, loss, **small.ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
     model.index(candidates)
     options = {"batch_size": 8, "verbose": 0}
     fitted = model.fit(*pairs, epochs=2, shuffle=False, validation_data=pairs, **options).history
@@ -375,9 +363,8 @@ def test_two_devices_train_as_one(pairs, candidates, two_devices):
 
 
 def test_xla_trains_alike(pairs, candidates):
-    plain, compiled = (
-        trained(pairs, candidates, two_towers.top_3(), jit_compile=on) for on in (False, True)
-    )
+    loss = small.top_3()
+    plain, compiled = (trained(pairs, candidates, loss, jit_compile=on) for on in (False, True))
     assert_all_close(compiled[0], plain[0], 1e-4, 1e-5)
     assert_all_close(compiled[1], plain[1], 1e-4)
 
@@ -407,9 +394,7 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
 
 @pytest.mark.keras2
 def test_mixed_precision(pairs, candidates, mixed_precision):
-    model = make(
-        candidates, **two_towers.ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()]
-    )
+    model = make(candidates, **small.ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()])
     history = model.fit(*pairs, validation_data=pairs, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values())
     values, _ = model.top_k(pairs[0], 3)
@@ -507,15 +492,14 @@ def test_a_memory_keeps_positives_only(pairs, candidates):
         model.fit(pairs[0], {**y, "id": np.full(24, -1)}, batch_size=24, verbose=0)
 
 
-@pytest.mark.parametrize("make_loss", [two_towers.top_3, losses.RankmaxLoss])
+@pytest.mark.parametrize("make_loss", [small.top_3, losses.RankmaxLoss])
 def test_several_candidates_alone_in_a_batch(make_loss, rng, candidates):
     """Labels as wide as the scores are still columns; an evaluation has a loss."""
     model = make(candidates, make_loss(), metrics=[metrics.MRR()])
     y = {k: v[:6].reshape([2, 3, *v.shape[1:]]) for k, v in candidates.items()}
     x = rng.normal(size=(2, FEATURES)).astype(np.float32)
     for size in (1, 2):
-        history = model.fit(x, y, batch_size=size, verbose=0).history
-        assert np.isfinite(history["loss"]).all()
+        assert np.isfinite(model.fit(x, y, batch_size=size, verbose=0).history["loss"]).all()
         assert np.isfinite(model.evaluate(x, y, batch_size=size, verbose=0)).all()
 
 
@@ -540,7 +524,7 @@ def test_features_that_are_ragged(rng):
 
 def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
-    model, own = two_towers.by_ids(), np.arange(24)
+    model, own = small.by_ids(), np.arange(24)
     model.index(np.arange(NUM_CANDIDATES))
     loss, _ = model.evaluate(pairs[0], own, verbose=0)
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])

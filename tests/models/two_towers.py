@@ -37,10 +37,8 @@ def make(index=None, loss=None, rate=0.5, **options):
 
 
 def dense_scores(model, queries, features):
-    encodings = [
-        np.array(model.query_encoder(queries), float),
-        np.array(model.candidate_encoder({"features": features}), float),
-    ]
+    of_candidates = model.candidate_encoder({"features": features})
+    encodings = [np.array(x, float) for x in (model.query_encoder(queries), of_candidates)]
     if model.normalize:
         encodings = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in encodings]
     return encodings[0] @ encodings[1].T / model.temperature
@@ -72,9 +70,8 @@ def towers_with_tables(dropout=0.0):
 
 def by_ids(**kwargs):
     """A model whose candidates' features are their ids."""
-    tower = keras.Sequential(
-        [keras.layers.Input((), dtype="int64"), keras.layers.Embedding(NUM_CANDIDATES, WIDTH)]
-    )
+    ids = keras.layers.Input((), dtype="int64")
+    tower = keras.Sequential([ids, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)])
     model = models.TwoTower(towers()[0], tower, seed=3, **kwargs)
     model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
     return model

@@ -17,21 +17,11 @@ OF_ROWS = {
     "ranks_among_positives": tf.constant([[1.0, 2.0], [1.0, 2.0], [2.0, 1.0]]),
     "alpha": tf.constant([1.0, 2.0, 3.0]),
 }
-OTHERS = {
-    "eligible": [[True, False, True]],
-    "k": 2,
-    "num_classes": 5,
-    "num_negatives": 3,
-    "num_sampled": 2,
-    "rank_weights": "uniform",
-    "regularizer": "entropy",
-    "seed": [1, 2],
-    "size": 2,
-}
+OTHERS = {"k": 2, "num_classes": 5, "num_negatives": 3, "num_sampled": 2, "size": 2, "seed": [1, 2]}
+OTHERS |= {"eligible": [[True, False, True]], "rank_weights": "uniform", "regularizer": "entropy"}
 
-FUNCTIONS = {
-    name: getattr(ops, name) for name in ops.__all__ if inspect.isfunction(getattr(ops, name))
-}
+MEMBERS = {name: getattr(ops, name) for name in ops.__all__}
+FUNCTIONS = {name: x for name, x in MEMBERS.items() if inspect.isfunction(x)}
 
 
 def parameters_of(name):

@@ -63,10 +63,7 @@ ERRORS = [
     ),
     (lambda: ops.as_lists(SCORES, np.zeros((2, 1, 1), int)), f"{OF_CLASSES} of shape"),
     (lambda: ops.ranks_of_positives(SCORES, [[0], [1]], [[1.0]]), "the shape of `class_ids`"),
-    (
-        lambda: ops.ranks_of_positives(SCORES, [[True], [False]]),
-        f"{OF_CLASSES} as integers. .*bool",
-    ),
+    (lambda: ops.ranks_of_positives(SCORES, [[True]] * 2), f"{OF_CLASSES} as integers. .*bool"),
     (lambda: ops.ranks_of_positives([["3", "1"]], [[0]]), "`scores` must be numbers. .*: string"),
     (lambda: ops.ranks_of_positives(SCORES, [0]), r"`class_ids` must have the shape \[batch, P\]"),
     # A discount of NumPy would have no gradient.
@@ -140,17 +137,13 @@ def test_scores_may_be_large_integers(dtype):
 
 # Numbers that may be 0, negative or anything.
 OF_ANY_SIZE = {"batch", "data", "relevance", "width"}
-OF_NUMBERS = ("int", "<class 'int'>", "float", "<class 'float'>")
+OF_NUMBERS = {int, float, "int", "<class 'int'>", "float", "<class 'float'>"}
+ARGUMENTS = [(name, *item) for name in FUNCTIONS for item in parameters_of(name).items()]
 NUMBERS = [
     (name, argument)
-    for name in FUNCTIONS
-    for argument, parameter in parameters_of(name).items()
-    if argument not in OF_ANY_SIZE
-    and name != "soft_recall"
-    and (
-        type(parameter.default) in (int, float)
-        or str(parameter.annotation).replace(" | None", "") in OF_NUMBERS
-    )
+    for name, argument, parameter in ARGUMENTS
+    if (argument not in OF_ANY_SIZE and name != "soft_recall")
+    and {type(parameter.default), str(parameter.annotation).replace(" | None", "")} & OF_NUMBERS
 ]
 assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
 
@@ -169,12 +162,7 @@ def test_tensors_and_none_are_taken():
 
 
 # Arguments that are one of some names, a layer or function of the user's aside.
-NAMED = [
-    (name, argument)
-    for name in FUNCTIONS
-    for argument, parameter in parameters_of(name).items()
-    if "str" in str(parameter.annotation)
-]
+NAMED = [(name, x) for name, x, parameter in ARGUMENTS if "str" in str(parameter.annotation)]
 
 
 @pytest.mark.parametrize(("name", "argument"), NAMED)

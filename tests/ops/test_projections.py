@@ -132,8 +132,7 @@ def test_rankmax_at_its_edges(rng):
     np.testing.assert_array_equal(ops.rankmax(z, [[-1]]), np.zeros((1, 1, 3)))
     ties = np.array([[3.0, 1.0, 1.0, 1.0, -5.0]])
     # 0 is far above the others and selected whole; the three share what is left: 1 / 3 each.
-    expected = [[1, 1 / 3, 1 / 3, 1 / 3, 0]]
-    np.testing.assert_allclose(ops.rankmax(ties, [[1]], k=2)[0], expected)
+    np.testing.assert_allclose(ops.rankmax(ties, [[1]], k=2)[0], [[1, 1 / 3, 1 / 3, 1 / 3, 0]])
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -153,10 +152,8 @@ def test_against_entmax(rng):
     torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
     entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
     z, weights = rng.normal(size=(2, 20, 100)) * 2
-    for ours, theirs, atol in (
-        ("euclidean", entmax.sparsemax, 1e-9),
-        (TSALLIS, entmax.entmax15, 1e-6),
-    ):
+    pairs = ("euclidean", entmax.sparsemax, 1e-9), (TSALLIS, entmax.entmax15, 1e-6)
+    for ours, theirs, atol in pairs:
         x = torch.tensor(z, requires_grad=True)
         expected = theirs(x, dim=-1)
         (gradient,) = torch.autograd.grad(expected, x, torch.tensor(weights))

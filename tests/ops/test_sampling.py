@@ -26,8 +26,7 @@ def test_each_bit_is_fair_and_independent_of_its_neighbours():
     signs = 2.0 * bits - 1
     bound = 5 / np.sqrt(SIZE)
     assert np.abs(signs.mean(axis=0)).max() < bound
-    pairs = signs.T @ signs / SIZE
-    assert np.abs(pairs - np.eye(23)).max() < bound
+    assert np.abs(signs.T @ signs / SIZE - np.eye(23)).max() < bound
     for lag in (1, 2, 3, 10, 1000, 1 << 16):
         assert np.abs((signs[lag:].T @ signs[:-lag]) / (SIZE - lag)).max() < 6 / np.sqrt(SIZE - lag)
 
@@ -42,8 +41,7 @@ def test_seeds_give_independent_draws(other):
 
 def test_folded_seeds_are_distinct_and_uniform():
     seeds = tf.stack([sampling.fold_in([5, 0], i) for i in range(500)]).numpy()
-    first = [draw(*seed, size=1)[0] for seed in seeds]
-    for half in (*seeds.T / 2**32, first):
+    for half in (*seeds.T / 2**32, [draw(*seed, size=1)[0] for seed in seeds]):
         assert len(set(half)) == 500
         assert scipy.stats.kstest(half, "uniform").pvalue > 1e-4
     assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
@@ -121,8 +119,7 @@ def test_no_item_twice_and_nothing_else(rng, num_sampled):
 def test_few_eligible_items_are_all_there():
     eligible = np.array([[True, False, True, False], [False] * 4, [True] * 4])
     drawn = np.sort(ops.sample_items([0, 0], eligible, 6).numpy(), axis=1)
-    expected = [[-1] * 4 + [0, 2], [-1] * 6, [-1, -1, 0, 1, 2, 3]]
-    np.testing.assert_array_equal(drawn, expected)
+    np.testing.assert_array_equal(drawn, [[-1] * 4 + [0, 2], [-1] * 6, [-1, -1, 0, 1, 2, 3]])
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")

@@ -83,20 +83,14 @@ def test_excess(rng, num_levels, offset, jit_compile):
     np.testing.assert_allclose([counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5)
 
 
+FEW, MANY = [[3, 0, 3], [1, 1, 1]], [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]
+PLACES: dict = {"items": ((2, 4), FEW), "one item": ((2, 4), [3, 1]), "blocks": ((2, 4, 5), FEW)}
+PLACES |= {"many": ((2, 4), MANY), "many blocks": ((2, 4, 5), MANY)}
+PLACES |= {"no lists": ((0, 4), np.zeros((0, 3))), "many of none": ((0, 4), np.zeros((0, 20)))}
+
+
 @graph_and_xla
-@pytest.mark.parametrize(
-    "shape, places",
-    [
-        ((2, 4), [[3, 0, 3], [1, 1, 1]]),
-        ((2, 4), [3, 1]),
-        ((2, 4, 5), [[3, 0, 3], [1, 1, 1]]),
-        ((0, 4), np.zeros((0, 3), np.int32)),
-        ((2, 4), [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]),
-        ((2, 4, 5), [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]),
-        ((0, 4), np.zeros((0, 20), np.int32)),
-    ],
-    ids=["items", "one item", "blocks", "no lists", "many", "many blocks", "many of no lists"],
-)
+@pytest.mark.parametrize(("shape", "places"), PLACES.values(), ids=PLACES)
 def test_gather_and_its_gradient(shape, places, jit_compile, rng):
     places = np.asarray(places, np.int32)
     values = rng.normal(size=shape)
@@ -175,8 +169,7 @@ def test_ranks(scores, block_size):
     own[1, 1] = np.nan
     above, tied = above_and_tied(scorer(scores), 103, class_ids, own, block_size)
     there = (class_ids >= 0) & ~np.isnan(own)
-    expected = (scores[:, None] > own[:, :, None]).sum(-1) * there
-    np.testing.assert_array_equal(above, expected)
+    np.testing.assert_array_equal(above, (scores[:, None] > own[:, :, None]).sum(-1) * there)
     np.testing.assert_array_equal(tied, (scores[:, None] == own[:, :, None]).sum(-1) * there)
 
 
@@ -197,9 +190,8 @@ def test_scores_within_the_tolerance_tie():
     ids, own = [[0, 2, 4, 5, -1]], [[1.0, 1.5, 2.0, np.nan, 1.0]]
     for tolerance, tied in ((0.0, [1, 1, 1, 0, 0]), (0.25, [2, 3, 2, 0, 0]), (1, [5, 5, 5, 0, 0])):
         for block_size in (1, 3, 8):
-            above, found = above_and_tied(
-                scorer(scores), 8, ids, tf.constant(own), block_size, tolerance
-            )
+            given = scorer(scores), 8, ids, tf.constant(own)
+            above, found = above_and_tied(*given, block_size, tolerance)
             np.testing.assert_array_equal(found, [tied])
             # Those above, the infinite one among them, without those tied.
             expected = {0.0: [5, 3, 1, 0, 0], 0.25: [4, 2, 1, 0, 0], 1: [1, 1, 1, 0, 0]}
@@ -287,8 +279,7 @@ def batch(rng, ties, positives, n=60):
 def test_fewer_columns_change_nothing(name, ties, positives, xla, rng):
     metric = METRICS[name]()
     labels, scores = batch(rng, ties, positives)
-    function = tf.function(metric.per_list, jit_compile=xla, autograph=False)
-    values, weights = function(labels, scores)
+    values, weights = tf.function(metric.per_list, jit_compile=xla, autograph=False)(labels, scores)
     ids = np.where(labels > 0, np.arange(60), -1)
     of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
     of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)

@@ -13,12 +13,7 @@ from tensorflow import keras
 
 from rank4class_tf import ops
 from rank4class_tf.layers.lstm import bidirectional_lstm
-from rank4class_tf.ops.soft_ranks import (
-    all_sigmoid_ranks,
-    laplace_ranks,
-    projected_ranks,
-    standardize,
-)
+from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, standardize
 
 from ..derivatives import gradient_of, value_and_gradient
 from ..losses import oracles
@@ -45,11 +40,9 @@ def projected(scores, regularization):
 
 
 by_laplace, by_sigmoid = of_all_pairs(stats.laplace.cdf), of_all_pairs(special.expit)
-FORMS = {
-    "laplace": (laplace_ranks, by_laplace),
-    "sigmoid": (all_sigmoid_ranks, by_sigmoid),
-    "projected": (projected_ranks, projected),
-}
+FORMS: dict = {"laplace": (laplace_ranks, by_laplace)}
+FORMS["sigmoid"] = all_sigmoid_ranks, by_sigmoid
+FORMS["projected"] = ops.soft_ranks.projected_ranks, projected
 forms = pytest.mark.parametrize(("function", "oracle"), FORMS.values(), ids=FORMS)
 
 
@@ -88,10 +81,8 @@ def test_gradients_equal_central_differences(function, oracle, rng, size, masked
     gradient = gradient.numpy()
     for row in range(3):
         keep = np.nonzero(kept[row])[0]
-        of_row = weights[row, keep]
-        expected = oracles.gradient(
-            lambda s, w=of_row: oracle(s[None], 0.3)[0] @ w, scores[row, keep]
-        )
+        s, w = scores[row, keep], weights[row, keep]
+        expected = oracles.gradient(lambda s, w=w: oracle(s[None], 0.3)[0] @ w, s)
         np.testing.assert_allclose(gradient[row, keep], expected, rtol=1e-6, atol=1e-6)
         np.testing.assert_allclose(np.delete(gradient[row], keep), 0, atol=1e-12)
 
@@ -122,8 +113,8 @@ def test_long_laplace_ranks_are_as_exact_as_float32(rng, temperature):
 @pytest.mark.parametrize("regularization", [1e-3, 0.1])
 def test_long_projections(rng, regularization):
     scores = lists(rng, 3000)[:5]
-    expected = projected(scores, regularization)
-    np.testing.assert_allclose(projected_ranks(scores, regularization), expected, atol=1e-7)
+    found = ops.soft_ranks.projected_ranks(scores, regularization)
+    np.testing.assert_allclose(found, projected(scores, regularization), atol=1e-7)
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape"])
@@ -141,8 +132,7 @@ def test_memory_of_sigmoid_ranks_is_linear(rng):
     scores = tf.constant(rng.normal(size=(1, size)), tf.float32)
     slopes = functools.partial(gradient_of, lambda x: all_sigmoid_ranks(x, 0.1))
     compute = tf.function(slopes, jit_compile=True)
-    lowered = compute.experimental_get_compiler_ir(scores)(stage="hlo")
-    shapes = re.findall(r"\[([\d,]+)\]", lowered)
+    shapes = re.findall(r"\[([\d,]+)\]", compute.experimental_get_compiler_ir(scores)(stage="hlo"))
     sizes = [math.prod(int(n) for n in shape.split(",")) for shape in shapes]
     assert size <= max(sizes) < size**2 / 50
 

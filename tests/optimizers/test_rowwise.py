@@ -181,8 +181,7 @@ def test_adagrad_moves_rows_of_small_gradients_from_the_first_step():
     """As those of class embeddings of length 1, of which one example in 256 has the gradient."""
     weight, gradient = variable(np.zeros([2, 4])), np.full([1, 4], 1 / 256 / 2)
     row = tf.IndexedSlices(tf.constant(gradient), tf.constant([1]), tf.constant([2, 4]))
-    optimizer = optimizers.RowwiseAdagrad(0.25)
-    moved = steps(optimizer, weight, [row])
+    moved = steps(optimizers.RowwiseAdagrad(0.25), weight, [row])
     np.testing.assert_allclose(moved[1], -0.25 * gradient[0] / np.sqrt(gradient[0] ** 2 + 1.1e-7))
     assert (moved[1] < -0.2).all() and not moved[0].any()
 

@@ -14,15 +14,7 @@ from tensorflow import keras
 
 from rank4class_tf import data, encoders, layers
 from scripts import tables
-from scripts.reproductions import (
-    next_item,
-    noisy_labels,
-    rare_classes,
-    retrieval,
-    sodeep,
-    tasks,
-    train_sorter,
-)
+from scripts.reproductions import next_item, noisy_labels, rare_classes, retrieval, sodeep, tasks
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 from tests.encoders import presets
@@ -109,8 +101,7 @@ def test_films_and_what_is_held_out(task):
     assert films["id"][:3].tolist() == [3, 13, 23] and films["decade"][0] == 6
     # "the" and "night" stand in each title of its genre, the number of the film in one.
     assert set(films["words"][1, :2]) == set(films["words"][4, :2]) and films["words"][1, 2] == 1
-    learned = {film for u in task.users for film in u[:-2]}
-    assert set(np.flatnonzero(films["number"])) == learned
+    assert set(np.flatnonzero(films["number"])) == {film for u in task.users for film in u[:-2]}
     assert (task.queries(2)[1][5], task.queries(1)[1][5]) == (user[-2], user[-1])
     assert task.queries(1)[0]["history"][5, :8].tolist() == (user[:-1][::-1] + 1).tolist()
     found = [
@@ -258,6 +249,8 @@ def test_short_form(command, start, tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
+    from scripts.reproductions import train_sorter
+
     arguments = ["--quick", "--output", str(tmp_path)]
     train_sorter.main(arguments)
     assert "step 5: training" in capsys.readouterr().out
@@ -265,7 +258,7 @@ def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
     card = json.loads((tmp_path / "convolutional_sorter.json").read_text())
     sorter = layers.ConvolutionalSorter.pretrained(tmp_path / "convolutional_sorter.npz")
     assert (sorter.units, sorter.frequencies, card["steps"]) == (4, 2, 8)
-    found = train_sorter.sodeep.measure(sorter, count=50)
+    found = sodeep.measure(sorter, count=50)
     assert {name: round(x, 6) for name, x in found.items()} == card["figures"]
     with pytest.raises(ValueError, match="is of a run with other settings"):
         train_sorter.main([*arguments, "--resume", "--seed", "1"])
@@ -315,8 +308,7 @@ def test_planted_labels_and_a_long_tail(rng):
     wrong = labels != labelled.y
     assert 0.3 < wrong.mean() < 0.5
     assert set(labels[(labelled.y == 0) & wrong]) == {1}
-    spread = noisy_labels.noisy(labelled, "nearest-3", 0.4)
-    assert set(spread[labelled.y == 0]) == {0, 1, 2, 3}
+    assert set(noisy_labels.noisy(labelled, "nearest-3", 0.4)[labelled.y == 0]) == {0, 1, 2, 3}
     assert (noisy_labels.noisy(labelled, "weak", 0.4) == -1).all()
     counts = noisy_labels.confusions(labels, labelled.y, 4)
     assert counts[0, 1] == np.sum(wrong & (labelled.y == 0)) and counts.sum() == 200

@@ -16,10 +16,8 @@ pytestmark = pytest.mark.keras2
 _DIFF = re.compile(r"^```diff\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DIFFS = _DIFF.findall((pages.ROOT / "docs" / "coming_from.md").read_text())
 _FOLDER = pathlib.Path(__file__).parent / "programs"
-FILES, *PROGRAMS = (
-    (_FOLDER / f"{name}.py").read_text()
-    for name in ("write_files", "keras_dnn_tfrecord", "antique_ragged")
-)
+_NAMES = "write_files", "keras_dnn_tfrecord", "antique_ragged"
+FILES, *PROGRAMS = ((_FOLDER / f"{name}.py").read_text() for name in _NAMES)
 
 
 def applied(diff, program):
@@ -53,8 +51,7 @@ def test_pipeline(files):
     scores = tf.constant([[0.1, 0.4, -0.3, 0.2]])
     values = [float(of["pipeline"].build_loss()(labels, scores)) for of in (before, after)]
     np.testing.assert_allclose(*values, rtol=1e-5)
-    exported = tf.saved_model.load("model/export/best_model_by_metric")
-    assert "top_k" in exported.signatures
+    assert "top_k" in tf.saved_model.load("model/export/best_model_by_metric").signatures
 
 
 def test_ragged_lists(files):

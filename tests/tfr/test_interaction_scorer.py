@@ -93,10 +93,8 @@ def test_padding_changes_nothing(rng):
             paddings = [[0, 0], [0, width - 2]] + [[0, 0]] * (given[name].shape.rank - 2)
             given[name] = tf.pad(given[name], paddings, constant_values=value)
         loss = r4c.losses.RankmaxLoss(label_format="ids")
-        _, *gradients = with_gradients(
-            lambda: loss([0, 1], model(given)), *model.trainable_variables
-        )
-        return model(given).numpy(), gradients
+        _, *slopes = with_gradients(lambda: loss([0, 1], model(given)), *model.trainable_variables)
+        return model(given).numpy(), slopes
 
     plain, plain_gradients = scores_and_gradients(2, {})
     filling = {"class_id": -1, "x": np.nan, "mask": False}

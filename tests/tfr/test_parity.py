@@ -24,14 +24,8 @@ pytestmark = pytest.mark.keras2
 LIST_SIZE = 7
 # What TF-Ranking's value is multiplied with: its mean of a pairwise loss is over the items of all
 # lists, ours over the lists.
-LOSSES = {
-    "approx_mrr_loss": 1,
-    "approx_ndcg_loss": 1,
-    "pairwise_hinge_loss": LIST_SIZE,
-    "pairwise_logistic_loss": LIST_SIZE,
-    "softmax_loss": 1,
-    "unique_softmax_loss": 1,
-}
+LOSSES = dict.fromkeys(["pairwise_hinge_loss", "pairwise_logistic_loss"], LIST_SIZE)
+LOSSES |= {"approx_mrr_loss": 1, "approx_ndcg_loss": 1, "softmax_loss": 1, "unique_softmax_loss": 1}
 SAME = "ndcg ndcg_at_3 dcg dcg_at_3 mrr mrr_at_2 precision_at_3 precision recall_at_3"
 # Ours with TF-Ranking's name for it.
 METRICS = {name: name for name in SAME.split()}
@@ -131,10 +125,8 @@ def test_mean_squared_loss_of_lists_without_positives(rng):
     scores = rng.normal(size=(4, LIST_SIZE)).astype(np.float32)
     labels = np.zeros_like(scores)
     labels[:2, 3] = 1
-    ours, theirs = (
-        float(build_loss(f"{x}mean_squared_loss")(labels, scores)) for x in ("", "tfr.")
-    )
-    assert theirs == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-5)
+    ours, peers = (float(build_loss(f"{x}mean_squared_loss")(labels, scores)) for x in ("", "tfr."))
+    assert peers == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-5)
     assert ours == pytest.approx(np.mean((scores - labels)[:2] ** 2) / 2, rel=1e-5)
 
 
@@ -145,20 +137,15 @@ def test_the_table_has_all_names():
     rows = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", section, re.MULTILINE))
     lists = section.split("The same name here:")[1].split("| TF-Ranking |")[0]
     rows |= {name.removeprefix("tfr."): name for name in re.findall(r"`([a-z_.]+)`", lists)}
-    keras = _tfr.keras
-    keys = [
-        *vars(keras.losses.RankingLossKey).items(),
-        *vars(keras.metrics.RankingMetricKey).items(),
-    ]
-    keys = {value for name, value in keys if name.isupper()}
+    enumerations = _tfr.keras.losses.RankingLossKey, _tfr.keras.metrics.RankingMetricKey
+    keys = {value for x in enumerations for name, value in vars(x).items() if name.isupper()}
     if "calibrated_softmax_loss" not in keys:  # TF-Ranking 0.5.3
         del rows["calibrated_softmax_loss"]
     assert set(rows) == keys | {"ClickEMLoss", "MixtureEMLoss", "RecallMetric"}
     for theirs, here in rows.items():
         of_loss = theirs.lower().endswith("loss")
         built = build_loss(here) if of_loss else pipeline.build_metric(here, "")
-        is_theirs = type(built).__module__.startswith("tensorflow_ranking")
-        assert is_theirs == here.startswith("tfr.")
+        assert type(built).__module__.startswith("tensorflow_ranking") == here.startswith("tfr.")
 
 
 def test_metrics_of_subtopics_by_name():

@@ -28,12 +28,9 @@ def folder(tmp_path):
 def make_pipeline(
     folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), of_pipeline=None, **changes
 ):
-    return tfr.RankingPipeline(
-        pipelines.ModelBuilder(tasks),
-        dataset or pipelines.dataset_builder(folder),
-        pipelines.hparams(folder, **changes),
-        **(of_pipeline or {"metrics": metrics}),
-    )
+    hparams, options = pipelines.hparams(folder, **changes), of_pipeline or {"metrics": metrics}
+    dataset = dataset or pipelines.dataset_builder(folder)
+    return tfr.RankingPipeline(pipelines.ModelBuilder(tasks), dataset, hparams, **options)
 
 
 def of_two_tasks(folder):
@@ -44,11 +41,8 @@ def of_two_tasks(folder):
 
 
 def best_by(metric):
-    return {
-        "export_best_model": True,
-        "best_exporter_metric": metric,
-        "best_exporter_metric_higher_better": True,
-    }
+    direction = {"best_exporter_metric_higher_better": True}
+    return {"export_best_model": True, "best_exporter_metric": metric, **direction}
 
 
 def test_learns_by_the_steps_of_plain_keras(folder):
@@ -75,8 +69,7 @@ def test_learns_by_the_steps_of_plain_keras(folder):
 
 def test_objects_and_schedules(folder):
     """With lists of any length."""
-    schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
-    optimizer = keras.optimizers.Adagrad(schedule)
+    optimizer = keras.optimizers.Adagrad(keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5))
     several = [r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss(margin=2.0)]
     of_weights = r4c.losses.WeightedSumLoss(several, [0.5, 0.5])
     macro = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)
@@ -117,9 +110,8 @@ def test_weights_of_items_train_as_in_tf_ranking(folder):
         for place, example in enumerate(examples):
             example["weight"] = 0.2 + (3 * index + place) % 7
     elwc.write(rows, os.path.join(folder, "weighted"))
-    files = dict.fromkeys(
-        ["train_input_pattern", "valid_input_pattern"], os.path.join(folder, "weighted*")
-    )
+    pattern = os.path.join(folder, "weighted*")
+    files = {"train_input_pattern": pattern, "valid_input_pattern": pattern}
     dataset = pipelines.dataset_builder(folder, sample_weight_spec=weight_spec, **files)
     changes = {"dataset": dataset, "use_weighted_metrics": True, "optimizer": "adam"}
     loss, metrics = "pairwise_logistic_loss", ["ndcg_at_3", "mrr"]
@@ -291,32 +283,25 @@ def test_exported_model(tmp_path):
     hparams = pipelines.hparams(folder, loss="rankmax_loss", num_epochs=1)
     dataset = pipelines.dataset_builder(folder)
     tfr.RankingPipeline(pipelines.ModelBuilder(), dataset, hparams).train_and_validate()
-    rows = [
-        (context, examples[:size])
-        for (context, examples), size in zip(pipelines.make_lists(3), [5, 2, 4], strict=True)
-    ]
+    lists = zip(pipelines.make_lists(3), [5, 2, 4], strict=True)
+    rows = [(context, examples[:size]) for (context, examples), size in lists]
     elwc.write(rows, tmp_path / "request")
-    (inputs,) = elwc.read(
-        tmp_path / "request*", pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC, batch_size=3
-    )
+    specs = pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC
+    (inputs,) = elwc.read(tmp_path / "request*", *specs, batch_size=3)
     serialized = tf.constant([elwc.serialize(*row) for row in rows])
     export = os.path.join(folder, "model", "export", "latest_model")
     call = tf.saved_model.load(export).signatures
     scores = keras.models.load_model(export).predict(inputs, verbose=0)
-    for found in (
-        call[tf.saved_model.PREDICT_METHOD_NAME](serialized),
-        call["predict_tensors"](**inputs),
-    ):
+    of_serialized = call[tf.saved_model.PREDICT_METHOD_NAME](serialized)
+    for found in (of_serialized, call["predict_tensors"](**inputs)):
         np.testing.assert_allclose(found["outputs"], scores, rtol=1e-6)
     masked = np.where(inputs["mask"], scores, -np.inf)
     for k, width in ((3, 3), (99, 5)):
         order = np.argsort(-masked, axis=1)[:, :width]
         best = np.take_along_axis(masked, order, axis=1)
         of_k = {"k": tf.constant(k)}
-        for found in (
-            call["top_k"](**{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k),
-            call["top_k_tensors"](**inputs, **of_k),
-        ):
+        of_serialized = call["top_k"](**{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k)
+        for found in (of_serialized, call["top_k_tensors"](**inputs, **of_k)):
             np.testing.assert_array_equal(found["indices"], np.where(best > -np.inf, order, -1))
             np.testing.assert_allclose(found["scores"], best, rtol=1e-6)
             assert (found["indices"].numpy()[1, 2:] == -1).all()  # The list has two classes.
@@ -324,9 +309,8 @@ def test_exported_model(tmp_path):
 
 def test_several_tasks(tmp_path):
     model = pipelines.ModelBuilder(["click", "buy"]).build()
-    signatures = tfr.ServingSignatures(
-        model, pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC, pipelines.MASK
-    )()
+    specs = pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC
+    signatures = tfr.ServingSignatures(model, *specs, pipelines.MASK)()
     serialized = tf.constant([elwc.serialize(*row) for row in pipelines.make_lists(2)])
     best = signatures["top_k"](serialized, tf.constant(1))
     scores = signatures[tf.saved_model.PREDICT_METHOD_NAME](serialized)
@@ -338,12 +322,10 @@ def test_several_tasks(tmp_path):
 
 def test_ragged_models_have_the_serialized_signatures():
     spec = {"words": tf.io.RaggedFeature(tf.int64)}
-    inputs = {
-        "words": keras.Input((None, None), dtype=tf.int64, ragged=True, name="words"),
-        "mask": keras.Input((None,), dtype=tf.bool, name="mask"),
-    }
-    total = tf.reduce_sum(inputs["words"], axis=-1).to_tensor(shape=tf.shape(inputs["mask"]))
-    model = keras.Model(inputs, tf.cast(total, tf.float32))
+    words = keras.Input((None, None), dtype=tf.int64, ragged=True, name="words")
+    mask = keras.Input((None,), dtype=tf.bool, name="mask")
+    total = tf.reduce_sum(words, axis=-1).to_tensor(shape=tf.shape(mask))
+    model = keras.Model({"words": words, "mask": mask}, tf.cast(total, tf.float32))
     signatures = tfr.ServingSignatures(model, {}, spec, "mask")()
     assert "top_k" in signatures and "predict_tensors" not in signatures
     serialized = elwc.serialize({}, [{"words": [1, 2]}, {"words": [7]}])
@@ -357,8 +339,7 @@ class TwoDevices(tf.distribute.MirroredStrategy):
 
     def __init__(self):
         # TensorFlow mixes up the collectives of several strategies in one process.
-        reduction = tf.distribute.ReductionToOneDevice()
-        super().__init__(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+        super().__init__(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
 
 
 def run(folder, **changes):
