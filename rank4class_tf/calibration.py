@@ -37,8 +37,7 @@ def calibrate(
 
     It raises if there is no best temperature: a lower one always fits better if all positives have
     the highest scores, a higher one if the scores say nothing about the labels. It warns if the
-    probabilities of a compiled model's loss have a lower Brier score: use
-    `model.loss.probabilities`.
+    `model.loss.probabilities` of a compiled model have a lower Brier score: use these.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
@@ -115,7 +114,7 @@ def conformalize(
     exchangeable, for instance drawn from one distribution, then the new example's set contains its
     right class with a probability of at least `coverage`, whatever the model. This holds on average
     over examples and datasets; for hard examples, or for one class, the probability may be lower.
-    Fit neither the model nor `probabilities` to `dataset`. `layers.TopClasses` also takes the layer.
+    Fit neither the model nor `probabilities` to `dataset`. `layers.TopClasses` takes the layer too.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
     "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
@@ -180,7 +179,7 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     positive_mean = tf.math.divide_no_nan(positive_total, num_positives)
 
     def slope(softmax_means: Tensor) -> Tensor:
-        # From the mean score of each list under its softmax. A list of weight 0 may have any scores.
+        # From each list's mean score under its softmax. A list of weight 0 may have any scores.
         return tf.reduce_sum(tf.math.multiply_no_nan(softmax_means - positive_mean, weights))
 
     def bisect(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
@@ -193,11 +192,11 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     ends = tf.constant(-_MAX_EXPONENT, lists.dtype), tf.constant(_MAX_EXPONENT, lists.dtype)
     low, high = tf.while_loop(lambda *_: True, bisect, ends, maximum_iterations=_NUM_BISECTIONS)
     temperature = tf.pow(two, -(low + high) / 2)
-    # If no temperature is the best, the slope never changes its sign. At T = 0 the softmax is on the
+    # If no temperature is the best, the slope keeps its sign. At T = 0 the softmax is 1 at the
     # highest score; at an infinite T it is uniform.
     slope_at_0 = slope(tf.zeros_like(positive_mean))
-    uniform_means = tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1)
-    slope_at_infinity = slope(uniform_means)
+    mean_scores = tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1)
+    slope_at_infinity = slope(mean_scores)
     temperature = tf.where(slope_at_0 <= 0, tf.zeros_like(two), temperature)
     infinite = (slope_at_infinity >= 0) & (slope_at_0 > 0)
     temperature = tf.where(infinite, two / 0, temperature)
@@ -229,7 +228,6 @@ def _labelled_scores(
 
     # TensorFlow warns if it often traces the same function. A new partial is another function.
     compiled = tf.function(functools.partial(scores_and_mask))
-    # `function` stays "softmax" while the scores of all batches look like its output.
     num_classes, function = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
@@ -241,7 +239,7 @@ def _labelled_scores(
             sample_weight = [tf.boolean_mask(x, counted) if x.shape.rank else x for x in weights]
             y_true, scores = (tf.boolean_mask(x, counted) for x in (y_true, positions.rows()))
         labels = _labels.parse(y_true, scores, label_format)
-        # The scores of one batch may look like probabilities by chance.
+        # One batch may look like probabilities by chance, so that every batch must look like them.
         function = function and _checks.function_behind(labels.scores)
         width = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."

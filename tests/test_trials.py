@@ -152,7 +152,10 @@ def test_forms_of_labels():
         (tf.ragged.constant([[1], [2, 8]]), 9),
     ):  # fmt: skip
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
-        assert run._num_classes("train", part) == number
+        assert run._num_classes("train", part, rank=2) == number
+    # Of sequences, labels of one number for each position are ids.
+    part = tf.data.Dataset.from_tensors((np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]])))
+    assert run._num_classes("train", part, rank=3) == 4
 
 
 def test_decay_is_tuned_where_the_optimizer_has_it(data):

@@ -125,8 +125,7 @@ class UserItems:
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
 
-        # The index in `_PARTS` of each pair's part.
-        part_of, tenth = np.zeros(len(users), np.int8), len(users) // 10
+        part_of, tenth = np.zeros(len(users), np.int8), len(users) // 10  # Indices in `_PARTS`.
         if split == "last":
             lengths = np.bincount(users)
             num_later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1

@@ -57,10 +57,8 @@ class DatasetMetric(Metric):
         return tf.where(fits & ~has_nan(weights), values, float("nan")), has_value
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
-        """The formula: three `[columns, examples]` -> values `[columns]`, and which columns have one.
-
-        There are `max_examples` examples; those that are not yet seen have the weight 0.
-        """
+        """The formula: three `[columns, max_examples]` -> values `[columns]`, and which exist."""
+        # An example that is not yet seen has the weight 0.
         raise NotImplementedError
 
     def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
@@ -99,7 +97,7 @@ class DatasetMetric(Metric):
         total = tf.reshape(count + num_new, [1, 1])
         rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
         checked = check(total > self.max_examples, total, rule)
-        # Under XLA nothing raises: examples beyond the last row overwrite it, and the result is NaN.
+        # Under XLA nothing raises: examples too many overwrite the last row; the result is NaN.
         rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)[:, tf.newaxis]
         with tf.control_dependencies([checked]):
             _keras.variable(self.labels).scatter_nd_update(rows, labels)

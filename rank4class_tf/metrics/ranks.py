@@ -36,8 +36,8 @@ def fold_places(add: Callable, start: Any, tied: Tensor, positives: Tensor, last
 
     def step(done: Tensor, probability: Tensor, total: Any) -> tuple:
         places = done + tf.range(1, _BLOCK + 1, dtype=tied.dtype)
-        # Place 1 has the probability q / m, place j that of place j - 1 times (r - q + 1) / r, where
-        # r = m - j + 1 items remain.
+        # Place 1 has the probability q / m, place j that of place j - 1 times (r - q + 1) / r for
+        # the r = m - j + 1 items that remain.
         remaining = tf.maximum(tied - places + 1, 1)
         ratio = tf.where(places > 1, remaining - positives + 1, positives) / remaining
         ratio = tf.where(several[:, tf.newaxis], tf.maximum(ratio, 0), tf.zeros_like(ratio))
@@ -158,24 +158,24 @@ class MedianRank(MeanRank):
         # Counts of 0 are those of a list that is broken, has no weight, or whose positives are NaN.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
 
-        def histogram(ranks: Tensor, mass: Tensor) -> Tensor:
+        def histogram_of(ranks: Tensor, mass: Tensor) -> Tensor:
             index = tf.cast(tf.minimum(ranks, self.max_rank + 1), tf.int32) - 1
             return tf.math.unsorted_segment_sum(mass, index, self.max_rank + 1)
 
         # A single positive has equal mass at the ranks a + 1 to a + m: the running sum of a mass
-        # that is added at a + 1 and subtracted at a + m + 1. The first part of the split masses adds
-        # up without error, so that next to nothing remains beyond a + m.
+        # that is added at a + 1 and subtracted at a + m + 1. The first part of a split mass adds up
+        # without error, so that next to nothing remains beyond a + m.
         mass = tf.where(positives <= 1, weights / tied, 0)
         highest = tf.reduce_max(tf.concat([mass, [0]], axis=0))
         parts = [mass] if dtype == tf.float64 else exact.split(mass, highest, 2 * tf.size(mass))
-        changes = [histogram(above + 1, x) - histogram(above + tied + 1, x) for x in parts]
+        changes = [histogram_of(above + 1, x) - histogram_of(above + tied + 1, x) for x in parts]
         single = tf.add_n([tf.cumsum(change) for change in changes])
         num_beyond = tf.clip_by_value(above + tied - self.max_rank, 0, tied)
         single = tf.concat([single[:-1], [tf.reduce_sum(num_beyond * mass)]], axis=0)
 
         def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
             mass = weights[:, tf.newaxis] * probability
-            return total + histogram(above[:, tf.newaxis] + places, mass)
+            return total + histogram_of(above[:, tf.newaxis] + places, mass)
 
         total = fold_places(add, single, tied, positives, tied - positives + 1)
         self.histogram.add(total[tf.newaxis])
@@ -186,7 +186,7 @@ class MedianRank(MeanRank):
         # Scale the largest mass to 1, so that sums of large weights stay finite.
         mass = tf.math.divide_no_nan(mass, tf.reduce_max(mass))
         sums = exact.running_sums(mass[tf.newaxis])[0]
-        # A sum that should be half the total, such as 1/3 + 1/3 + 1/3 of 2, may miss it by rounding.
+        # A sum that should be half the total, as 1/3 + 1/3 + 1/3 of 2, may miss it by rounding.
         total, slack = sums[-1], 1e-6 * sums[-1]
         lower = tf.math.count_nonzero(sums < total / 2 - slack, dtype=tf.int32)
         upper = tf.math.count_nonzero(sums <= total / 2 + slack, dtype=tf.int32)

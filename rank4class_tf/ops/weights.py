@@ -335,7 +335,7 @@ class ListedWeights(RankWeights):
         rule = "`rank_weights` must be a list of at least one number, or an object such as"
         is_right = values.ndim == 1 and values.size > 0
         _checks.require(is_right, f"{rule} TopKWeights(k=5).", repr(self.values))
-        _set(self, values=tuple(_checked_weight("rank_weights", value) for value in values.tolist()))
+        _set(self, values=tuple(_checked_weight("rank_weights", x) for x in values.tolist()))
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]

@@ -102,9 +102,12 @@ def try_out(
         _checks.require(is_right, rule, noise)
 
     # Compile each candidate once.
-    num_classes = max(_num_classes(name, part) for name, part in data.items())
     arguments = inspect.signature(build).parameters.values()
     takes_head = any(argument.default is argument.empty for argument in arguments)
+    # Where the model ends in encodings `[batch, time, d]`, labels `[batch, time]` are class ids.
+    encodings = build(keras.layers.Activation("linear")) if takes_head else None
+    rank = len(getattr(encodings, "output_shape", (None, None)))
+    num_classes = max(_num_classes(name, part, rank) for name, part in data.items())
     head = keras.layers.Dense(num_classes) if takes_head else None
     if candidates is None:
         candidates = _a_dozen(num_classes if takes_head else None)
@@ -203,8 +206,8 @@ def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     return candidates
 
 
-def _num_classes(name: str, part: Dataset | float) -> int:
-    """The width of dense relevance, or the highest class id plus 1."""
+def _num_classes(name: str, part: Dataset | float, rank: int) -> int:
+    """The width of dense relevance, which has the rank of the scores; or the highest id plus 1."""
     if isinstance(part, float):
         return 1
     if isinstance(part, tf.data.Dataset):
@@ -215,11 +218,11 @@ def _num_classes(name: str, part: Dataset | float) -> int:
         labels = np.asarray(getattr(labels, "flat_values", labels))
         rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
         _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
-        if labels.ndim == 2 and labels.shape[1] > 1:
-            rising = np.sort(labels, axis=1)
-            repeats = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        if labels.ndim == rank and labels.shape[-1] > 1:
+            rising = np.sort(labels, axis=-1)
+            repeats = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
             if labels.dtype.kind in "fb" or repeats.any():  # A class id stands once in a list.
-                return labels.shape[1]
+                return labels.shape[-1]
         highest = max(highest, int(labels.max(initial=0)))
     return highest + 1
 

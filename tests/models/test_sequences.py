@@ -56,6 +56,7 @@ def test_training_is_that_of_the_lists(shape, name):
 def test_sizes_that_a_dataset_does_not_know():
     spec = (tf.TensorSpec([None, None, DIM]), tf.TensorSpec([None, None], tf.int32))
     data = tf.data.Dataset.from_generator(lambda: [(FEATURES, IDS)], output_signature=spec)
+    data = data.apply(tf.data.experimental.assert_cardinality(1))
     model, other = classifier((None, DIM)), classifier((None, DIM))
     found = model.fit(data, shuffle=False, verbose=0).history["loss"]
     assert found == pytest.approx(other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5)
