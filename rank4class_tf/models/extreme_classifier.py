@@ -129,6 +129,8 @@ class ExtremeClassifier(RetrievalModel):
 
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
+        is_one = hasattr(encodings, "shape")
+        _checks.require(is_one, "`encoder` must return one tensor.", type(encodings).__name__)
         rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
         is_right = encodings.shape[-1] in (None, self.embedding_dim)
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
@@ -190,6 +192,8 @@ class ExtremeClassifier(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()
+        rule = "`y` must be the class ids of one output."
+        _checks.require(not isinstance(y, dict), rule, f"{type(y).__name__}")
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)

@@ -122,6 +122,20 @@ def test_losses_are_tried_out_at_positions():
     assert "rankmax" in str(found)
 
 
+def test_several_outputs_raise():
+    model = classifier((TIME, DIM))
+    with pytest.raises(ValueError, match="class ids of one output"):
+        model.test_on_batch(FEATURES, {"next": IDS})
+
+    class Dict(keras.layers.Layer):
+        def call(self, inputs):
+            return {"encodings": inputs}
+
+    model = models.ExtremeClassifier(Dict(), N, DIM, None)
+    with pytest.raises(ValueError, match=r"`encoder` must return one tensor\. Received: dict"):
+        model(FEATURES)
+
+
 def test_prediction_sets_at_positions():
     model = head_model((TIME, DIM))
     data = tf.data.Dataset.from_tensors((FEATURES, IDS))
