@@ -349,7 +349,7 @@ def test_power_of_gbce():
 
 
 def test_sigmoids_fit_the_probabilities_of_what_is_sampled():
-    """With t = 1 the loss over 2 of 8 negatives fits the same sigmoid as that over all."""
+    """With t = 1 the loss over 2 of 8 negatives fits the same sigmoid as the loss over all."""
     p, power = 0.3, losses.gbce_power(2, 9, 1.0)
     loss = losses.SigmoidCrossEntropyLoss(power, label_format="ids")
     score = np.log(p / (1 - p))
