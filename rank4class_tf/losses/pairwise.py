@@ -194,7 +194,7 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     $w_i$. With two items it is MarginMSE, which fits the scores of a teacher; subtract the lowest
     of a list, because a negative label masks its item.
 
-    Source: TF-Ranking and keras-rs; Hofstaetter et al. 2020, "Improving Efficient Neural Ranking
+    Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
     Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
 
     Example:
@@ -214,28 +214,21 @@ class PairwiseMeanSquaredLoss(RankingLoss):
         lists = lists.shifted(-tf.stop_gradient(level))
 
         # The mean may be a constant, since it is where the sum of squares is least.
-        n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
-        share, relevance = 1 / tf.maximum(n - 1, 1), lists.item_relevance()
-        mean = lists.constant().sum(tf.subtract, items=[relevance])[:, tf.newaxis] / n
+        n, relevance = tf.maximum(lists.num_items, 1), lists.item_relevance()
+        share = 1 / tf.maximum(n - 1, 1)
+        mean = (lists.constant().sum(tf.subtract, items=[relevance]) / n)[:, tf.newaxis]
         if lists.item_weights is None:
-            return lists.sum(
-                lambda s, y, mean, share: 2 * share * tf.square(s - y - mean),
-                *(mean, share),
-                items=[relevance],
-            )
+            squares = lists.sum(lambda s, y, m: tf.square(s - y - m), mean, items=[relevance])
+            return 2 * share * squares
 
         # Of errors e less their mean, the sum of w_i (e_i - e_j)^2 over all pairs is n times that
         # of (w_i + mean of w) e_i^2. What is subtracted is 0, and has the gradient of the mean.
-        w = lists.item_weights
-        weights = w + tf.reduce_sum(w, -1, keepdims=True) / n
-        squares = lists.sum(
-            lambda s, y, w, mean, share: share * w * tf.square(s - y - mean),
-            *(mean, share),
-            items=[relevance, weights],
-        )
-        errors = lists.sum(lambda s, y, mean: s - y - mean, mean, items=[relevance])
-        weighted = lists.sum(lambda s, y, w, mean: w * (s - y - mean), mean, items=[relevance, w])
-        return squares - 2 * tf.squeeze(share / n, 1) * errors * weighted
+        lists, w = lists.dense(), lists.item_weights
+        errors = tf.where(lists.mask, lists.scores - relevance - mean, 0.0)
+        weights = w + (tf.reduce_sum(w, axis=-1) / n)[:, tf.newaxis]
+        squares = tf.reduce_sum(weights * tf.square(errors), axis=-1)
+        product = tf.reduce_sum(w * errors, axis=-1) * tf.reduce_sum(errors, axis=-1)
+        return share * (squares - 2 * product / n)
 
 
 @_registry.register("loss")
