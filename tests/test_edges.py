@@ -64,6 +64,7 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
 
 OF_A_TEMPERATURE: list = [losses.SoftmaxLoss, losses.ApproxNDCGLoss, losses.ListMLELoss]
 OF_A_TEMPERATURE += [losses.PairwiseLogisticLoss, layers.SigmoidSorter, layers.LaplaceSorter]
+OF_A_TEMPERATURE += [losses.PairwiseSoftZeroOneLoss, losses.SigmoidCrossEntropyLoss]
 OF_A_TEMPERATURE += [layers.SoftRankSorter, lambda t: two_tower(temperature=t)]
 
 

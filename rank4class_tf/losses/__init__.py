@@ -23,7 +23,15 @@ from rank4class_tf.losses.ordered import (
     StochasticNegativeMiningLoss,
     WARPLoss,
 )
-from rank4class_tf.losses.pairwise import MeanSquaredLoss, PairwiseHingeLoss, PairwiseLogisticLoss
+from rank4class_tf.losses.pairwise import (
+    MeanSquaredLoss,
+    PairwiseHingeLoss,
+    PairwiseLogisticLoss,
+    PairwiseMeanSquaredLoss,
+    PairwiseSoftZeroOneLoss,
+    SigmoidCrossEntropyLoss,
+    gbce_power,
+)
 from rank4class_tf.losses.projections import FenchelYoungLoss, RankmaxLoss, SparsemaxLoss
 from rank4class_tf.losses.softmax import ListMLELoss, SoftmaxLoss, UniqueSoftmaxLoss, class_prior
 from rank4class_tf.losses.sorted import (
@@ -44,7 +52,9 @@ __all__ = ["SoftmaxLoss", "class_prior", "RankmaxLoss"]
 __all__ += ["GeneralizedCrossEntropyLoss", "ForwardCorrectionLoss", "estimate_transition"]
 __all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
 __all__ += ["PairwiseLogisticLoss", "PairwiseHingeLoss", "NDCGLambdaWeights"]
+__all__ += ["PairwiseMeanSquaredLoss", "PairwiseSoftZeroOneLoss"]
 __all__ += ["ListMLELoss", "UniqueSoftmaxLoss", "MeanSquaredLoss"]
+__all__ += ["SigmoidCrossEntropyLoss", "gbce_power"]
 __all__ += ["SparsemaxLoss", "FenchelYoungLoss"]
 __all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
 __all__ += ["TopKWeights", "UniformWeights", "PowerLawWeights", "StaircaseWeights"]

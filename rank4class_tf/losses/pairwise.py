@@ -120,8 +120,24 @@ class PairwiseHingeLoss(PairwiseLoss):
         return self.sum_over_pairs(lists, lambda d: violation(d, margin), margin, vanishes=True)
 
 
+class PairwiseTemperatureLoss(PairwiseLoss):
+    """Base of the losses of pairs whose differences are divided by a temperature."""
+
+    tunable = ("label_smoothing", "temperature")
+
+    def __init__(
+        self,
+        temperature: Changing = 1.0,
+        lambda_weights: ops.NDCGLambdaWeights | None = None,
+        label_smoothing: Changing = 0.0,
+        **kwargs: Any,
+    ):
+        super().__init__(lambda_weights, label_smoothing, **kwargs)
+        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+
+
 @_registry.register("loss")
-class PairwiseLogisticLoss(PairwiseLoss):
+class PairwiseLogisticLoss(PairwiseTemperatureLoss):
     r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
@@ -137,21 +153,82 @@ class PairwiseLogisticLoss(PairwiseLoss):
         1.3862943...
     """
 
-    tunable = ("label_smoothing", "temperature")
-
-    def __init__(
-        self,
-        temperature: Changing = 1.0,
-        lambda_weights: ops.NDCGLambdaWeights | None = None,
-        label_smoothing: Changing = 0.0,
-        **kwargs: Any,
-    ):
-        super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
-
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         t = present(self.temperature, lists.dtype)
         return self.sum_over_pairs(lists, lambda d: tf.math.softplus(d / t), np.log(2.0))
+
+
+@_registry.register("loss")
+class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
+    r"""A smooth count of the pairs in the wrong order, as a bounded pairwise loss.
+
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \left(1 - \sigma((s_i - s_j) / T)\right)$$
+
+    with the sigmoid $\sigma$. A pair has a loss of at most 1, so a wrong label has less influence
+    than in `PairwiseLogisticLoss`, but a pair that is far apart in the wrong order hardly learns.
+
+    Source: TF-Ranking and keras-rs, the losses of this name.
+
+    Args:
+        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
+        lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
+
+    Example:
+        >>> float(PairwiseSoftZeroOneLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 * 0.5
+        1.0
+    """
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        t = present(self.temperature, lists.dtype)
+        return self.sum_over_pairs(lists, lambda d: tf.sigmoid(d / t), 0.5)
+
+
+@_registry.register("loss")
+class PairwiseMeanSquaredLoss(RankingLoss):
+    r"""Mean squared error of the differences of scores, over all pairs of items, in O(n) time.
+
+    $$\ell(s, y) = \frac{1}{n (n - 1)} \sum_{i \ne j} \left((s_i - s_j) - (y_i - y_j)\right)^2
+    = \frac{2}{n - 1} \sum_i (e_i - \bar e)^2, \qquad e_i = s_i - y_i$$
+
+    over the n items of the list, equally relevant ones too. Weights of items multiply the terms by
+    $w_i$. With two items it is MarginMSE, which fits the scores of a teacher; subtract the lowest
+    of a list, because a negative label masks its item.
+
+    Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
+    Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
+
+    Example:
+        >>> float(PairwiseMeanSquaredLoss()([[3.0, 0.0]], [[1.5, 0.5]]))  # ((1.5 - 0.5) - 3)^2
+        4.0
+    """
+
+    searches_positives = False
+    item_weights = "formula"
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        # A shift of all scores changes no pair. Scores near those of the positives keep the digits
+        # of their differences.
+        scores = tf.where(lists.is_positive, lists.positive_scores, 0.0)
+        number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), -1, keepdims=True)
+        level = tf.reduce_sum(scores, -1, keepdims=True) / tf.maximum(number, 1)
+        lists = lists.shifted(-tf.stop_gradient(level))
+
+        # The mean may be a constant, since it is where the sum of squares is least.
+        n, relevance = tf.maximum(lists.num_items, 1), lists.item_relevance()
+        share = 1 / tf.maximum(n - 1, 1)
+        mean = (lists.constant().sum(tf.subtract, items=[relevance]) / n)[:, tf.newaxis]
+        if lists.item_weights is None:
+            squares = lists.sum(lambda s, y, m: tf.square(s - y - m), mean, items=[relevance])
+            return 2 * share * squares
+
+        # Of errors e less their mean, the sum of w_i (e_i - e_j)^2 over all pairs is n times that
+        # of (w_i + mean of w) e_i^2. What is subtracted is 0, and has the gradient of the mean.
+        lists, w = lists.dense(), lists.item_weights
+        errors = tf.where(lists.mask, lists.scores - relevance - mean, 0.0)
+        weights = w + (tf.reduce_sum(w, axis=-1) / n)[:, tf.newaxis]
+        squares = tf.reduce_sum(weights * tf.square(errors), axis=-1)
+        product = tf.reduce_sum(w * errors, axis=-1) * tf.reduce_sum(errors, axis=-1)
+        return share * (squares - 2 * product / n)
 
 
 @_registry.register("loss")
@@ -208,3 +285,74 @@ class MeanSquaredLoss(RankingLoss):
             return lists.sum(square, n, items=items)
         items.append(lists.item_weights)
         return lists.sum(lambda s, y, w, n: w * square(s, y, n), n, items=items)
+
+
+def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
+    r"""Returns the power of gBCE, for `SigmoidCrossEntropyLoss(positive_power=...)`.
+
+    $$\beta = 1 - t (1 - \alpha), \qquad \alpha = m / (K - 1)$$
+
+    for m negatives drawn from K classes. With t = 0 it is 1, binary cross-entropy; with t = 1 it is
+    $\alpha$, which makes up for the negatives that are left out, so that sigmoids of the scores are
+    probabilities again.
+
+    Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation
+    Trained with Negative Sampling".
+
+    Args:
+        num_negatives: m, the negatives of an example, >= 1 and less than K.
+        num_classes: K.
+        t: how much of the overconfidence to remove, in [0, 1].
+
+    Example:
+        >>> gbce_power(num_negatives=256, num_classes=1025, t=0.5)  # 1 - 0.5 (1 - 256 / 1024)
+        0.625
+    """
+    num_classes = _checks.positive_int("num_classes", num_classes)
+    num_negatives = _checks.positive_int("num_negatives", num_negatives)
+    rule = f"`num_negatives` must be less than num_classes={num_classes}."
+    _checks.require(num_negatives < num_classes, rule, num_negatives)
+    return 1 - _checks.fraction("t", t) * (1 - num_negatives / (num_classes - 1))
+
+
+@_registry.register("loss")
+class SigmoidCrossEntropyLoss(RankingLoss):
+    r"""Binary cross-entropy of each item by itself, summed over the items; gBCE with a power.
+
+    $$\ell(s, y) = -\sum_i \left( y_i \log \sigma(s_i)^\beta
+    + (1 - y_i) \log(1 - \sigma(s_i)) \right)$$
+
+    with the sigmoid $\sigma$. Weights of items multiply the terms. Labels should be in [0, 1]: a
+    higher grade leaves the loss without a lower bound, as in TF-Ranking.
+
+    Over sampled classes, as in `ExtremeClassifier(num_sampled=B)`, the power makes up for the
+    negatives that are left out: `positive_power=gbce_power(B, K)` for K classes.
+
+    Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation
+    Trained with Negative Sampling", for gBCE.
+
+    Args:
+        positive_power: $\beta$ > 0; 1 is binary cross-entropy.
+
+    Example:
+        >>> float(SigmoidCrossEntropyLoss()([0], [[0.0, 0.0]]))  # 2 log(2)
+        1.3862943...
+    """
+
+    searches_positives = False
+    item_weights = "formula"
+
+    def __init__(self, positive_power: float = 1.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.positive_power = _checks.positive_float("positive_power", positive_power)
+
+    def compute(self, lists: ops.Lists) -> tf.Tensor:
+        def cross_entropy(s: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            positive = self.positive_power * y * tf.math.softplus(-s)
+            return positive + (1 - y) * tf.math.softplus(s)
+
+        items = [lists.item_relevance()]
+        if lists.item_weights is None:
+            return lists.sum(cross_entropy, items=items)
+        items.append(lists.item_weights)
+        return lists.sum(lambda s, y, w: w * cross_entropy(s, y), items=items)

@@ -37,7 +37,8 @@ class ExtremeClassifier(RetrievalModel):
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
     - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
     - `SoftmaxLoss(temperature)` is sampled softmax, which needs no log-Q correction, since the
-      sample is uniform.
+      sample is uniform,
+    - `SigmoidCrossEntropyLoss(gbce_power(num_sampled, K))` is gBCE, with `normalize=False`.
 
     Compile the model with an optimizer of `rank4class_tf.optimizers`; others write to the whole
     table or take wrong steps. Fit it on `(features, class_ids)`, with ids `[batch]`, `[batch, 1]`,

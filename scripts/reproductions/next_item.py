@@ -52,11 +52,6 @@ RIVAL = "gBCE, 256 negatives"
 read = functools.lru_cache(1)(r4c.data.UserItems.from_file)
 
 
-def gbce_beta(number, num_items, t):
-    """The power of gBCE: 1 for t = 0, the share of the other items that is sampled for t = 1."""
-    return 1 - t * (1 - number / (num_items - 1))
-
-
 def gbce(positive, negatives, counts, beta):
     """Binary cross-entropy `[...]` of scores `[...]` and `[..., n]`; `counts` is 0 for no negative.
 
@@ -73,7 +68,7 @@ class Negatives(keras.Model):
         super().__init__()
         self.encoder, self.table, self.number = encoder, table, number
         self.own = own or number == 1  # Whether each position has its own sample.
-        self.beta = gbce_beta(number, table.num_classes, t)
+        self.beta = r4c.losses.gbce_power(number, table.num_classes, t)
 
     def call(self, inputs, training=None):
         return self.encoder(inputs, training=training)

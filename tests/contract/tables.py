@@ -59,11 +59,14 @@ warp = rows(losses.WARPLoss, oracles.warp)
 softmax = rows(losses.SoftmaxLoss, oracles.softmax, weighted=True)
 logistic = rows(losses.PairwiseLogisticLoss, oracles.pairwise_logistic, weighted=True)
 hinge = rows(losses.PairwiseHingeLoss, oracles.pairwise_hinge, weighted=True)
+zero_one = rows(losses.PairwiseSoftZeroOneLoss, oracles.pairwise_soft_zero_one, weighted=True)
+differences = rows(losses.PairwiseMeanSquaredLoss, oracles.pairwise_mean_squared, weighted=True)
 ndcg = rows(losses.ApproxNDCGLoss, oracles.approx_ndcg, weighted=True)
 mrr = rows(losses.ApproxMRRLoss, oracles.approx_mrr, weighted=True)
 list_mle = rows(losses.ListMLELoss, oracles.list_mle, weighted=True)
 unique = rows(losses.UniqueSoftmaxLoss, oracles.unique_softmax, weighted=True)
 squared = rows(losses.MeanSquaredLoss, oracles.mean_squared, weighted=True, shift_invariant=False)
+sigmoid = rows(losses.SigmoidCrossEntropyLoss, oracles.sigmoid_cross_entropy, weighted=True)
 with_noise = oracles.over_gumbel_noise
 noisy_ndcg = rows(losses.GumbelApproxNDCGLoss, with_noise(oracles.approx_ndcg), random=True)
 noisy_mrr = rows(losses.GumbelApproxMRRLoss, with_noise(oracles.approx_mrr), random=True)
@@ -104,6 +107,8 @@ LOSSES = [
     logistic("pairwise_logistic_lambda", lambda_weights=LAMBDA(smooth_fraction=0.5)),
     hinge("pairwise_hinge"),
     hinge("pairwise_hinge_lambda", margin=2.0, lambda_weights=LAMBDA(top_k=3)),
+    zero_one("pairwise_soft_zero_one"),
+    differences("pairwise_mean_squared"),
     ndcg("approx_ndcg"),
     mrr("approx_mrr"),
     noisy_ndcg("gumbel_approx_ndcg", num_samples=3),
@@ -112,6 +117,7 @@ LOSSES = [
     unique("unique_softmax"),
     squared("mean_squared"),
     squared("mean_squared_rescaled", positive_weight=3.0, positive_target=2.0),
+    sigmoid("sigmoid_cross_entropy", shift_invariant=False),
     ordered("pairwise", "hinge", losses.TopKWeights(3, tail=0.01)),
     ordered("pairwise", "logistic", losses.PowerLawWeights(0.5)),
     ordered("pairwise", "squared_hinge", losses.UniformWeights()),
@@ -144,6 +150,9 @@ OPTIONS = [
     logistic("logistic_smoothed_lambda", lambda_weights=LAMBDA(4, 0.3), label_smoothing=0.2),
     hinge("hinge_smoothed", margin=0.7, label_smoothing=0.2),
     hinge("hinge_lambda_mart", margin=1.5, lambda_weights=LAMBDA(smooth_fraction=1.0)),
+    zero_one("zero_one_smoothed", temperature=0.5, label_smoothing=0.2),
+    zero_one("zero_one_lambda", lambda_weights=LAMBDA(4, 0.3)),
+    sigmoid("gbce", positive_power=0.3, shift_invariant=False),
     mrr("approx_mrr_3", temperature=0.3),
     ndcg("approx_ndcg_options", temperature=0.3, gain="linear", discount="reciprocal"),
     noisy_ndcg("gumbel_options", num_samples=2, gumbel_temperature=0.8, temperature=0.3),

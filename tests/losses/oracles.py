@@ -87,6 +87,17 @@ def pairwise_hinge(s, y, w=1.0, margin=1.0, **options):
     return pairs(s, y, w, lambda d: np.maximum(0, margin - d), **options)
 
 
+def pairwise_soft_zero_one(s, y, w=1.0, temperature=1.0, **options):
+    return pairs(s, y, w, lambda d: (1 - np.tanh(d / 2 / temperature)) / 2, **options)
+
+
+def pairwise_mean_squared(s, y, w=1.0):
+    """Of an item alone it is 0."""
+    n, errors = len(s), s - y
+    squares = (errors[:, None] - errors) ** 2
+    return (w * squares.sum(axis=1)).sum() / max(n * (n - 1), 1)
+
+
 def mean_weight(y, w):
     """What weights of items make of the loss of a list that they weigh as a whole."""
     return (w * y).sum() / y.sum()
@@ -136,6 +147,11 @@ def list_mle(s, y, w=1.0, temperature=1.0):
 
 def mean_squared(s, y, w=1.0, positive_weight=1.0, positive_target=1.0):
     return (w * np.where(y > 0, positive_weight, 1) * (s - positive_target * y) ** 2).mean()
+
+
+def sigmoid_cross_entropy(s, y, w=1.0, positive_power=1.0):
+    positive = positive_power * y * np.logaddexp(0, -s)
+    return (w * (positive + (1 - y) * np.logaddexp(0, s))).sum()
 
 
 PHIS = {

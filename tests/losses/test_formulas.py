@@ -294,6 +294,70 @@ def test_hinges_are_exact_far_from_zero(jit_compile):
     np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-6)
 
 
+LABELS = [[1.0, 0.0, 1.0, 3.0, 2.0], [0.0, 1.0, 2.0, 3.0, 1.5]]
+SCORES = [[1.0, 3.0, 2.0, 4.0, 0.8], [1.0, 1.8, 2.0, 3.0, 2.0]]
+ZERO_ONE = [
+    [0.880797, 0.0, 0.731059, 0.474736, 2.218608],
+    [0, 0.310025, 1.219108, 0.888561, 0.719108],
+]
+SHARPER = [
+    [0.982014, 0.0, 0.880797, 0.141321, 2.503386],
+    [0, 0.167982, 1.020515, 0.339565, 0.520515],
+]
+SQUARES = [[12.44, 34.64, 9.84, 9.84, 28.76], [2.29, 1.41, 1.89, 1.89, 0.84]]
+
+
+@pytest.mark.parametrize(
+    ("loss", "masked", "expected"),
+    [
+        (losses.PairwiseSoftZeroOneLoss, [], ZERO_ONE),
+        (functools.partial(losses.PairwiseSoftZeroOneLoss, 0.5), [], SHARPER),
+        (losses.PairwiseSoftZeroOneLoss, [3, 4], [ZERO_ONE[0], [0, 0.310025, 0.719108]]),
+        (losses.PairwiseMeanSquaredLoss, [], np.divide(SQUARES, 5 * 4)),
+        (
+            losses.PairwiseMeanSquaredLoss,
+            [3, 4],
+            [np.divide(SQUARES[0], 5 * 4), np.divide([1.04, 0.68, 1.64], 3 * 2)],
+        ),
+    ],
+)
+def test_values_of_keras_rs(loss, masked, expected):
+    """Of its tests: of each item, of which ours are the sum or, of squares, the mean over pairs."""
+    labels = np.array(LABELS)
+    labels[1, masked] = -1
+    found = loss(reduction="none")(labels, SCORES)
+    np.testing.assert_allclose(found, [np.sum(row) for row in expected], rtol=1e-5)
+
+
+def test_squares_of_two_items_are_margin_mse(rng):
+    """Labels are the scores of a teacher, of which the lowest of each list is 0."""
+    teacher, scores = rng.normal(size=(2, 6, 2))
+    margins = (scores[:, 0] - scores[:, 1]) - (teacher[:, 0] - teacher[:, 1])
+    labels = teacher - teacher.min(axis=1, keepdims=True)
+    value = losses.PairwiseMeanSquaredLoss()(labels, scores)
+    assert float(value) == pytest.approx(np.mean(margins**2), rel=1e-5)
+
+
+def test_power_of_gbce():
+    # 256 of 3,415 other items; t = 0 is binary cross-entropy, t = 1 the share of the negatives.
+    assert losses.gbce_power(256, 3416) == pytest.approx(0.25 + 0.75 * 256 / 3415)
+    assert (losses.gbce_power(1, 3416, 0.0), losses.gbce_power(2, 9, 1.0)) == (1, 0.25)
+    with pytest.raises(ValueError, match=r"`num_negatives` must be less than num_classes=9.* 9\."):
+        losses.gbce_power(9, 9)
+    with pytest.raises(ValueError, match=r"`t` must be a number in \[0, 1\]. Received: t=2"):
+        losses.gbce_power(2, 9, 2)
+
+
+def test_sigmoids_fit_the_probabilities_of_what_is_sampled():
+    """With t = 1 the loss over 2 of 8 negatives fits the same sigmoid as the loss over all."""
+    p, power = 0.3, losses.gbce_power(2, 9, 1.0)
+    loss = losses.SigmoidCrossEntropyLoss(power, label_format="ids")
+    score = np.log(p / (1 - p))
+    # The item is right with the probability p, else a negative of which 2 of 8 are drawn.
+    slopes = [gradient_of(lambda s, y=y: loss.call([y], s), [[score, 0.0]])[0, 0] for y in (0, 1)]
+    np.testing.assert_allclose(p * slopes[0] + (1 - p) * 2 / 8 * slopes[1], 0, atol=1e-7)
+
+
 @pytest.mark.parametrize("make", [losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss])
 def test_smoothed_labels_of_far_scores_are_finite(make, rng):
     """The way of many positives that sorts is not that of smoothed labels."""

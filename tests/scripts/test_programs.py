@@ -133,9 +133,6 @@ def test_ease_is_its_closed_form(task):
 
 
 def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
-    # 256 of 3,415 other items; t = 0 is binary cross-entropy.
-    assert next_item.gbce_beta(256, 3416, 0.75) == pytest.approx(0.25 + 0.75 * 256 / 3415)
-    assert next_item.gbce_beta(1, 3416, 0.0) == 1
     positive, negatives, counts = np.array([0.5]), np.array([[1.0, -2.0]]), np.array([[1.0, 0.0]])
     found = next_item.gbce(positive, negatives, counts, 0.3)
     sigmoid = 1 / (1 + np.exp([-0.5, 1.0]))  # Of the positive, and 1 less that of the negative.

@@ -22,9 +22,10 @@ from rank4class_tf.tfr import pipeline  # noqa: E402
 pytestmark = pytest.mark.keras2
 
 LIST_SIZE = 7
-# What TF-Ranking's value is multiplied with: its mean of a pairwise loss is over the items of all
-# lists, ours over the lists.
+# What TF-Ranking's value is multiplied with: its mean of a pairwise or pointwise loss is over the
+# items of all lists, ours over the lists.
 LOSSES = dict.fromkeys(["pairwise_hinge_loss", "pairwise_logistic_loss"], LIST_SIZE)
+LOSSES |= dict.fromkeys(["pairwise_soft_zero_one_loss", "sigmoid_cross_entropy_loss"], LIST_SIZE)
 LOSSES |= {"approx_mrr_loss": 1, "approx_ndcg_loss": 1, "softmax_loss": 1, "unique_softmax_loss": 1}
 SAME = "ndcg ndcg_at_3 dcg dcg_at_3 mrr mrr_at_2 precision_at_3 precision recall_at_3"
 # Ours with TF-Ranking's name for it.
@@ -190,7 +191,7 @@ def test_bpref(k, share, rng):
 
 NONE = tf.keras.losses.Reduction.NONE
 BATCH, N = 6, 11
-PAIRWISE = ["PairwiseLogisticLoss", "PairwiseHingeLoss"]
+PAIRWISE = ["PairwiseLogisticLoss", "PairwiseHingeLoss", "PairwiseSoftZeroOneLoss"]
 LISTWISE = ["SoftmaxLoss", "UniqueSoftmaxLoss", "ApproxNDCGLoss", "ApproxMRRLoss"]
 
 
@@ -221,9 +222,9 @@ def per_list(loss, labels, scores, weights=None):
     return [x.numpy() for x in value_and_gradient(of_lists, scores)]
 
 
-def compare(name, lists, scale=1.0, ours=None, theirs=None):
+def compare(name, lists, scale=1.0, ours=None, theirs=None, peer=None):
     value, gradient = per_list(getattr(losses, name)(reduction="none", **(ours or {})), *lists)
-    peer = getattr(_tfr.keras.losses, name)(reduction=NONE, **(theirs or ours or {}))
+    peer = getattr(_tfr.keras.losses, peer or name)(reduction=NONE, **(theirs or ours or {}))
     expected, expected_gradient = per_list(peer, *lists)
     scale = np.broadcast_to(scale, [BATCH])
     np.testing.assert_allclose(value, expected * scale, rtol=1e-5)
@@ -251,9 +252,12 @@ def test_lambda_weights(name, top_k, smooth_fraction, lists):
     compare(name, lists, scale, {"lambda_weights": ours}, {"lambda_weight": theirs})
 
 
-def test_mean_squared(lists):
-    """Theirs is a value per item; ours is the mean over the items that are there."""
-    compare("MeanSquaredLoss", lists, 1 / (lists[0] >= 0).sum(axis=1))
+def test_losses_of_all_items(lists):
+    """Theirs is a value per item; ours is the mean over items or pairs that are there, or a sum."""
+    n = (lists[0] >= 0).sum(axis=1)
+    compare("MeanSquaredLoss", lists, 1 / n)
+    compare("PairwiseMeanSquaredLoss", lists, 1 / (n * (n - 1)), peer="PairwiseMSELoss")
+    compare("SigmoidCrossEntropyLoss", lists)
 
 
 def test_list_mle(orders):
