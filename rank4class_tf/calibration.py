@@ -167,13 +167,13 @@ def conformalize(
 _ENDS = {
     0.0: (
         math.exp(-10),
-        "all have their right classes at the top, so that a lower one always fits better and the "
-        "probabilities become 0 and 1; harder validation examples give better ones",
+        "all have their right classes at the top, so that a lower one always fits better, and "
+        "probabilities are 0 or 1; more or harder examples may give others",
     ),
     math.inf: (
         math.exp(10),
         "right classes have no higher scores than others on average, so that a higher one always "
-        "fits better and all classes become equally likely",
+        "fits better, and all classes are equally likely",
     ),
 }
 
