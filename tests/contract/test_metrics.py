@@ -127,14 +127,11 @@ def test_relevant_from(case, scores, relevance, rng):
 @pytest.mark.parametrize("form", ["integers", "strings"])
 def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):
     """The first four of six items; in the third list only three of them are ranked."""
-    scores, weights = (
-        rng.permuted(np.tile(np.float32(range(N)), (BATCH, 1)), axis=1),
-        rng.random(BATCH),
-    )
+    scores = rng.permuted(np.tile(np.float32(range(N)), (BATCH, 1)), axis=1)
     right = np.array([[4, -1, -1], [0, 3, -1], [5, 1, 4], [-1, -1, -1]])
     ids = np.argsort(-scores)
     scores[2, ids[2, 3:]], ids[2, 3] = np.nan, -1
-    ids = ids[:, :4]
+    ids, weights = ids[:, :4], rng.random(BATCH)
     named = [x if form == "integers" else np.where(x < 0, "", x.astype(str)) for x in (right, ids)]
     retrieved = r4c.metrics.RankedIds(named[1])
     metric = case.make()
