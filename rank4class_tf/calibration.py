@@ -35,9 +35,10 @@ def calibrate(
     is convex in 1 / T, so the result is exact. Several positives share an example equally. The
     order of the classes stays the same, and so do all ranking metrics.
 
-    It raises if there is no best temperature: a lower one always fits better if all positives have
-    the highest scores, a higher one if the scores say nothing about the labels. It warns if the
-    `model.loss.probabilities` of a compiled model have a lower Brier score: use these.
+    If there is no best temperature, it warns and takes the end of scikit-learn's range: `e**-10`
+    if all positives have the highest scores, so that a lower one always fits better, and `e**10` if
+    the scores say nothing about the labels. It also warns if the `model.loss.probabilities` of a
+    compiled model have a lower Brier score: use these.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
@@ -69,13 +70,15 @@ def calibrate(
 
     # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
-    missing = {
-        0.0: "an example whose best class is a wrong one",
-        math.inf: "on average, higher scores for the right classes than for the others",
-    }
-    needed = missing.get(temperature, "scores that are numbers")
-    rule = f"`dataset` must have {needed}; otherwise no temperature is the best."
-    _checks.require(0 < temperature < math.inf, rule, f"{len(weights)} examples")
+    is_number = not math.isnan(temperature)
+    _checks.require(is_number, "`dataset` must have scores that are numbers.", "NaN")
+    if temperature in _ENDS:
+        temperature, reason = _ENDS[temperature]
+        warnings.warn(
+            f"No temperature is the best for these {len(weights)} examples: {reason}. The layer has"
+            f" the temperature {temperature:.2g}, the end of the range.",
+            stacklevel=2,
+        )
     fitted = Probabilities(temperature)
 
     # Compare its Brier score with that of the probabilities of a compiled model's loss.
@@ -159,6 +162,20 @@ def conformalize(
     # The margin keeps a class at the threshold if XLA or another batch size rounds differently.
     return PredictionSets(threshold * (1 - _ROUNDING_MARGIN), method, probabilities)
 
+
+# What stands for the temperatures 0 and infinity: the ends of scikit-learn's range, and why.
+_ENDS = {
+    0.0: (
+        math.exp(-10),
+        "all have their right classes at the top, so that a lower one always fits better, and "
+        "probabilities are 0 or 1; more or harder examples may give others",
+    ),
+    math.inf: (
+        math.exp(10),
+        "right classes have no higher scores than others on average, so that a higher one always "
+        "fits better, and all classes are equally likely",
+    ),
+}
 
 # We search the inverse temperature between 2**-100 and 2**100, and find its log2 to within 2**-46.
 _MAX_EXPONENT = 100.0

@@ -25,6 +25,7 @@ from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
 from rank4class_tf.metrics.base import flatten_positions, without_weightless
+from rank4class_tf.metrics.ranked_ids import ids_as_integers
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
 
@@ -64,9 +65,10 @@ class Evaluation:
         values: name of a metric -> `[lists]` float64, its value for each list.
         weights: name of a metric -> `[lists]` float64; 0 for a list without positives, unless the
             metric has `count_empty`.
-        ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one.
+        ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one;
+            infinite if it is not among `metrics.RankedIds`.
         class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
-            -1 without a positive; None if not kept.
+            -1 without a positive; None if not kept. Ids that are strings are hashes here.
         top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, and -1
             behind shorter lists; None if not kept, as by `average` and models that rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
@@ -149,9 +151,10 @@ def evaluate(
 
     Args:
         model: a Keras model, or a function of TensorFlow operations, that maps features to scores
-            `[batch, n]`; None if `dataset` has scores in place of features, such as
-            `(model.predict(x), labels)`; or an `ExtremeClassifier`, or a `TwoTower` with an index,
-            which take labels as in their own `evaluate`.
+            `[batch, n]` or `metrics.RankedIds`; None if `dataset` has these in place of features,
+            such as `(model.predict(x), labels)` or `(RankedIds(ids), right_ids)`; or an
+            `ExtremeClassifier`, or a `TwoTower` with an index, which take labels as in their own
+            `evaluate`.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -211,11 +214,18 @@ class Evaluator:
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
         mean_rank = _metrics.MeanRank(label_format=label_format)
-        all_metrics = [mean_rank, *(metric for metric, _ in self._metrics)]
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
+            items, ranked, lists = read(features, labels, sample_weight)
+            measured = [mean_rank.per_list(*ranked)]
+            measured += [metric.per_list(*lists) for metric, _ in self._metrics]
+            best, top, ids = items
+            return (best, top, ids if keeps_classes else ids[:, :0]), measured
+
+        # The best, the highest and all right items; what the mean rank reads; what metrics read.
+        def read(features: Any, labels: Any, sample_weight: Array | None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
@@ -225,18 +235,25 @@ class Evaluator:
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                lists: tuple = (ranks, None, sample_weight, None)
-            else:
-                labels = one_output("`dataset` must give labels", labels)
-                scores = scores_of(model, features)
-                left_out = None if exclude is None else exclude(features)
-                lists = flatten_positions(labels, scores, sample_weight, left_out)
-                labels, scores, sample_weight, left_out = lists
-                parsed = parse(labels, scores, label_format, exclude=left_out)
-                best, top = _best_and_top(parsed)
-                ids = without_weightless(parsed, sample_weight).positives
-            measured = [metric.per_list(*lists) for metric in all_metrics]
-            return (best, top, ids if keeps_classes else ids[:, :0]), measured
+                return (best, top, ids), (ranks, None), (ranks, None, sample_weight, None)
+
+            labels = one_output("`dataset` must give labels", labels)
+            scores = scores_of(model, features)
+            left_out = None if exclude is None else exclude(features)
+            if isinstance(scores, _metrics.RankedIds):
+                ranks = scores.ranks(labels)
+                best = tf.reduce_max(ranks.class_ids, axis=-1)
+                top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
+                lists = labels, scores, sample_weight, left_out
+                # A list without a hit gets this rank.
+                ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
+                return (best, top, ranks.class_ids), (ranks, None), lists
+
+            lists = flatten_positions(labels, scores, sample_weight, left_out)
+            labels, scores, sample_weight, left_out = lists
+            parsed = parse(labels, scores, label_format, exclude=left_out)
+            ids = without_weightless(parsed, sample_weight).positives
+            return (*_best_and_top(parsed), ids), lists, lists
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
@@ -284,6 +301,8 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
             metric, macro = metric.metric, "macro_"
         if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
             raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+        rule = "`metrics` over classes must have no `relevant_from`; update a `MacroAverage`."
+        _checks.require(not macro or metric.relevant_from is None, rule, metric.name)
         pairs.append((metric, macro))
     names = [macro + name for metric, macro in pairs for name in metric.result_names]
     _checks.require(len(set(names)) == len(names), "`metrics` must have different names.", names)
@@ -304,7 +323,8 @@ def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
     # `positives` are the classes of each list, `[n, P]`, padded with -1.
     is_class = positives >= 0
     id_weights = np.where(is_class, weights[:, np.newaxis], 0)
-    class_ids = np.maximum(positives, 0)
+    _, class_ids = np.unique(positives, return_inverse=True)
+    class_ids = class_ids.reshape(positives.shape)
     totals = np.bincount(class_ids.ravel(), id_weights.ravel())[class_ids]
     counted = is_class & (totals > 0)
     shares = np.divide(id_weights, totals, out=np.zeros_like(id_weights), where=counted)

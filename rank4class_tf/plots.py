@@ -92,6 +92,8 @@ def hardest_classes(
         count: how many classes.
     """
     count = _checks.positive_int("count", count)
+    rule = "`evaluation` must have all ranks, not only the best of `RankedIds`."
+    _checks.require(not np.isinf(evaluation.ranks).any(), rule, "infinite ones")
     labels, rows = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
     lists = np.bincount(rows)
     means = np.bincount(rows, np.nan_to_num(evaluation.ranks)) / lists

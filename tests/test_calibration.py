@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import optimize, special
+from sklearn import calibration as sk_calibration
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -128,6 +129,24 @@ def test_no_best_temperature():
     for scores, expected in cases:
         actual = best_temperature(np.array(scores), np.eye(2)[[0, 0]], np.ones(2))
         np.testing.assert_equal(actual, expected)
+
+
+@pytest.mark.parametrize(
+    ("right", "beta", "reason"), [(1, 10, "at the top"), (-1, -10, "no higher scores")]
+)
+def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, rng):
+    """As scikit-learn's, which searches log(1 / T) in [-10, 10], and stops where all is flat."""
+    scores = 2 * rng.normal(size=(50, 3))
+    ids = (right * scores).argmax(axis=1)
+    with pytest.warns(UserWarning, match=f"50 examples: .*{reason}"):
+        fitted = r4c.calibrate(None, (scores, ids))
+    peer = sk_calibration._TemperatureScaling().fit(scores, ids)
+    assert 5 < np.log(peer.beta_) / np.sign(beta) < 10
+    assert fitted.temperature == pytest.approx(np.exp(-beta))
+    expected = special.softmax(scores * peer.beta_, axis=1)
+    np.testing.assert_allclose(fitted(scores), expected, atol=1e-3)
+    with pytest.raises(ValueError, match="scores that are numbers. Received: NaN"):
+        r4c.calibrate(None, (np.where(np.eye(50, 3), np.nan, scores), ids))
 
 
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)])

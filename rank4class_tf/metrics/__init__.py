@@ -18,6 +18,7 @@ from rank4class_tf.metrics.hits import (
     TopKAccuracy,
     propensities,
 )
+from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.ranks import MRR, MeanRank, MedianRank
 
 # The name of the same metric in retrieval.
@@ -27,7 +28,7 @@ __all__ = ["NDCG", "TopKAccuracy", "HitRate", "MRR", "PrecisionAtK", "RecallAtK"
 __all__ += ["AveragePrecisionAtK", "DCG", "BPref", "MeanRank", "MedianRank"]
 __all__ += ["PropensityScoredPrecisionAtK", "PropensityScoredNDCG", "propensities"]
 __all__ += ["MacroAverage", "ExpectedCalibrationError", "MeanAveragePrecision"]
-__all__ += ["SpearmanCorrelation", "get", "RankingMetric"]
+__all__ += ["SpearmanCorrelation", "RankedIds", "get", "RankingMetric"]
 
 
 def get(identifier: Any, **kwargs: Any) -> Metric:

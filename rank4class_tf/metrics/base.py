@@ -21,6 +21,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._lists.positions import Positions, positions_of
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
+from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import best_positive, over_ranks
 
@@ -47,8 +48,9 @@ class RankingMetric(Metric):
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
     `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit; -inf is an
-    ordinary score. A metric, but `BPref`, averages over all orders of tied items, so equal scores
-    give the value of random guessing.
+    ordinary score. `RankedIds` stand for scores where only the best items are known. A metric, but
+    `BPref`, averages over all orders of tied items, so equal scores give the value of random
+    guessing.
 
     **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which costs one
     pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
@@ -65,6 +67,8 @@ class RankingMetric(Metric):
     its weight.
 
     Args:
+        relevant_from: the lowest grade of a positive, > 0; an item of a lower one counts as wrong.
+            None means any grade above 0. Class ids have the grade 1.
         label_format: as in `losses.RankingLoss`.
         dtype: that of the result. If it is not float64, values of lists are float32, and their sums
             are kept to twice as many digits.
@@ -81,9 +85,17 @@ class RankingMetric(Metric):
     count_empty: bool = False
 
     def __init__(
-        self, *, label_format: str | None = None, name: str | None = None, dtype: Any = None
+        self,
+        *,
+        relevant_from: float | None = None,
+        label_format: str | None = None,
+        name: str | None = None,
+        dtype: Any = None,
     ):
         check_label_format(label_format)
+        if relevant_from is not None:
+            relevant_from = _checks.positive_float("relevant_from", relevant_from)
+        self.relevant_from = relevant_from
         super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
         self.label_format = label_format
         self._add_states()
@@ -120,7 +132,7 @@ class RankingMetric(Metric):
         Args:
             y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, with which
                 `y_pred` and `exclude` are not read.
-            y_pred: scores `[batch, n]`.
+            y_pred: scores `[batch, n]`, or `RankedIds`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
             exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or `[batch, n]`,
                 True for such an item.
@@ -142,11 +154,42 @@ class RankingMetric(Metric):
         self, y_true: Any, y_pred: Array, sample_weight: Array | None, exclude: Array | None
     ) -> tuple[Any, Array | None]:
         """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
+        labels: Any
         if isinstance(y_true, ops.Ranks):
-            return y_true, sample_weight
-        lists = flatten_positions(_keras.unaveraged_labels(y_true), y_pred, sample_weight, exclude)
-        labels, scores, sample_weight, exclude = lists
-        return parse(labels, scores, self.label_format, exclude=exclude), sample_weight
+            labels = y_true
+        elif isinstance(y_pred, RankedIds):
+            labels = self._ranks_of_ids(y_true, y_pred, exclude)
+        else:
+            y_true = _keras.unaveraged_labels(y_true)
+            lists = flatten_positions(y_true, y_pred, sample_weight, exclude)
+            labels, scores, sample_weight, exclude = lists
+            labels = parse(labels, scores, self.label_format, exclude=exclude)
+        return self._only_relevant(labels), sample_weight
+
+    def _ranks_of_ids(self, y_true: Any, y_pred: RankedIds, exclude: Array | None) -> ops.Ranks:
+        depth, width = self.depth, y_pred.ids.shape[-1]
+        rule = "`exclude` must be None for `RankedIds`: leave the items out before you cut the ids."
+        _checks.require(exclude is None, rule, "items")
+        rule = "`label_format` must not be 'relevance' for `RankedIds`."
+        _checks.require(self.label_format != "relevance", rule, "'relevance'")
+        _checks.require(
+            None not in (depth, width) and depth <= width,
+            f"`{self.name}` must have a cutoff k of at most the number of `RankedIds`, such as "
+            '"mrr_at_10" for ten: what ranks below them is not known.',
+            f"k={depth} and {width} ids",
+        )
+        return y_pred.ranks(y_true)
+
+    def _only_relevant(self, labels: Any) -> Any:
+        """The labels, or ranks, in which items of a grade below `relevant_from` are wrong."""
+        if self.relevant_from is None:
+            return labels
+        is_relevant, ids = labels.relevance >= self.relevant_from, labels.class_ids
+        labels = labels._replace(
+            relevance=tf.where(is_relevant, labels.relevance, 0),
+            class_ids=None if ids is None else tf.where(is_relevant, ids, -1),
+        )
+        return labels if isinstance(labels, ops.Ranks) else labels._replace(highest=None)
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
@@ -158,6 +201,8 @@ class RankingMetric(Metric):
         # A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
+        if is_ranked and dtype == tf.float64:
+            labels = tf.nest.map_structure(_widened, labels)
         list_weight = None
         if sample_weight is not None:
             lists = labels.above if is_ranked else labels.scores
@@ -313,6 +358,11 @@ def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
     if weights.shape.rank != 2:
         return labels
     return without(labels, weights_of_items(weights, labels.scores) <= 0)
+
+
+def _widened(values: Any) -> Any:
+    is_float32 = tf.is_tensor(values) and values.dtype == tf.float32
+    return tf.cast(values, tf.float64) if is_float32 else values
 
 
 def weighted(values: Tensor, weights: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor, TensorPair
 from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
 from rank4class_tf.metrics.hits import hits
+from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import ExactSum
 
 
@@ -48,6 +49,7 @@ class MacroAverage(RankingMetric):
             name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
         )
         self.metric = metric
+        self.depth, self.relevant_from = metric.depth, metric.relevant_from
         self.higher_is_better = metric.higher_is_better
         self.sums = ExactSum(self, "sums", (self.num_groups, len(metric.result_names) + 1))
 
@@ -77,11 +79,14 @@ class MacroAverage(RankingMetric):
         `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
         means the classes of the positives.
         """
-        dtype, positions = self.sums.dtype, positions_of(y_pred)
+        dtype, is_ranked = self.sums.dtype, isinstance(y_pred, RankedIds)
+        positions = None if is_ranked else positions_of(y_pred)
         if groups is not None and positions is not None:
             groups = positions.flat(groups, "groups")
         labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         values, weights = self._values_and_weights(labels, sample_weight, dtype)
+        if groups is None and is_ranked:
+            groups = labels.class_ids
         if groups is None:
             # A list counts in the class of each of its positives.
             labels = without_weightless(labels, sample_weight)
@@ -112,7 +117,7 @@ class MacroAverage(RankingMetric):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["label_format"]  # That of `metric`.
+        del config["label_format"], config["relevant_from"]  # Those of `metric`.
         return config
 
 

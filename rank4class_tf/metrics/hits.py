@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
+from rank4class_tf._lists.labels import padded_ids
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
 from rank4class_tf.ops import Ranks
@@ -240,7 +241,8 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
 
     with R positives, N items that are judged and wrong, and $n_p$ of these above the positive p.
     Mask items that nobody has judged, so that they change nothing. An item that is tied with a
-    positive counts as half above it.
+    positive counts as half above it. It needs scores: `RankedIds` do not tell which items were
+    judged.
 
     Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form
     of trec_eval and TF-Ranking.
@@ -255,6 +257,8 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
     bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
+        rule = "`y_pred` must hold scores for `BPref`, which counts the items that were judged."
+        _checks.require(ranks.num_items is not None, rule, "`RankedIds`")
         positives_above, positives_tied = _counts_of_positives(ranks)
         # An item that ties with the positive counts half.
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
@@ -334,6 +338,8 @@ class PropensityScored(ReadsLeadingRanks):
             if class_ids is None:
                 rule = "`y_true` must have the class ids of its positives."
                 raise ValueError(f"{rule} Received: None.")
+            zero = tf.zeros_like(labels.relevance)
+            class_ids, _ = padded_ids(class_ids, len(self.propensities), zero)
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
             is_right = num_classes in (None, len(self.propensities))

@@ -30,7 +30,7 @@ class Ranks(NamedTuple):
         tied: `[batch, P]`, the number of items with the same score, itself included, also of -inf;
             0 for a positive whose score is NaN, which is never a hit, and for padding.
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
-        num_items: `[batch]`, how many items a list has.
+        num_items: `[batch]`, how many items a list has; None where only the best are known.
         max_items: the width of the scores, an int, or a scalar int32 if known only at run time.
         counted: `[batch]`, how many positives a list has, if some have no column; else None.
         class_ids: `[batch, P]`, the items, for metrics that tell these apart; else None.

@@ -345,6 +345,7 @@ _NUMBERS |= {"num_groups": 5, "num_hard_negatives": 2, "num_sampled": 3, "size":
 NEEDED: dict[str, Callable] = {
     **{name: functools.partial(int, number) for name, number in _NUMBERS.items()},
     **dict.fromkeys(["candidate_encoder", "encoder", "layer", "query_encoder"], _encoder),
+    "ids": lambda: [[2, 1]],
     "features": lambda: np.eye(5, 3, dtype=np.float32),
     "interaction": layers.CosineInteraction,
     "losses": lambda: [losses.RankmaxLoss()],

@@ -108,6 +108,45 @@ def test_masked_is_removed(case, scores, relevance):
         np.testing.assert_allclose(found, case.combine(expected), rtol=1e-6)
 
 
+def test_relevant_from(case, scores, relevance, rng):
+    """Items of a lower grade are as items of the grade 0, with weights of items, too."""
+    relevance[1, 5] = -1
+    wanted = np.where(relevance >= 2, relevance, np.minimum(relevance, 0))
+    for weights in (None, rng.random((BATCH, N))):
+        found = case.make(relevant_from=2).per_list(relevance, scores, weights)
+        twin = case.make().per_list(wanted, scores, weights)
+        for actual, expected in zip(found, twin, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+    expected = [brute_force(case, *lists) for lists in zip(wanted[1:], scores[1:], strict=True)]
+    values, weights = case.make(relevant_from=2).per_list(relevance, scores)
+    np.testing.assert_allclose(values[1:, 0], expected, rtol=1e-12)
+    np.testing.assert_array_equal(weights, [0, 1, 1, 1])
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("form", ["integers", "strings"])
+def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):
+    """The first four of six items; in the third list only three of them are ranked."""
+    scores = rng.permuted(np.tile(np.float32(range(N)), (BATCH, 1)), axis=1)
+    right = np.array([[4, -1, -1], [0, 3, -1], [5, 1, 4], [-1, -1, -1]])
+    ids = np.argsort(-scores)
+    scores[2, ids[2, 3:]], ids[2, 3] = np.nan, -1
+    ids, weights = ids[:, :4], rng.random(BATCH)
+    named = [x if form == "integers" else np.where(x < 0, "", x.astype(str)) for x in (right, ids)]
+    retrieved = r4c.metrics.RankedIds(named[1])
+    metric = case.make()
+    if metric.depth is None or "bpref" in case.name:
+        with pytest.raises(ValueError, match="must have a cutoff k of at most|must hold scores"):
+            metric.update_state(named[0], retrieved)
+        return
+    found = metric.per_list(named[0], retrieved, weights)
+    for actual, expected in zip(found, metric.per_list(right, scores, weights), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    graph(metric.update_state)(tf.constant(named[0]), retrieved, weights)
+    expected = result(case.make(), (right, scores, weights))
+    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+
+
 @of_the_base
 def test_exclude_and_labels_are_checked(case, scores, as_for_xla):
     metric = case.make()

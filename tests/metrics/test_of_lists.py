@@ -157,6 +157,92 @@ def test_equal_ir_measures_without_ties(scores, relevance):
         np.testing.assert_allclose(result(metric, binary, scores), expected, rtol=1e-5)
 
 
+def test_relevant_from_equals_ir_measures(scores, relevance):
+    ir = pytest.importorskip("ir_measures")
+    judged = [ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(relevance)]
+    run = [ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)]
+    for name, measure in (
+        ("recall_at_4", ir.R(rel=2) @ 4),
+        ("precision_at_4", ir.P(rel=2) @ 4),
+        ("mrr", ir.RR(rel=2)),
+        ("average_precision", ir.AP(rel=2)),
+        ("hit_rate_at_2", ir.Success(rel=2) @ 2),
+    ):
+        expected = ir.calc_aggregate([measure], judged, run)[measure]
+        name, _, k = name.partition("_at_")
+        options = {"relevant_from": 2, "count_empty": True, **({"k": int(k)} if k else {})}
+        actual = result(metrics.get(name, **options), relevance, scores)
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def test_ranked_ids_equal_ir_measures_on_files(tmp_path, rng):
+    ir = pytest.importorskip("ir_measures")
+    documents = np.array([f"doc-{i}" for i in range(30)])
+    run = np.array([rng.permutation(documents)[:6] for _ in range(20)])
+    right = np.array([rng.permutation(documents)[:8] for _ in range(20)])
+    right[np.arange(8) >= rng.integers(1, 8, (20, 1))] = ""
+    pairs = [(q, doc) for q, row in enumerate(right) for doc in row if doc]
+    (tmp_path / "qrels").write_text("".join(f"{q} 0 {doc} 1\n" for q, doc in pairs))
+    lines = [f"{q} Q0 {doc} {r} {9 - r} it\n" for (q, r), doc in np.ndenumerate(run)]
+    (tmp_path / "run").write_text("".join(lines))
+    over_all = metrics.AveragePrecisionAtK(5, over_all_positives=True)
+    names = ["ndcg_at_5", "mrr_at_6", "recall_at_5", "precision_at_5", "hits_at_3", over_all]
+    measures = [ir.nDCG @ 5, ir.RR, ir.R @ 5, ir.P @ 5, ir.Success @ 3, ir.AP @ 5]
+    files = (ir.read_trec_qrels(str(tmp_path / "qrels")), ir.read_trec_run(str(tmp_path / "run")))
+    expected = ir.calc_aggregate(measures, *map(list, files))
+    found = r4c.evaluate(None, (metrics.RankedIds(run), right), names, batch_size=7)
+    actual = [estimate.value for estimate in found.estimates.values()]
+    np.testing.assert_allclose(actual, [expected[measure] for measure in measures], rtol=1e-9)
+
+
+def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
+    scores = rng.normal(size=(30, 8)).astype(np.float32)
+    ids, right = np.argsort(-scores)[:, :5], rng.integers(0, 8, 30)
+    names = ["ndcg_at_5", "macro_mrr_at_3"]
+    # A function may look them up, and ids may be far apart.
+    found = r4c.evaluate(lambda x: metrics.RankedIds(x * 10**12), (ids, right * 10**12), names)
+    expected = r4c.evaluate(None, (scores, right), names)
+    for name in names:
+        np.testing.assert_array_equal(found.values[name], expected.values[name])
+        np.testing.assert_allclose(found.weights[name], expected.weights[name])
+    beyond = np.where(expected.ranks > 5, np.inf, expected.ranks)
+    np.testing.assert_array_equal(found.ranks, beyond)
+    np.testing.assert_array_equal(found.class_ids, right * 10**12)
+    np.testing.assert_array_equal(found.top_classes, ids * 10**12)
+    by_ids = r4c.evaluate(None, (metrics.RankedIds(ids), right), names)
+    assert r4c.compare(by_ids, expected)["ndcg_at_5"].difference == 0
+    scored = metrics.PropensityScoredPrecisionAtK(3, propensities=rng.uniform(0.1, 1, 8))
+    values = (scored.per_list(right, x)[0] for x in (metrics.RankedIds(ids), scores))
+    np.testing.assert_allclose(*values, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 8\)"):
+        scored.update_state(right + 8, metrics.RankedIds(ids))
+    for groups in (None, right % 2):
+        macro = [MacroAverage(metrics.MRR(3), 8) for _ in range(2)]
+        macro[0].update_state(right, metrics.RankedIds(ids), groups=groups)
+        macro[1].update_state(right, scores, groups=groups)
+        np.testing.assert_allclose(*(m.group_means() for m in macro), rtol=1e-6)
+
+
+def test_ranked_ids_that_break_a_rule(as_for_xla):
+    metric, right = metrics.MRR(2), [[1, 2], [3, -1]]
+    for bad, message in (
+        ([[1, 2], [3, 3]], "different ids >= 0 in each list, or -1 for padding. Received: .*3"),
+        ([[1, 2], [3, -2]], "different ids >= 0 in each list"),
+        ([["1", "2"], ["3", ""]], "`y_true` must hold strings, as `RankedIds` do. Received: int32"),
+        ([[1, 2]], "`y_true` must have a row of ids for each list"),
+        ([[1.0, 2.0], [3.0, 4.0]], "`ids` must be .* Received: float32 of shape"),
+        ([[1, 2], [3]], "`ids` must be .* Received: .*non-rectangular"),
+        ([[1], [3]], "at most the number of `RankedIds`.* k=2 and 1 ids"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            metric.update_state(right, metrics.RankedIds(bad))
+    with pytest.raises(ValueError, match="`exclude` must be None for `RankedIds`"):
+        metric.update_state(right, metrics.RankedIds([[1, 2], [3, 4]]), exclude=[[1], [2]])
+    repeated = metrics.RankedIds([[1, 2], [3, 3]])
+    values, _ = tf.function(metric.per_list)(tf.constant(right), repeated)
+    np.testing.assert_array_equal(values[:, 0], [1, np.nan])
+
+
 @pytest.fixture
 def of_classes(rng):
     """Ids and scores; class 4 has no example."""

@@ -89,6 +89,17 @@ def test_metrics_of_lists_without_positives(rng, ours):
     assert result(ours, labels, scores) == pytest.approx(theirs * 40 / 26, rel=1e-5)
 
 
+@pytest.mark.parametrize("weighted", ["not", "lists", "items"])
+@pytest.mark.parametrize("ours", [name for name in METRICS if "dcg" not in name])
+def test_metrics_of_grades_below_1(rng, ours, weighted):
+    """Theirs count a label of 1 or more as relevant; ours do so with `relevant_from=1`."""
+    labels, scores = make_batch(rng, 4)
+    labels = np.where(labels > 0, labels / 2, labels)
+    theirs = result(f"tfr.{METRICS[ours]}", labels, scores, weights_of(weighted))
+    metric = metrics.get(ours, relevant_from=1, count_empty=True, label_format="relevance")
+    assert result(metric, labels, scores, weights_of(weighted)) == pytest.approx(theirs, rel=1e-5)
+
+
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_average_precision_at_a_cutoff(rng, k):
     """Theirs divide by all positives, ours by k if that is less."""
