@@ -141,7 +141,7 @@ class SpearmanLoss(_LossAlongAxis):
     Source: Engilberge et al. 2019, "SoDeep", equations 2 to 4.
 
     Args:
-        sorter, **kwargs: as in `SorterLoss`.
+        sorter: as in `SorterLoss`.
         axis: `"batch"` for a list along the batch for each output, `"items"` for a list along the
             outputs of each example.
 
@@ -179,7 +179,7 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
     make the loss independent of the number of positives.
 
     Args:
-        sorter, **kwargs: as in `SorterLoss`.
+        sorter: as in `SorterLoss`.
         axis: `"batch"` for a list along the batch for each class, as in the paper; `"items"` for a
             list along the classes of each example.
 
