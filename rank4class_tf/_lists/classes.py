@@ -189,9 +189,9 @@ class Record:
         value: Tensor | None = None,
     ) -> Tensor:
         """The sum of `terms(raw scores, ids, *parameters)`, of their last axis and all blocks."""
-        # It starts with zeros of its shape. Of all sums only one can have a gradient. If they
-        # `vanish`, terms are >= 0, have no slope where they are 0, and are those of single classes,
-        # `[batch, ..., size of the block]`. A `value` that is known saves the pass.
+        # It starts with zeros of its shape. Of all sums only one can have a gradient.
+        # Terms that vanish are never negative, have no slope where they are 0, and stand for single
+        # classes, `[batch, ..., size of the block]`. A `value` that is known saves the pass.
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
         # Copies: the gradient of a tensor passed twice would count twice.

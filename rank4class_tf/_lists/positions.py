@@ -1,7 +1,7 @@
 """Positions of sequences: leading axes become one axis of lists at the door, and come back after.
 
-Scores `[batch, time, n]` are batch * time lists, of which a mask `[batch, time]` or labels of -1
-leave out some. What lies below losses, metrics, heads and models knows only lists `[batch, n]`.
+Scores `[batch, time, n]` are batch * time lists. A mask `[batch, time]` or labels of -1 leave out
+some of them. What lies below losses, metrics, heads and models knows only lists `[batch, n]`.
 """
 
 from __future__ import annotations

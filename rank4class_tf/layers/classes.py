@@ -303,8 +303,9 @@ class TiedClasses(_registry.Configured, Classes):
 
     def tables(self) -> tuple[Any, ...]:
         table, are_columns = self._table()
-        tables = (tf.transpose(table) if are_columns else table,)
-        return tables if self.biases() is None else (*tables, _keras.variable(self.layer.bias))
+        bias = getattr(self.layer, "bias", None)
+        rows = tf.transpose(table) if are_columns else table
+        return (rows,) if bias is None else (rows, _keras.variable(bias))
 
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:

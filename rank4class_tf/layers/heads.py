@@ -72,7 +72,7 @@ class Head(keras.layers.Layer):
     def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
-        The layer has no activation; further arguments are those of the constructor. The interaction
+        The layer has no activation; further arguments go to the constructor. The interaction
         must be able to start as a dot product. An MLP does so with `add_dot_product`, which is set.
         """
         classes = ClassTable.from_dense(layer)

@@ -171,7 +171,7 @@ class SampledScores(Head):
     def _sampled(
         self, encodings: Tensor, class_ids: Array, num_mined: int | None, training: bool | None
     ) -> Tensor:
-        # The classes of each example; NaN marks an id that is no class.
+        # The classes of each example; an id outside [0, n) makes it NaN.
         class_scores, num_classes = self._class_scores, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")

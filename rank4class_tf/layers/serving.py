@@ -294,7 +294,7 @@ class TopClasses(ScoreLayer):
 
 
 def names_at(names: Tensor, ids: Tensor) -> Tensor:
-    """Looks up ids in `names` `[n + 1]`, of which the last, "", is that of the id -1."""
+    """Looks up ids in `names` `[n + 1]`; the last one, "", stands for the id -1."""
     # TFLite has no `tf.where` of strings, so we choose among ids.
     return tf.gather(names, tf.where(ids < 0, names.shape[0] - 1, ids))
 

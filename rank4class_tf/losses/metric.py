@@ -186,7 +186,7 @@ class GumbelNoise(RandomRankingLoss):
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
     """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
 
-    Definition and arguments are those of `GumbelNoise` and `ApproxMRRLoss`.
+    `GumbelNoise` and `ApproxMRRLoss` give the definition and the arguments.
     """
 
 
@@ -194,7 +194,7 @@ class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
 class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
     """ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
 
-    Definition and arguments are those of `GumbelNoise` and `ApproxNDCGLoss`, and `seed`.
+    `GumbelNoise` and `ApproxNDCGLoss` give the definition and the arguments, besides `seed`.
 
     Source: Bruch et al. 2020; Rank4Class, section 4.1.
 
