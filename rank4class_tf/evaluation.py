@@ -1,8 +1,4 @@
-"""Evaluation with confidence intervals, and the comparison of two models.
-
-`evaluate` keeps a value and a weight of each metric for each list, which `average`, `compare` and
-`plots` read. The statistics are in `_intervals.py`.
-"""
+"""Evaluation of a model, and comparison of two; the confidence intervals are in `_intervals`."""
 
 import contextlib
 import csv
@@ -31,17 +27,17 @@ from rank4class_tf.models.base import RetrievalModel
 
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
 
-# An evaluation keeps so many of the highest items of each list.
+# How many of the highest items of each list an evaluation keeps.
 NUM_TOP_CLASSES = 10
 
 
 class _ByMetric(dict[str, Any]):
-    """Values by the name of a metric, its own or another one for `metrics.get`."""
+    """Values by the name of a metric, its `name` or another one for `metrics.get`."""
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(TypeError, ValueError):
-            if (own_name := _metrics.get(name).name) in self:
-                return self[own_name]
+            if (metric_name := _metrics.get(name).name) in self:
+                return self[metric_name]
         raise KeyError(f"The metric must be one of: {', '.join(self)}. Received: {name!r}.")
 
 
@@ -69,8 +65,8 @@ class Evaluation:
             infinite if it is not among `metrics.RankedIds`.
         class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
             -1 without a positive; None if not kept. Ids that are strings are hashes here.
-        top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, and -1
-            behind shorter lists; None if not kept, as by `average` and models that rank in blocks.
+        top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, padded
+            with -1; None if not kept, as by `average` and models that rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
@@ -102,8 +98,8 @@ class Evaluation:
         for name in self.values:
             columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
         ending = os.path.splitext(path)[1]
-        if ending not in (".csv", ".parquet"):
-            raise ValueError(f"`path` must end in .csv or .parquet. Received: {path!r}.")
+        is_known = ending in (".csv", ".parquet")
+        _checks.require(is_known, "`path` must end in .csv or .parquet.", repr(path))
         if ending == ".parquet":
             try:
                 from pyarrow import parquet, table
@@ -141,9 +137,9 @@ def evaluate(
     $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}{1 + q^2 / n},
     \qquad n = \frac{\bar v (1 - \bar v)}{s^2}$$
 
-    with q from Student's distribution. If every value is 0 or 1, it is that of a proportion, with q
-    from the normal distribution and n = m. Metrics with other bounds get $\bar v \pm q s$, clipped
-    to them. `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
+    with q from Student's distribution. If every value is 0 or 1, q is from the normal distribution
+    and n = m, as for a proportion. Metrics with other bounds get $\bar v \pm q s$, clipped to them.
+    `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
 
     Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference";
     Korn & Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
@@ -153,8 +149,7 @@ def evaluate(
         model: a Keras model, or a function of TensorFlow operations, that maps features to scores
             `[batch, n]` or `metrics.RankedIds`; None if `dataset` has these in place of features,
             such as `(model.predict(x), labels)` or `(RankedIds(ids), right_ids)`; or an
-            `ExtremeClassifier`, or a `TwoTower` with an index, which take labels as in their own
-            `evaluate`.
+            `ExtremeClassifier`, or a `TwoTower` with an index, with the labels that they take.
         dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
             `tf.data.Dataset`; or one such tuple of all examples.
         metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
@@ -193,17 +188,14 @@ def evaluate(
 
 
 class Evaluator:
-    """`evaluate` for one model, without intervals; its graph serves any number of calls.
-
-    A call returns an `Evaluation` without estimates, with values of each of `names`. Higher is
-    better for the names in `rising`.
-    """
+    """`evaluate` for one model, without estimates; its graph serves any number of calls."""
 
     def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
-        names = [(macro + x, m) for m, macro in self._metrics for x in m.result_names]
-        self.names = [name for name, _ in names]
-        self.rising = [name for name, metric in names if metric.higher_is_better]
+        named = [(macro + x, m) for m, macro in self._metrics for x in m.result_names]
+        self.names = [name for name, _ in named]
+        # The names of the metrics of which higher values are better.
+        self.rising = [name for name, metric in named if metric.higher_is_better]
         rule = "`exclude` must be a function of features."
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
@@ -218,14 +210,6 @@ class Evaluator:
         keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
-            items, ranked, lists = read(features, labels, sample_weight)
-            measured = [mean_rank.per_list(*ranked)]
-            measured += [metric.per_list(*lists) for metric, _ in self._metrics]
-            best, top, ids = items
-            return (best, top, ids if keeps_classes else ids[:, :0]), measured
-
-        # The best, the highest and all right items; what the mean rank reads; what metrics read.
-        def read(features: Any, labels: Any, sample_weight: Array | None) -> tuple:
             if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
@@ -235,25 +219,29 @@ class Evaluator:
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                return (best, top, ids), (ranks, None), (ranks, None, sample_weight, None)
-
-            labels = one_output("`dataset` must give labels", labels)
-            scores = scores_of(model, features)
-            left_out = None if exclude is None else exclude(features)
-            if isinstance(scores, _metrics.RankedIds):
-                ranks = scores.ranks(labels)
-                best = tf.reduce_max(ranks.class_ids, axis=-1)
-                top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
+                lists = ranked_lists = ranks, None, sample_weight, None
+            else:
+                labels = one_output("`dataset` must give labels", labels)
+                scores = scores_of(model, features)
+                left_out = None if exclude is None else exclude(features)
                 lists = labels, scores, sample_weight, left_out
-                # A list without a hit gets this rank.
-                ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
-                return (best, top, ranks.class_ids), (ranks, None), lists
-
-            lists = flatten_positions(labels, scores, sample_weight, left_out)
-            labels, scores, sample_weight, left_out = lists
-            parsed = parse(labels, scores, label_format, exclude=left_out)
-            ids = without_weightless(parsed, sample_weight).positives
-            return (*_best_and_top(parsed), ids), lists, lists
+                if isinstance(scores, _metrics.RankedIds):
+                    ranks = scores.ranks(labels)
+                    ids = ranks.class_ids
+                    best = tf.reduce_max(ids, axis=-1)
+                    top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
+                    # The mean rank of a list without a hit is infinite.
+                    ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
+                    ranked_lists = ranks, None, None, None
+                else:
+                    lists = ranked_lists = flatten_positions(*lists)
+                    labels, scores, sample_weight, left_out = lists
+                    parsed = parse(labels, scores, label_format, exclude=left_out)
+                    ids = without_weightless(parsed, sample_weight).positives
+                    best, top = _best_and_top(parsed)
+            values = [mean_rank.per_list(*ranked_lists)]
+            values += [metric.per_list(*lists) for metric, _ in self._metrics]
+            return (best, top, ids if keeps_classes else ids[:, :0]), values
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
@@ -261,7 +249,7 @@ class Evaluator:
     def __call__(self, dataset: Dataset, batch_size: int = 256) -> Evaluation:
         """Measures a dataset; see `evaluate`."""
         if isinstance(self._model, TwoTower):
-            self._model.encode_what_changed()  # As its own `evaluate` does.
+            self._model.encode_what_changed()  # As `TwoTower.evaluate` does.
         results = [
             tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
             for batch in batches(dataset, batch_size)
@@ -269,15 +257,14 @@ class Evaluator:
         _checks.require(results, "`dataset` must have at least one batch.", "none")
 
         # Join the batches: first the items of each list, then the values of each metric.
-        items, parts = zip(*results, strict=True)
+        items, batches_of_metrics = zip(*results, strict=True)
         class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
         (ranks, _), *measured = [
             [np.concatenate(arrays) for arrays in zip(*batches_of_metric, strict=True)]
-            for batches_of_metric in zip(*parts, strict=True)
+            for batches_of_metric in zip(*batches_of_metrics, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
-        for (metric, macro), part in zip(self._metrics, measured, strict=True):
-            columns, list_weights = part
+        for (metric, macro), (columns, list_weights) in zip(self._metrics, measured, strict=True):
             if macro:
                 list_weights = _class_weights(list_weights, positives)
             for column, name in enumerate(metric.result_names):
@@ -289,7 +276,7 @@ class Evaluator:
 
 
 def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
-    """Metrics that are means over lists; "macro_" with one to be averaged over classes, else ""."""
+    """Metrics that are means over lists, each with "macro_" if it is averaged over classes."""
     is_list = isinstance(metrics, list | tuple)
     _checks.require(is_list, "`metrics` must be a list.", repr(metrics))
     pairs = []
@@ -299,8 +286,8 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
         macro = "macro_" if is_name and identifier.startswith("macro_") else ""
         if isinstance(metric, _metrics.MacroAverage):
             metric, macro = metric.metric, "macro_"
-        if not isinstance(metric, _metrics.RankingMetric) or not metric.is_mean:
-            raise ValueError(f"`metrics` must be means over lists. Received: {metric.name!r}.")
+        is_mean = isinstance(metric, _metrics.RankingMetric) and metric.is_mean
+        _checks.require(is_mean, "`metrics` must be means over lists.", repr(metric.name))
         rule = "`metrics` over classes must have no `relevant_from`; update a `MacroAverage`."
         _checks.require(not macro or metric.relevant_from is None, rule, metric.name)
         pairs.append((metric, macro))
@@ -309,23 +296,23 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
     return pairs
 
 
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays `[n]` or `[n, width]` of batches, one after another; -1 fills up narrow ones."""
-    if parts[0].ndim == 1:
-        return np.concatenate(parts)
-    missing = [max(part.shape[1] for part in parts) - part.shape[1] for part in parts]
-    padded = zip(parts, missing, strict=True)
-    return np.concatenate([np.pad(x, [(0, 0), (0, m)], constant_values=-1) for x, m in padded])
+def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays `[n]` or `[n, width]` of batches, one after another, narrow ones padded with -1."""
+    if arrays[0].ndim == 1:
+        return np.concatenate(arrays)
+    width = max(x.shape[1] for x in arrays)
+    padded = [np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=-1) for x in arrays]
+    return np.concatenate(padded)
 
 
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
-    """Weights of lists `[n]` with which a mean is one over classes: 1 over those of the class."""
-    # `positives` are the classes of each list, `[n, P]`, padded with -1.
+    """Weights of lists `[n]`, with classes `[n, P]`, with which a mean is one over classes."""
+    # A list weighs as its share of the weights of its class, or the sum of such shares.
     is_class = positives >= 0
     id_weights = np.where(is_class, weights[:, np.newaxis], 0)
-    _, class_ids = np.unique(positives, return_inverse=True)
-    class_ids = class_ids.reshape(positives.shape)
-    totals = np.bincount(class_ids.ravel(), id_weights.ravel())[class_ids]
+    _, indices = np.unique(positives, return_inverse=True)
+    indices = indices.reshape(positives.shape)
+    totals = np.bincount(indices.ravel(), id_weights.ravel())[indices]
     counted = is_class & (totals > 0)
     shares = np.divide(id_weights, totals, out=np.zeros_like(id_weights), where=counted)
     return shares.sum(axis=1)
@@ -338,8 +325,8 @@ def evaluate_retrieval(
 
     Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the share of
     queries with a match among the k best, the median rank (MedR) that of the best match. Ties count
-    in expectation; a query without a match is left out. The result has `"rows"` and `"columns"`,
-    the queries, each with `"hit_rate_at_<k>"` and `"median_rank"`.
+    in expectation; a query without a match is left out. The result maps the queries, `"rows"` and
+    `"columns"`, to dictionaries with `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
@@ -361,16 +348,16 @@ def evaluate_retrieval(
         "`similarity` and `matches` must have one shape [rows, columns]; the default of `matches` "
         "needs a square."
     )
-    same = similarity.ndim == 2 and matches.shape == similarity.shape
-    _checks.require(same, rule, f"{similarity.shape} and {matches.shape}")
+    is_same_shape = similarity.ndim == 2 and matches.shape == similarity.shape
+    _checks.require(is_same_shape, rule, f"{similarity.shape} and {matches.shape}")
     is_bool = bool(np.isin(matches, [0, 1]).all())
     _checks.require(is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})")
     _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
-    # Rank the rows, and the columns as rows of the transposed matrix.
+    # Each query is a row, of the matrix or of its transpose.
     figures = {}
-    sides = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
-    for side, scores, labels in sides:
+    directions = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
+    for queries, scores, labels in directions:
         hit_rate = _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance")
         max_rank = max(scores.shape[1], 1)
         median = _metrics.MedianRank(max_rank, label_format="relevance", name="median_rank")
@@ -379,7 +366,7 @@ def evaluate_retrieval(
             for metric in (hit_rate, median):
                 metric.update_state(labels[batch].astype(np.float32), scores[batch])
         results = {**hit_rate.result(), "median_rank": median.result()}
-        figures[side] = {name: float(value) for name, value in results.items()}
+        figures[queries] = {name: float(value) for name, value in results.items()}
     return figures
 
 
@@ -390,7 +377,7 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     `evaluate(method="normal")`, which show the uncertainty from the choice of lists, not of models.
 
     Args:
-        evaluations: at least one, of the same metrics and lists in the same order.
+        evaluations: one or more, of the same metrics and lists in the same order.
         confidence: the probability that an interval covers the mean, in (0, 1).
 
     Example:
@@ -401,9 +388,9 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     """
     confidence = _checks.inner_fraction("confidence", confidence)
     _checks.require(evaluations, "`evaluations` must have at least one.", "none")
-    first, *others = evaluations
-    for other in others:
-        _check_same_lists(first, other)
+    first = evaluations[0]
+    for evaluation in evaluations[1:]:
+        _check_same_lists(first, evaluation)
     values, estimates = {}, {}
     for name in first.values:
         values[name] = mean = np.mean([e.values[name] for e in evaluations], axis=0)
@@ -424,10 +411,10 @@ def compare(
 
     If the models do not differ, swapping the two values of a list makes no difference on average.
     So the test swaps them at random: the p-value is the share of draws with a difference at least
-    as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more
-    lists: half a list at each end of the range of a difference, and one without a difference. Where
-    few lists differ, or none, the others say little about rare differences. The result maps the
-    name of a metric, its own or one for `metrics.get`, and prints as a table.
+    as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more,
+    because lists without a difference say little about rare differences: half a list at each end of
+    the range of a difference, and one list without a difference. The result maps the name of a
+    metric, its `name` or one for `metrics.get`, and prints as a table.
 
     Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
     Confidence Intervals for Comparing Matched Proportions", for the two lists.
@@ -454,7 +441,6 @@ def compare(
     for name, values in first.values.items():
         weights = first.weights[name]
         low, high = first.bounds.get(name) or UNBOUNDED
-
         differences = values - second.values[name]
         sample = differences[np.newaxis]
         interval = _intervals.mean_difference(sample, weights, confidence, high - low)
@@ -480,8 +466,8 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
-    mine, others = first.class_ids, second.class_ids
-    if mine is not None and others is not None and not np.array_equal(mine, others):
+    ids, other_ids = first.class_ids, second.class_ids
+    if ids is not None and other_ids is not None and not np.array_equal(ids, other_ids):
         rule = "The evaluations must have the same lists in the same order."
         raise ValueError(f"{rule} Their labels differ.")
 

@@ -1,7 +1,4 @@
-"""What every metric shares: forms of labels, ties, weights, exact sums; no formula stands here.
-
-Keras calls `update_state`, which parses labels, ranks the positives and adds up their values.
-"""
+"""What all metrics share: `update_state` parses labels, ranks the positives and adds up values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -47,18 +44,17 @@ class RankingMetric(Metric):
     The result is the weighted mean over lists; those without positives are left out. **Labels**
     `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
     relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
-    `[batch, n]`, or ragged with ragged relevance; a NaN ranks last and is never a hit; -inf is an
-    ordinary score. `RankedIds` stand for scores where only the best items are known. A metric, but
-    `BPref`, averages over all orders of tied items, so equal scores give the value of random
-    guessing.
+    `[batch, n]`, or ragged with ragged relevance, or `RankedIds` where only the best items are
+    known. A NaN ranks last and is never a hit; -inf is an ordinary score. A metric, but `BPref`,
+    averages over all orders of tied items, so equal scores give the value of random guessing.
 
     **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which costs one
     pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
     list without positives as 0, as TF-Ranking does.
 
-    **Items to leave out**, such as those that a user has seen, are removed from the ranking if
-    `update_state` gets them as `exclude`, or by `rank4class_tf.layers.ExcludeItems` at the end of a
-    model, or by a negative relevance.
+    **Items to leave out**, such as those that a user has seen, are given to `update_state` as
+    `exclude`, or removed by `rank4class_tf.layers.ExcludeItems` at the end of a model, or by a
+    negative relevance.
 
     **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
     Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
@@ -74,15 +70,14 @@ class RankingMetric(Metric):
             are kept to twice as many digits.
     """
 
-    # The number of ranks that matter, None for all; and what `compute` reads, see `over_ranks`.
+    # How many ranks matter, None for all; and which of them `compute` reads, see `over_ranks`.
     depth: int | None = None
     _reads: str = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
 
-    # Whether a list without positives counts, with the value 0.
-    count_empty: bool = False
+    count_empty: bool = False  # Whether a list without positives counts, with the value 0.
 
     def __init__(
         self,
@@ -134,8 +129,8 @@ class RankingMetric(Metric):
                 `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`, or `RankedIds`.
             sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
-            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or `[batch, n]`,
-                True for such an item.
+            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or booleans
+                `[batch, n]`.
         """
         labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         return self._values_and_weights(labels, sample_weight, tf.float64)
@@ -158,38 +153,36 @@ class RankingMetric(Metric):
         if isinstance(y_true, ops.Ranks):
             labels = y_true
         elif isinstance(y_pred, RankedIds):
-            labels = self._ranks_of_ids(y_true, y_pred, exclude)
+            self._check_ranked_ids(y_pred, exclude)
+            labels = y_pred.ranks(y_true)
         else:
             y_true = _keras.unaveraged_labels(y_true)
             lists = flatten_positions(y_true, y_pred, sample_weight, exclude)
             labels, scores, sample_weight, exclude = lists
             labels = parse(labels, scores, self.label_format, exclude=exclude)
-        return self._only_relevant(labels), sample_weight
 
-    def _ranks_of_ids(self, y_true: Any, y_pred: RankedIds, exclude: Array | None) -> ops.Ranks:
+        # Items of a grade below `relevant_from` are wrong.
+        if self.relevant_from is not None:
+            is_relevant, ids = labels.relevance >= self.relevant_from, labels.class_ids
+            ids = None if ids is None else tf.where(is_relevant, ids, -1)
+            relevance = tf.where(is_relevant, labels.relevance, 0)
+            labels = labels._replace(relevance=relevance, class_ids=ids)
+            if isinstance(labels, Labels):
+                labels = labels._replace(highest=None)
+        return labels, sample_weight
+
+    def _check_ranked_ids(self, y_pred: RankedIds, exclude: Array | None) -> None:
         depth, width = self.depth, y_pred.ids.shape[-1]
         rule = "`exclude` must be None for `RankedIds`: leave the items out before you cut the ids."
         _checks.require(exclude is None, rule, "items")
         rule = "`label_format` must not be 'relevance' for `RankedIds`."
         _checks.require(self.label_format != "relevance", rule, "'relevance'")
-        _checks.require(
-            None not in (depth, width) and depth <= width,
+        rule = (
             f"`{self.name}` must have a cutoff k of at most the number of `RankedIds`, such as "
-            '"mrr_at_10" for ten: what ranks below them is not known.',
-            f"k={depth} and {width} ids",
+            '"mrr_at_10" for ten: what ranks below them is not known.'
         )
-        return y_pred.ranks(y_true)
-
-    def _only_relevant(self, labels: Any) -> Any:
-        """The labels, or ranks, in which items of a grade below `relevant_from` are wrong."""
-        if self.relevant_from is None:
-            return labels
-        is_relevant, ids = labels.relevance >= self.relevant_from, labels.class_ids
-        labels = labels._replace(
-            relevance=tf.where(is_relevant, labels.relevance, 0),
-            class_ids=None if ids is None else tf.where(is_relevant, ids, -1),
-        )
-        return labels if isinstance(labels, ops.Ranks) else labels._replace(highest=None)
+        is_right = None not in (depth, width) and depth <= width
+        _checks.require(is_right, rule, f"k={depth} and {width} ids")
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
@@ -198,11 +191,13 @@ class RankingMetric(Metric):
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
     ) -> TensorPair:
         """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula."""
-        # A list whose labels break the rules is NaN; so is one with a NaN in `Ranks.above`.
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
         if is_ranked and dtype == tf.float64:
-            labels = tf.nest.map_structure(_widened, labels)
+            labels = tf.nest.map_structure(
+                lambda x: tf.cast(x, dtype) if getattr(x, "dtype", None) == tf.float32 else x,
+                labels,
+            )
         list_weight = None
         if sample_weight is not None:
             lists = labels.above if is_ranked else labels.scores
@@ -214,13 +209,13 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> Tensor:
             return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
 
-        # Ranks that a model has counted are NaN where labels break a rule.
+        # A list whose labels break a rule has a NaN in `Ranks.above`, or as `value_if_empty`.
         if is_ranked:
-            unknown = tf.math.is_nan(labels.above)
-            broken = tf.reduce_any(unknown, axis=-1)
-            has_positive = (labels.num_positives > 0) & ~broken
-            value_if_empty = tf.where(broken, tf.constant(float("nan"), dtype), 0)
-            ranks = labels._replace(above=tf.where(~unknown, labels.above, 0))
+            is_nan = tf.math.is_nan(labels.above)
+            is_broken = tf.reduce_any(is_nan, axis=-1)
+            has_positive = (labels.num_positives > 0) & ~is_broken
+            value_if_empty = tf.where(is_broken, tf.constant(float("nan"), dtype), 0)
+            ranks = labels._replace(above=tf.where(~is_nan, labels.above, 0))
             values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
         else:
             has_positive = labels.has_positive
@@ -235,7 +230,7 @@ class RankingMetric(Metric):
     def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
-        labels = without(labels, item_weights <= 0)  # A NaN shows, where it counts.
+        labels = without(labels, item_weights <= 0)  # A NaN stays, and makes the result NaN.
         item_weights = tf.where(labels.mask, item_weights, 0.0)
         # As TF-Ranking: a list weighs as the mean of its positives' weights, by their gains in DCG.
         shares = self._shares_of_weight(labels.relevance)
@@ -266,17 +261,15 @@ class RankingMetric(Metric):
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds the states of other metrics with the same configuration."""
         for metric in metrics:
-            for mine, other in zip(self.variables, metric.variables, strict=True):
-                mine.assign_add(tf.convert_to_tensor(other))
+            for total, part in zip(self.variables, metric.variables, strict=True):
+                total.assign_add(tf.convert_to_tensor(part))
 
 
 class ReadsLeadingRanks(RankingMetric):
-    """Base of the metrics that read only the positives among the first `depth` ranks.
+    """Base of the metrics that read only the positives among the first `depth` ranks."""
 
-    `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
-    order, and the number of positives. In long lists this takes half of the time.
-    """
-
+    # `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
+    # order, and the number of positives. In long lists this takes half of the time.
     _reads = "leading"
 
 
@@ -287,8 +280,9 @@ class ReadsBestPositive(RankingMetric):
 
 
 class CutoffMetric(RankingMetric):
-    """Base of the metrics at a cutoff k; a subclass defines `compute_at`."""
+    """Base of the metrics at a cutoff k; a subclass defines `compute_at`, a value in `bounds`."""
 
+    bounds = (0.0, 1.0)
     _check_cutoff: Function = staticmethod(_checks.positive_int_or_none)
 
     def __init__(
@@ -331,7 +325,7 @@ class CutoffMetric(RankingMetric):
 def flatten_positions(
     y_true: Any, y_pred: Any, sample_weight: Array | None, exclude: Array | None = None
 ) -> tuple[Any, Any, Array | None, Array | None]:
-    """Labels, scores, weights and ids of positions as those of lists; a masked one weighs 0."""
+    """The arguments of a metric with a list for each position; a masked position weighs 0."""
     positions = positions_of(y_pred)
     if positions is None:
         return y_true, y_pred, sample_weight, exclude
@@ -358,11 +352,6 @@ def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
     if weights.shape.rank != 2:
         return labels
     return without(labels, weights_of_items(weights, labels.scores) <= 0)
-
-
-def _widened(values: Any) -> Any:
-    is_float32 = tf.is_tensor(values) and values.dtype == tf.float32
-    return tf.cast(values, tf.float64) if is_float32 else values
 
 
 def weighted(values: Tensor, weights: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
     With the exponential gain, the result is infinite for labels from 1,024 on, or from 128 on if
     the dtype is not float64.
 
-    With item weights $w_i$, the weight of a list is $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$,
-    and the gain of an item is multiplied by $w_i / w$.
+    With item weights $w_i$, a list has the weight $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$, and the
+    gain of an item is multiplied by $w_i / w$.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
@@ -57,7 +57,6 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
         if ranks.weights is not None:
-            # The list has the weight w = sum w_i g_i / sum g_i, which leaves w_i / w for its items.
             shares = self._shares_of_weight(ranks.relevance)
             total = tf.reduce_sum(shares, axis=-1, keepdims=True)
             weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
@@ -71,7 +70,7 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
         return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
 
     def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
-        """`[R]` float64, the discounts of the ranks that count."""
+        """`[R]` float64, the discounts of the first R = min(k, n) ranks."""
         return table_by_rank(ops.get_discount(self.discount), num_counted(ranks, k))
 
 
@@ -105,9 +104,9 @@ class NDCG(DCG):
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
             if ranks.weights is not None:
-                # A factor common to the list changes nothing, and without it products overflow.
-                most = tf.reduce_max(ranks.weights, axis=-1, keepdims=True)
-                gains *= ranks.weights / tf.cast(power_of_two(most), most.dtype)
+                # A common divisor of the list changes nothing, and keeps products from overflow.
+                largest = tf.reduce_max(ranks.weights, axis=-1, keepdims=True)
+                gains *= ranks.weights / tf.cast(power_of_two(largest), largest.dtype)
             best = highest(gains, num_ranks(table))
         ideal = discounted_sum(best, table)
         return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

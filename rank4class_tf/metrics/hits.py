@@ -1,7 +1,4 @@
-"""Metrics that count hits, positives among the first k; a tied one has the share `hit_shares`.
-
-At the end are the metrics of extreme classification, in which a hit of a rare class counts more.
-"""
+"""Metrics that count the positives among the first k; at the end, rare classes count more."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +65,6 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
         0.75
     """
 
-    bounds = (0.0, 1.0)
     _check_cutoff = staticmethod(_checks.positive_int)
 
     def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
@@ -77,12 +73,12 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.most, int) and best.most == 1:
             return hit_shares(best, k)
-        # The product over the q positives, as logarithms: P(no positive in the r places left).
+        # The product over i, as logarithms, is the probability of no positive in the r places left.
         places = tf.clip_by_value(k - best.above, 0, best.tied)
-        before = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
-        left = best.tied[:, tf.newaxis] - before
-        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
-        share = tf.where(before < best.positives[:, tf.newaxis], share, tf.zeros_like(share))
+        i = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
+        remaining = best.tied[:, tf.newaxis] - i
+        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(remaining, 1), 1)
+        share = tf.where(i < best.positives[:, tf.newaxis], share, tf.zeros_like(share))
         return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 
@@ -106,8 +102,6 @@ class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         >>> float(metric.result())
         0.5
     """
-
-    bounds = (0.0, 1.0)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
@@ -134,8 +128,6 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
         {'recall_at_1': 0.5, 'recall_at_3': 1.0}
     """
 
-    bounds = (0.0, 1.0)
-
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
         is_right = average in ("samples", "micro")
         _checks.require(is_right, "`average` must be 'samples' or 'micro'.", repr(average))
@@ -152,10 +144,10 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
         # A list weighs as much as it has positives; their number is a further value.
-        def with_number(ranks: Ranks) -> list[Tensor]:
+        def with_count(ranks: Ranks) -> list[Tensor]:
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
-        values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_number)
+        values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_count)
         return values[:, :-1], weights * values[:, -1]
 
 
@@ -174,7 +166,7 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     to the sum: each item that is tied with it and comes before it is one of the $q - 1$ other
     positives with probability $(q - 1)/(m - 1)$.
 
-    With weights of items, they multiply what positives add, and the divisor is the sum of the
+    Weights of items multiply what positives add. The divisor is then the sum of the
     $\min(k, |Y|)$ highest weights of positives, or of all of them.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
@@ -190,8 +182,6 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         0.833333
     """
 
-    bounds = (0.0, 1.0)
-
     def __init__(
         self,
         k: Cutoffs = None,
@@ -204,45 +194,44 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         above, tied = ranks.above, ranks.tied
-        size = num_counted(ranks, k)
-        limit = tf.cast(size, above.dtype)
+        max_rank = num_counted(ranks, k)
+        limit = tf.cast(max_rank, above.dtype)
         positives_above, positives_tied = _counts_of_positives(ranks)
         # The sum over r, split into the terms that fall as 1 / r and the constant one.
         slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
-        harmonic = mean_over_ties(table_by_rank(lambda r: 1 / r, size), above, tied)
+        harmonic = mean_over_ties(table_by_rank(lambda r: 1 / r, max_rank), above, tied)
         places = tf.clip_by_value(limit - above, 0, tied)
-        added = (positives_above + 1 - slope * (above + 1)) * harmonic
-        added += slope * tf.math.divide_no_nan(places, tied)
-        added = tf.where(tied > 0, added, tf.zeros_like(added))
+        terms = (positives_above + 1 - slope * (above + 1)) * harmonic
+        terms += slope * tf.math.divide_no_nan(places, tied)
+        terms = tf.where(tied > 0, terms, tf.zeros_like(terms))
         if ranks.weights is not None:
-            added *= ranks.weights
+            terms *= ranks.weights
             all_count = k is None or self.over_all_positives
-            counted = ranks.weights if all_count else highest(ranks.weights, size)
-            best = tf.reduce_sum(counted, axis=-1)
+            weights = ranks.weights if all_count else highest(ranks.weights, max_rank)
+            divisor = tf.reduce_sum(weights, axis=-1)
         else:
             number = ranks.num_positives
-            best = number if self.over_all_positives else tf.minimum(limit, number)
-        return tf.math.divide_no_nan(tf.reduce_sum(added, axis=-1), best)
+            divisor = number if self.over_all_positives else tf.minimum(limit, number)
+        return tf.math.divide_no_nan(tf.reduce_sum(terms, axis=-1), divisor)
 
 
 def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
     """How many positives are above each positive, and tied with it, itself included."""
-    # Scores in the order of the ranks; a positive that is never a hit is left out.
+    # Ranks as scores, in the same order; a positive that is never a hit is left out.
     scores = tf.where(ranks.tied > 0, -ranks.above, float("nan"))
     return tuple(tf.cast(count, scores.dtype) for count in count_of_all(scores))
 
 
 @_registry.register("metric")
 class BPref(ReadsLeadingRanks, CutoffMetric):
-    r"""Binary preference: high if few items that were judged wrong rank above right ones.
+    r"""Binary preference: how seldom items that were judged wrong rank above the right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
     \left(1 - \frac{\min(n_p, R)}{\min(R, N)}\right)$$
 
-    with R positives, N items that are judged and wrong, and $n_p$ of these above the positive p.
-    Mask items that nobody has judged, so that they change nothing. An item that is tied with a
-    positive counts as half above it. It needs scores: `RankedIds` do not tell which items were
-    judged.
+    with R positives, N items that were judged wrong, and $n_p$ of these above the positive p. A
+    wrong item that is tied with p counts half. Mask items that nobody has judged. The metric needs
+    scores: `RankedIds` do not tell which items were judged.
 
     Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form
     of trec_eval and TF-Ranking.
@@ -254,13 +243,10 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
         0.75
     """
 
-    bounds = (0.0, 1.0)
-
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         rule = "`y_pred` must hold scores for `BPref`, which counts the items that were judged."
         _checks.require(ranks.num_items is not None, rule, "`RankedIds`")
         positives_above, positives_tied = _counts_of_positives(ranks)
-        # An item that ties with the positive counts half.
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, tf.newaxis]
         wrong = ranks.num_items[:, tf.newaxis] - right
@@ -297,13 +283,12 @@ def propensities(
     a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
     _checks.require(examples >= 3, "`labels` must hold at least 3 examples.", examples)
-    # C of the paper's equation for the propensity model.
-    scale = (np.log(examples) - 1) * (b + 1) ** a
-    return (1 / (1 + scale * (counts + b) ** -a)).tolist()
+    c = (np.log(examples) - 1) * (b + 1) ** a
+    return (1 / (1 + c * (counts + b) ** -a)).tolist()
 
 
 class PropensityScored(ReadsLeadingRanks):
-    """Base: the gains of all lists over the best possible ones; a subclass defines `gains`."""
+    """Base of the ratios of the gains of all lists to the best possible ones."""
 
     bounds = (0.0, 1.0)
 
@@ -326,8 +311,8 @@ class PropensityScored(ReadsLeadingRanks):
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
     ) -> TensorPair:
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
-        both, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
-        gains, best = tf.unstack(both, axis=1)
+        columns, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
+        gains, best = tf.unstack(columns, axis=1)
         values = tf.math.divide_no_nan(gains, best)[:, tf.newaxis]
         return values, weights * tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
 
@@ -335,9 +320,8 @@ class PropensityScored(ReadsLeadingRanks):
         """Labels weighted by 1 / propensity; a graded label counts as 1."""
         if isinstance(labels, Ranks):
             class_ids, dtype = labels.class_ids, labels.relevance.dtype
-            if class_ids is None:
-                rule = "`y_true` must have the class ids of its positives."
-                raise ValueError(f"{rule} Received: None.")
+            rule = "`y_true` must have the class ids of its positives."
+            _checks.require(class_ids is not None, rule, None)
             zero = tf.zeros_like(labels.relevance)
             class_ids, _ = padded_ids(class_ids, len(self.propensities), zero)
         else:
@@ -360,9 +344,9 @@ class PropensityScoredNDCG(PropensityScored):
     D_i(\pi) = \sum_{l \in Y_i : \pi(l) \le k} \frac{1}{p_l \log_2(1 + \pi(l))} \Big/
     \sum_{r=1}^{\min(k, |Y_i|)} \frac{1}{\log_2(1 + r)}$$
 
-    over all lists i with the positives $Y_i$: the gain over the best possible one, as in the tables
-    of the Extreme Classification Repository. The value of a list is its own ratio, and its weight
-    is the best possible gain. Graded relevance counts as 1.
+    over all lists i with the positives $Y_i$, as in the tables of the Extreme Classification
+    Repository. The value of a list is its own ratio, and its weight is the best possible gain.
+    Graded relevance counts as 1.
 
     Source: Jain, Prabhu & Varma 2016, see `propensities`, section 4.
 

@@ -1,7 +1,5 @@
 """Rankings that are already made, `RankedIds`, which metrics take in place of scores."""
 
-from typing import Any
-
 import tensorflow as tf
 
 from rank4class_tf import _checks, ops
@@ -14,9 +12,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
     r"""The best items of each list, as a recommender, a search engine or an index returns them.
 
     Metrics take them as `y_pred`, with the ids of the right items as `y_true`, `[batch]`,
-    `[batch, P]` padded like these, or ragged. So do `rank4class_tf.evaluate` and a function that it
-    calls as `model`. A right item that is not among the first k has no rank there, and is no hit.
-    A metric needs a cutoff of at most k: what lies beyond is not known.
+    `[batch, P]` padded like these, or ragged. `rank4class_tf.evaluate` takes them from `model`, or
+    in place of features. A right item that is not among the k ids is no hit. A metric needs a
+    cutoff of at most k, since lower ranks are not known.
 
     Args:
         ids: `[batch, k]`, best first, different in each list: integers >= 0 padded with -1, or
@@ -38,8 +36,8 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             self.ids = ids = tf.convert_to_tensor(ids)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {error}") from error
-        is_right = ids.shape.rank != 0 and (ids.dtype.is_integer or ids.dtype == tf.string)
-        _checks.require(is_right, rule, f"{ids.dtype.name} of shape {ids.shape}")
+        is_ids = ids.shape.rank != 0 and (ids.dtype.is_integer or ids.dtype == tf.string)
+        _checks.require(is_ids, rule, f"{ids.dtype.name} of shape {ids.shape}")
 
     def ranks(self, y_true: Array) -> ops.Ranks:
         """`Ranks` of the right items, float32; their `class_ids` are ids, or hashes of strings."""
@@ -51,31 +49,30 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         _checks.require(y_true.shape.rank == self.ids.shape.rank == 2, rule, received)
         y_true = same_sizes(y_true, self.ids, rule)
         is_text = self.ids.dtype == tf.string
-        is_right = y_true.dtype == tf.string if is_text else y_true.dtype.is_integer
+        has_dtype = y_true.dtype == tf.string if is_text else y_true.dtype.is_integer
         rule = f"`y_true` must hold {'strings' if is_text else 'integers'}, as `RankedIds` do."
-        _checks.require(is_right, rule, y_true.dtype.name)
-        ids, right = ids_as_integers(self.ids), ids_as_integers(y_true)
+        _checks.require(has_dtype, rule, y_true.dtype.name)
+        ids, right_ids = ids_as_integers(self.ids), ids_as_integers(y_true)
 
-        # A right item is in one place at most: [batch, P, k] comparisons.
-        distinct, width = distinct_ids(right), ids.shape[1] or tf.shape(ids)[1]
-        is_equal = distinct[..., tf.newaxis] == ids[:, tf.newaxis]
-        place = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
-        is_hit = (place >= 0) & (distinct >= 0)
-        above = tf.where(is_hit, tf.cast(place, tf.float32), 0)
+        # An id stands in one column at most: [batch, P, k] comparisons find it.
+        class_ids, width = distinct_ids(right_ids), ids.shape[1] or tf.shape(ids)[1]
+        is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
+        column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
+        is_hit = (column >= 0) & (class_ids >= 0)
+        above = tf.where(is_hit, tf.cast(column, tf.float32), 0)
 
         rule = "`y_true` must hold ids >= 0, or -1 for padding"
-        above = checked(above, right < -1, y_true, rule)
+        above = checked(above, right_ids < -1, y_true, rule)
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
         is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
-        bad = tf.concat([rising[:, :1] < -1, is_repeated], axis=1)
+        is_wrong = tf.concat([rising[:, :1] < -1, is_repeated], axis=1)
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
-        above = checked(above, bad, tf.gather(self.ids, order, batch_dims=1), rule)
+        above = checked(above, is_wrong, tf.gather(self.ids, order, batch_dims=1), rule)
 
-        # No list tells how many items there are.
-        tied, relevance = tf.cast(is_hit, tf.float32), tf.cast(distinct >= 0, tf.float32)
-        unknown: Any = None
-        return ops.Ranks(above, tied, relevance, unknown, width, class_ids=distinct)
+        # The number of items of a list is unknown.
+        tied, relevance = tf.cast(is_hit, tf.float32), tf.cast(class_ids >= 0, tf.float32)
+        return ops.Ranks(above, tied, relevance, None, width, class_ids=class_ids)
 
 
 def ids_as_integers(ids: Tensor) -> Tensor:

@@ -10,15 +10,12 @@ from rank4class_tf._types import Tensor
 
 
 class ExactSum:
-    """Sums that a metric keeps, to twice the digits of float32.
-
-    Each is two float32: the sum, and what rounding has left out of it. Strategies add up both over
-    replicas. A metric of dtype float64 has one float64, and so has one under a parameter server,
-    where only `assign_add` loses no update.
-    """
+    """Sums that a metric keeps, to twice the digits of float32."""
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):
-        # Float32 by default: not all devices have float64.
+        # Not all devices have float64. So a sum is two float32, the sum and what rounding has left
+        # out of it, and strategies add up both over replicas. A metric of dtype float64 has one
+        # float64, and so has one under a parameter server, where only `assign_add` loses no update.
         shared = tf.distribute.experimental.ParameterServerStrategy
         wide = tf.as_dtype(metric.dtype) == tf.float64
         wide |= isinstance(tf.distribute.get_strategy(), shared)
@@ -57,8 +54,8 @@ def _added(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     return tf.stack([total, rest + (lost + low)])
 
 
-# `fit` makes the graph of a step twice, and two thirds of the operations of its metrics are these;
-# this graph is made once in a process.
+# `fit` makes the graph of a step twice, and two thirds of the operations of its metrics are these.
+# So they are a graph of their own, which is made once in a process.
 _SPECS = [tf.TensorSpec([2, None], tf.float32), tf.TensorSpec([None, None], tf.float32)]
 
 
