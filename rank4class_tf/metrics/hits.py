@@ -75,14 +75,14 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
-        if isinstance(best.most, int) and best.most == 1:
+        if isinstance(best.max_positives, int) and best.max_positives == 1:
             return hit_shares(best, k)
         # The product over the q positives, as logarithms: P(no positive in the r places left).
         places = tf.clip_by_value(k - best.above, 0, best.tied)
-        before = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
+        before = tf.cast(tf.range(best.max_positives), places.dtype)[tf.newaxis]
         left = best.tied[:, tf.newaxis] - before
         share = tf.minimum(places[:, tf.newaxis] / tf.maximum(left, 1), 1)
-        share = tf.where(before < best.positives[:, tf.newaxis], share, tf.zeros_like(share))
+        share = tf.where(before < best.num_positives[:, tf.newaxis], share, tf.zeros_like(share))
         return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 
