@@ -344,7 +344,7 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
             low = tf.fill(tf.shape(scores), lowest)
             scores = tf.raw_ops.Select(condition=mask, x=scores, y=low)
         if counted is not None:
-            # In place, unlike `tf.where`: .9 of the time of a step of 4,096 queries of `TwoTower`.
+            # This works in place, unlike `tf.where`: .9 of the time of a step of 4,096 towers.
             scores = tf.math.multiply_no_nan(scores, tf.cast(counted, scores.dtype)[:, tf.newaxis])
         return scores, lambda upstream: upstream
 
@@ -424,7 +424,7 @@ def _compact(labels: Labels) -> TensorPair:
     # Count columns from 1, so that one without a positive adds 0, and 0 - 1 marks padding below.
     column = tf.where(is_positive, tf.range(1, tf.shape(is_positive)[1] + 1), 0)
     column = scatter_add(tf.maximum(target, 0), column, tf.shape(is_positive))
-    # XLA needs a static width: that of a list with the most positives that are possible.
+    # XLA needs a static width: the largest number of positives that is possible.
     width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
     is_padding, column = column < 0, tf.maximum(column, 0)

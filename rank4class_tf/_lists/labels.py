@@ -205,8 +205,8 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
 
 
 def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None) -> Labels:
-    # `num_classes` is given if there are no scores. If that labels are ids is `inferred`, they
-    # must not look like labels of all items.
+    # `num_classes` is given if there are no scores. Ids whose format is `inferred` must not look
+    # like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
     zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
@@ -227,10 +227,10 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
                 f"{static_items} items"
             )
             is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
-            are_binary = tf.reduce_all(is_binary, axis=-1)
+            is_binary_list = tf.reduce_all(is_binary, axis=-1)
             if width is None:
-                are_binary &= tf.shape(ids)[1] > 2
-            zero = checked(zero, is_binary, ids, rule, are_binary)
+                is_binary_list &= tf.shape(ids)[1] > 2
+            zero = checked(zero, is_binary, ids, rule, is_binary_list)
     ids, value_if_empty = padded_ids(ids, num_items, zero)
     ids = distinct_ids(ids, scores if num_classes is None else None)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
@@ -287,7 +287,7 @@ def distinct_ids(ids: Tensor, scores: Tensor | None = None) -> Tensor:
         ids = tf.sort(ids, axis=-1, direction="DESCENDING")
         first = tf.ones_like(ids[:, :1], tf.bool)
         return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
-    # For many ids, find the first column of each id by a minimum over the scores' places.
+    # For many ids, a minimum for each item of the scores finds the first column of its id.
     column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
     slot, size = flat_places(ids, tf.shape(scores))
     slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # A segment -1 is dropped.

@@ -168,7 +168,7 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """The k highest scores, their places for `only` and `without`, and the number of items.
+        """The k highest scores, their places for `only` and `without`, and how many are items.
 
         The scores `[batch, k]` fall; where a list has fewer items, they are far below all others.
         The places are `[batch, k]`, the numbers `[batch]` int32, at least 1. k is at most n.

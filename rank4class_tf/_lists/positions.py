@@ -52,7 +52,7 @@ class Positions(NamedTuple):
         rule = f"`{argument}` must have the positions of the scores, {self.shape}, as first axes."
         fits = values.shape.rank is None or rank <= values.shape.rank <= rank + 1
         require(fits, rule, f"shape {values.shape}")
-        if values.shape.rank is None:  # Keras has lost it; only ids come so.
+        if values.shape.rank is None:  # If Keras has lost it, these are ids.
             return tf.reshape(values, [tf.reduce_prod(tf.shape(self.tensor)[:-1]), -1])
         values = raising.same_sizes(values, self.tensor, rule, axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))

@@ -37,7 +37,7 @@ class Columns(NamedTuple):
     is_present: Tensor | None  # `[n]` booleans, False for an empty column; None if all hold one.
     num_draws: Tensor  # How many of them are draws by frequency; a scalar.
     rate: Tensor | None  # `[n]`: each column is expected num_draws * rate + base times.
-    base: Tensor | None  # `[n]`, as `rate` None without a correction.
+    base: Tensor | None  # `[n]`; None, like `rate`, without a correction.
 
 
 class Reader:

@@ -241,7 +241,7 @@ def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) 
     positives = tf.where(class_ids >= 0, positives, tf.constant(float("nan"), scores.dtype))
     width, n = class_ids.shape[1], scores.shape[1]
     if width != 1 and n is not None and n <= _positives.SHORT:
-        # An eighth of the time of `count_one_by_one`, for 1,024 lists of 28 positive items.
+        # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28 positives).
         values, positives = scores[:, tf.newaxis], positives[..., tf.newaxis]
         greater = tf.math.count_nonzero(values > positives, axis=-1, dtype=tf.int32)
         return greater, tf.math.count_nonzero(values == positives, axis=-1, dtype=tf.int32)
