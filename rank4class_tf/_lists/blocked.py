@@ -17,9 +17,9 @@ from rank4class_tf._checks import require
 from rank4class_tf._lists import classes
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import ClassProducts, Record, handle_of
-from rank4class_tf._lists.dense import ListsOfOthers, dense_lists, fill_masked, without_padding
+from rank4class_tf._lists.dense import UnlinkedLists, dense_lists, fill_masked, without_padding
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
-from rank4class_tf._lists.positives import are_few, excess, masked
+from rank4class_tf._lists.positives import FlatPositives, are_few, excess, masked
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
@@ -29,8 +29,8 @@ from rank4class_tf._tf.search import SEARCH_BLOCK, add_columns, top_k_by_blocks
 from rank4class_tf._tf.seeds import fold_in
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
-# What needs every item takes chunks of examples with about so many scores, 16 MB.
-_CHUNK = 1 << 22
+# A formula that needs every score gets chunks of examples with about so many scores, 16 MB.
+_SCORES_PER_CHUNK = 1 << 22
 
 
 def losses_of_classes(
@@ -40,7 +40,7 @@ def losses_of_classes(
     relevance: Tensor,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """Applies a formula to lists of all classes, without their scores `[batch, K]`."""
+    """Applies a formula to lists over all classes, without their scores `[batch, K]`."""
     # Class ids `[batch, P]` are int32, padded with -1, where the relevance is 0.
     try:
         return _by_classes(compute, products, class_ids, relevance, seed)
@@ -48,21 +48,21 @@ def losses_of_classes(
         if products.shard is not None:
             rule = "`loss` must be one that takes classes by blocks where these are in shards."
             raise ValueError(f"{rule} {error}") from error
-    # All classes for a few examples at a time, whose scores are made again for the gradient.
-    size = max(1, _CHUNK // products.num_classes)
+    # All classes for a few examples at a time; the gradient computes their scores again.
+    chunk_size = max(1, _SCORES_PER_CHUNK // products.num_classes)
 
     def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
-        chunk, class_ids, relevance = labels
+        chunk_index, class_ids, relevance = labels
         scores = fill_masked(products.score(encodings, *tables))
-        # Each chunk has draws of its own, which the gradient draws again.
-        drawn = seed if seed is None else fold_in(seed, tf.reduce_max(chunk))
-        return compute(dense_lists(scores, class_ids, relevance, seed=drawn))
+        # Each chunk has different draws, which the gradient repeats.
+        chunk_seed = seed if seed is None else fold_in(seed, tf.reduce_max(chunk_index))
+        return compute(dense_lists(scores, class_ids, relevance, seed=chunk_seed))
 
     return in_pieces(
         chunk_losses,
-        (tf.range(tf.shape(class_ids)[0]) // size, class_ids, relevance),
-        size,
-        tf.TensorSpec([size], products.encodings.dtype),
+        (tf.range(tf.shape(class_ids)[0]) // chunk_size, class_ids, relevance),
+        chunk_size,
+        tf.TensorSpec([chunk_size], products.encodings.dtype),
         inputs=[products.encodings],
         shared=[tf.convert_to_tensor(table) for table in products.tables],
     )
@@ -75,13 +75,13 @@ def _by_classes(
     relevance: Tensor,
     seed: Tensor | None,
 ) -> Tensor:
-    """All examples, those of all replicas too, and the classes here block by block."""
-    # With shards, every replica runs the formula on the examples of all, and returns its own.
+    """Losses of the examples of this replica, by passes over blocks of classes."""
+    # With shards, every replica runs the formula on the examples of all replicas.
     shard, exchange = products.shard, products.exchange
-    rows = slice(None)
+    own_rows = slice(None)
     if exchange.size > 1:
-        first = exchange.first_row(class_ids)
-        rows = slice(first, first + tf.shape(class_ids)[0])
+        first_row = exchange.first_row(class_ids)
+        own_rows = slice(first_row, first_row + tf.shape(class_ids)[0])
     class_ids = exchange.joined_lists(class_ids, -1)
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
@@ -91,13 +91,13 @@ def _by_classes(
         for table in products.tables:
             if isinstance(table, tf.Variable):
                 tf.gather(table, tf.zeros([0], tf.int32))  # Tapes watch it from now on.
-        trained = [handle_of(table) for table in products.tables]
+        sources = [handle_of(table) for table in products.tables]
     else:
-        trained = [shard.anchor]
+        sources = [shard.anchor]
 
     @tf.custom_gradient
-    def losses(encodings: Tensor, *trained: Tensor) -> WithGradient:
-        handles = trained if shard is None else tuple(map(handle_of, products.tables))
+    def losses(encodings: Tensor, *sources: Tensor) -> WithGradient:
+        handles = sources if shard is None else tuple(map(handle_of, products.tables))
         joined = exchange.joined(tf.stop_gradient(encodings))
         record = Record(products._replace(encodings=joined, handles=handles))
         with record.tape:
@@ -105,19 +105,19 @@ def _by_classes(
 
         def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
-            encoding_gradient, row_gradients, rest = record.gradients(values, upstream, variables)
+            of_encodings, of_rows, of_variables = record.gradients(values, upstream, variables)
             if shard is not None:
-                shard.update(row_gradients)
-                row_gradients = [tf.zeros_like(shard.anchor)]
+                shard.update(of_rows)
+                of_rows = [tf.zeros_like(shard.anchor)]
             if exchange.size > 1:
                 # All replicas have the same gradient of a variable; optimizers add them up.
-                rest = [x if x is None else x / exchange.size for x in rest]
-            gradients = (encoding_gradient[rows], *row_gradients)
-            return (gradients, rest) if variables else gradients
+                of_variables = [x if x is None else x / exchange.size for x in of_variables]
+            gradients = (of_encodings[own_rows], *of_rows)
+            return (gradients, of_variables) if variables else gradients
 
-        return values[rows], gradient
+        return values[own_rows], gradient
 
-    return losses(products.encodings, *trained)
+    return losses(products.encodings, *sources)
 
 
 class BlockedLists(Lists):
@@ -126,15 +126,15 @@ class BlockedLists(Lists):
     def __init__(
         self, record: Record, class_ids: Tensor, relevance: Tensor, seed: Tensor | None = None
     ):
-        """Class ids `[batch, P]` are int32, that of a positive where the relevance is 0."""
+        """Class ids `[batch, P]` are int32; where the relevance is 0, that of any positive."""
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
         self.seed = seed
-        # `Flat` has a length known only at run time; XLA gets the padded columns.
-        single = relevance.shape[1] == 1 or raising.in_xla()
-        self._flat = None if single else _positives.Flat.of(relevance)
-        self._positive_scores = record.single_scores(class_ids)  # Raw ones.
+        # The flat length is known only at run time, so XLA gets the padded columns.
+        needs_columns = relevance.shape[1] == 1 or raising.in_xla()
+        self._flat = None if needs_columns else FlatPositives.from_relevance(relevance)
+        self._raw_positive_scores = record.single_scores(class_ids)
         self._has_gradient = True
         self._excluded: Tensor | None = None  # `[batch, E]`, padded with -1.
         # Scores are: factor * raw + by class + shift.
@@ -142,18 +142,18 @@ class BlockedLists(Lists):
         self._by_class: Tensor | None = None  # `[1, K]`.
         self._shift: Tensor | None = None  # `[batch, 1]`.
 
-    def _changed(self, **changes: Any) -> BlockedLists:
+    def _replace(self, **changes: Any) -> BlockedLists:
         lists = copy.copy(self)
         vars(lists).update(changes)
         return lists
 
     @property
     def dtype(self) -> tf.DType:
-        return self._positive_scores.dtype
+        return self._raw_positive_scores.dtype
 
     @property
     def positive_scores(self) -> Tensor:
-        return self._scores_of(self._positive_scores, self._class_ids)
+        return self._scores_of(self._raw_positive_scores, self._class_ids)
 
     @property
     def num_items(self) -> Tensor:
@@ -169,9 +169,9 @@ class BlockedLists(Lists):
     def item_relevance(self) -> Callable:
         def block_relevance(ids: Tensor) -> Tensor:
             """Relevance of the classes of a block, `[batch, size of the block]`."""
-            column, is_here = _columns(ids, self._class_ids)
+            column, is_in_block = _columns(ids, self._class_ids)
             shape = tf.stack([tf.shape(self.relevance)[0], tf.size(ids)])
-            block = scatter_add(column, tf.where(is_here, self.relevance, 0.0), shape)
+            block = scatter_add(column, tf.where(is_in_block, self.relevance, 0.0), shape)
             return tf.ensure_shape(block, [self.relevance.shape[0], ids.shape[0]])
 
         return block_relevance
@@ -182,11 +182,11 @@ class BlockedLists(Lists):
     # Scores of a block.
 
     def _transform(self) -> list[Tensor]:
-        """What changes raw scores and may have a gradient."""
+        """The factor and the shift, if any: only these change raw scores and have gradients."""
         return [x for x in (self._factor, self._shift) if x is not None]
 
     def _transformed(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
-        """Scores of these lists from raw ones; `transform` is that of `_transform`."""
+        """Scores of these lists from raw ones; `transform` is the result of `_transform`."""
         rest = iter(transform)
         if self._factor is not None:
             raw *= next(rest)
@@ -200,12 +200,12 @@ class BlockedLists(Lists):
         return scores if self._has_gradient else tf.stop_gradient(scores)
 
     def _filled(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
-        """Scores of a block, in which a class that is none of the items has the lowest."""
+        """Scores of a block, in which a class that is not an item has the lowest."""
         scores = self._transformed(raw, ids, *transform)
         if self._excluded is not None:
-            column, is_here = _columns(ids, self._excluded)
+            column, is_in_block = _columns(ids, self._excluded)
             # Classes of other blocks add 0.
-            low = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
+            low = tf.where(is_in_block, tf.constant(-float("inf"), scores.dtype), 0.0)
             scores = add_columns(scores, column, low)
         return fill_masked(scores)
 
@@ -221,8 +221,8 @@ class BlockedLists(Lists):
         value: Tensor | None = None,
     ) -> Tensor:
         """Sums `terms(function, [scores, *items], parameters)` over the classes of all blocks."""
-        # The function has an argument more for the mask unless it `tends_to_zero`; `start` has the
-        # shape of the sum, `parameters` have gradients beside the scores. See `Record.sum` for
+        # The function is masked unless it `tends_to_zero` or `vanishes`. `start` has the shape of
+        # the sum. The gradient flows to the scores and the `parameters`. See `Record.sum` for
         # `vanishes` and `value`.
         transform = self._transform()
 
@@ -232,9 +232,9 @@ class BlockedLists(Lists):
             item_values = [values_of(ids) for values_of in items]
             if tends_to_zero or vanishes:
                 return terms(function, [scores, *item_values], parameters)
-            mask = scores != LOWEST[self.dtype]
-            present, scores = tf.cast(mask, self.dtype), tf.where(mask, scores, 0.0)
-            return terms(masked(function), [present, scores, *item_values], parameters)
+            is_item = scores != LOWEST[self.dtype]
+            mask, scores = tf.cast(is_item, self.dtype), tf.where(is_item, scores, 0.0)
+            return terms(masked(function), [mask, scores, *item_values], parameters)
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
@@ -251,23 +251,23 @@ class BlockedLists(Lists):
         sum_many: Function = _positives.sum_over_items,
     ) -> Tensor:
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
-        # The positives stand in columns, or in `Flat` without padding. Few are compared with all
+        # The positives stand in columns, or flat, without padding. Few are compared with all
         # classes of a block at once, many by `sum_many`.
-        flat, few = self._flat, are_few(self.max_positives, None)
+        flat, has_few = self._flat, are_few(self.max_positives, None)
 
         def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             return sum_many(f, items, positives, self.relevance)
 
         def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
-            if few:
+            if has_few:
                 return (_positives.terms if flat is None else flat.terms)(f, items, positives)
             if flat is None:
                 return sum_columns(f, items, positives)[..., tf.newaxis]
-            n = len(items)
+            m = len(items)  # `cond` passes the items and positives as one sequence.
             sums = cond(  # Few on average, or many: known only at run time.
                 flat.are_few,
-                lambda *x: tf.reduce_sum(flat.terms(f, x[:n], x[n:]), axis=-1),
-                lambda *x: flat.take(sum_columns(f, x[:n], [flat.columns(p) for p in x[n:]])),
+                lambda *x: tf.reduce_sum(flat.terms(f, x[:m], x[m:]), axis=-1),
+                lambda *x: flat.to_flat(sum_columns(f, x[:m], [flat.to_columns(p) for p in x[m:]])),
                 *items,
                 *positives,
             )
@@ -275,11 +275,11 @@ class BlockedLists(Lists):
 
         start = self.relevance
         if flat is not None:
-            start, *positives = (flat.take(x) for x in (start, *positives))
+            start, *positives = (flat.to_flat(x) for x in (start, *positives))
         # Only terms of single classes tell which of them have a gradient.
-        vanishing, falls = vanishes and few, tends_to_zero or vanishes
-        result = self._sum(function, positives, start, items, falls, vanishing, terms)
-        return result if flat is None else flat.columns(result)
+        tends_to_zero, vanishes = tends_to_zero or vanishes, vanishes and has_few
+        result = self._sum(function, positives, start, items, tends_to_zero, vanishes, terms)
+        return result if flat is None else flat.to_columns(result)
 
     def sum(
         self,
@@ -308,18 +308,18 @@ class BlockedLists(Lists):
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            sum_many=lambda _, scores, levels, *rest: excess(scores[0], levels[0], margin)[0],
+            sum_many=lambda _, items, positives, *rest: excess(items[0], positives[0], margin)[0],
         )
 
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         transform, exchange = self._transform(), self._record.products.exchange
-        smooths = not is_zero(smoothing)
+        is_smoothed = not is_zero(smoothing)
 
-        # The value: one pass that keeps the highest score so far and the sum relative to it.
-        def add(raw: Tensor, ids: Tensor, best: Tensor, total: Tensor) -> list[Tensor]:
+        # The value takes one pass, which keeps the highest score so far and the sum relative to it.
+        def add(raw: Tensor, ids: Tensor, previous: Tensor, total: Tensor) -> list[Tensor]:
             scores = self._filled(raw, ids, *transform)
-            highest = tf.maximum(best, tf.reduce_max(scores, axis=-1, keepdims=True))
-            total *= tf.exp((best - highest) / temperature)
+            highest = tf.maximum(previous, tf.reduce_max(scores, axis=-1, keepdims=True))
+            total *= tf.exp((previous - highest) / temperature)
             powers = tf.exp((scores - highest) / temperature)
             return [highest, total + tf.reduce_sum(powers, axis=-1, keepdims=True)]
 
@@ -329,23 +329,23 @@ class BlockedLists(Lists):
             highest = exchange.highest(highest_here)
             total = exchange.total(total * tf.exp((highest_here - highest) / temperature))
             log_total = tf.math.log(total)
-            share_of_mean = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
+            mean_weight = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
-        def minus_mean(scores: Tensor, temperature: Array) -> Tensor:
-            return -share_of_mean * (scores - highest) / temperature
+        def smoothing_term(scores: Tensor, temperature: Array) -> Tensor:
+            return -mean_weight * (scores - highest) / temperature
 
         mean = tf.zeros_like(log_total[:, 0])
-        if smooths:
-            mean = self.constant().sum(lambda scores: minus_mean(scores, temperature))
+        if is_smoothed:
+            mean = self.constant().sum(lambda scores: smoothing_term(scores, temperature))
 
-        # The gradient: d log sum e^s = sum softmax * ds, so the sum of softmax is recorded for its
-        # gradient only; the value is known.
+        # The gradient is d log sum e^s = sum softmax * ds: the sum of softmax is recorded for its
+        # gradient only, with a known value.
         def softmax(scores: Tensor, temperature: Array = temperature) -> Tensor:
             share = tf.exp((scores - highest) / temperature - log_total)
-            return share + minus_mean(scores, temperature) if smooths else share
+            return share + smoothing_term(scores, temperature) if is_smoothed else share
 
-        trained = [] if isinstance(temperature, int | float) else [temperature]
-        result = self._sum(softmax, trained, mean, tends_to_zero=not smooths, value=mean)
+        parameters = [] if isinstance(temperature, int | float) else [temperature]
+        result = self._sum(softmax, parameters, mean, tends_to_zero=not is_smoothed, value=mean)
         return log_total + result[:, tf.newaxis], highest
 
     def top_k(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -359,9 +359,9 @@ class BlockedLists(Lists):
             return self._filled(*products.block(places), *transform)
 
         with self._record.tape.stop_recording():
-            most = min(k, products.num_here)
+            num_local = min(k, products.num_local)
             size = products.block_size * (SEARCH_BLOCK // classes.CLASSES_PER_BLOCK)
-            values, places = top_k_by_blocks(score, products.num_here, most, size)
+            values, places = top_k_by_blocks(score, products.num_local, num_local, size)
             values, ids = products.exchange.best(values, products.ids(places), k)
             is_item = values > LOWEST[self.dtype]
             ids = tf.where(is_item, ids, -1)
@@ -375,25 +375,25 @@ class BlockedLists(Lists):
         return self._scores_of(self._record.single_scores(ids), ids)
 
     def constant(self) -> BlockedLists:
-        return self._changed(_has_gradient=False)
+        return self._replace(_has_gradient=False)
 
     def scaled(self, factor: Array) -> BlockedLists:
         if self._by_class is not None:
             raise EveryItemNeeded("Scores are scaled after a shift by class.")
         factor = tf.convert_to_tensor(factor, self.dtype)
-        return self._changed(
+        return self._replace(
             _factor=factor if self._factor is None else self._factor * factor,
             _shift=None if self._shift is None else self._shift * factor,
         )
 
     def shifted(self, shift: Tensor) -> BlockedLists:
         if shift.shape[1] == 1:
-            return self._changed(_shift=shift if self._shift is None else self._shift + shift)
+            return self._replace(_shift=shift if self._shift is None else self._shift + shift)
         if shift.shape != (1, self.max_items):
             raise EveryItemNeeded("Each score of each list is shifted.")
         self._record.check_constant([shift])
         shift = tf.stop_gradient(shift)
-        return self._changed(_by_class=shift if self._by_class is None else self._by_class + shift)
+        return self._replace(_by_class=shift if self._by_class is None else self._by_class + shift)
 
     def negatives(self) -> BlockedLists:
         return self.without(tf.where(self.is_positive, self._class_ids, -1))
@@ -401,32 +401,32 @@ class BlockedLists(Lists):
     def without(self, places: Tensor) -> BlockedLists:
         if self._excluded is not None:
             places = tf.concat([self._excluded, places], axis=1)
-        return self._changed(_excluded=places)
+        return self._replace(_excluded=places)
 
     def only(self, places: Tensor) -> Lists:
         filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
         relevance, scores = self.relevance, self.positive_scores
-        return ListsOfOthers(filled, None, relevance, scores, seed=self.seed)
+        return UnlinkedLists(filled, None, relevance, scores, seed=self.seed)
 
     def keep_nan(self, losses: Tensor) -> Tensor:
-        # A sum is NaN by itself. A search may miss the NaN of a row.
+        # A sum of a NaN is NaN by itself, but a search may miss the NaN of a row.
         products = self._record.products
 
-        def look(places: Tensor, broken: Tensor) -> list[Tensor]:
+        def find_nan(places: Tensor, is_broken: Tensor) -> list[Tensor]:
             are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
-            return [functools.reduce(tf.logical_or, are_nan, broken)]
+            return [functools.reduce(tf.logical_or, are_nan, is_broken)]
 
         with self._record.tape.stop_recording():
-            number, start = products.num_here, [tf.constant(False)]
-            (broken,) = fold_blocks(look, number, classes.CLASSES_PER_BLOCK, start)
-            broken = products.exchange.total(tf.cast(broken, tf.int32)) > 0
-        broken |= has_nan(products.encodings)
-        return tf.where(broken, tf.constant(float("nan"), losses.dtype), losses)
+            num_local, start = products.num_local, [tf.constant(False)]
+            (is_broken,) = fold_blocks(find_nan, num_local, classes.CLASSES_PER_BLOCK, start)
+            is_broken = products.exchange.total(tf.cast(is_broken, tf.int32)) > 0
+        is_broken |= has_nan(products.encodings)
+        return tf.where(is_broken, tf.constant(float("nan"), losses.dtype), losses)
 
 
 def _columns(ids: Tensor, wanted: Tensor) -> TensorPair:
-    """Columns of wanted ids `[batch, m]` among the rising ids of a block; if they are there."""
+    """Columns of wanted ids `[batch, m]` among the rising ids of a block; if it has them."""
     flat = tf.reshape(wanted, [-1])
     column = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
-    is_here = tf.equal(tf.gather(ids, column), flat)
-    return tf.reshape(column, tf.shape(wanted)), tf.reshape(is_here, tf.shape(wanted))
+    is_in_block = tf.equal(tf.gather(ids, column), flat)
+    return tf.reshape(column, tf.shape(wanted)), tf.reshape(is_in_block, tf.shape(wanted))

@@ -1,7 +1,7 @@
 """The label forms that losses and metrics accept, checked and brought to one form.
 
-A list that breaks a rule raises. XLA cannot raise: there it becomes NaN, in what the caller passes
-for it (`padded_ids`, `excluded_items`) or in `Labels.value_if_empty`.
+A list that breaks a rule raises an error. XLA cannot raise: there the list becomes NaN, in `lists`,
+which the caller passes (`padded_ids`, `excluded_items`), or in `Labels.value_if_empty`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _QUICKLY_SORTED = 64
 # The sum of a list of smaller numbers is finite in float32.
 _HUGE = 1e28
 
-# Up to these numbers floating dtypes hold every integer.
-_EXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24}
+# Floating dtypes hold every integer up to these.
+_MAX_EXACT = {tf.bfloat16: 2**8, tf.float16: 2**11, tf.float32: 2**24}
 
-_NO_NUMBERS = (tf.string, tf.complex64, tf.complex128)
+_NON_NUMERIC = (tf.string, tf.complex64, tf.complex128)
 
 
 class Labels(NamedTuple):
@@ -43,7 +43,7 @@ class Labels(NamedTuple):
     # What a list without positives counts as, `[batch]`: 0, or NaN if XLA compiles labels that
     # break the rules. Such a list has no positives.
     value_if_empty: Tensor
-    max_positives: int | None = None  # The most that a list can have; None if known later.
+    max_positives: int | None = None  # The most that a list can have; None if not static.
     highest: Tensor | None = None  # `[batch]`, the highest relevance, if it takes no further pass.
     item_weights: Tensor | None = None  # `[batch, n]`, 0 for a masked item; None means 1.
 
@@ -98,8 +98,8 @@ def parse(
     if not scores.shape[1]:  # It is 0, or known only at run time.
         rule = "`y_pred` must score at least one item"
         require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
-        some = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
-        with tf.control_dependencies([some]):  # So that this error comes before those it causes.
+        check_width = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
+        with tf.control_dependencies([check_width]):  # This error must come first.
             scores = tf.identity(scores)
 
     y_true, is_ids, inferred = _with_format(y_true, scores.shape, label_format)
@@ -114,8 +114,8 @@ def parse(
 def parse_ids(
     y_true: Array, encodings: Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
-    """As `parse`, for scores of K classes that do not exist; labels must be class ids."""
-    # Encodings `[batch, d]` become the scores of the result.
+    """As `parse`, for K classes whose scores are never computed; labels must be class ids."""
+    # Encodings `[batch, d]` take the place of the scores in the result.
     shape = encodings.shape[:1].concatenate([num_classes])
     y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
     require(
@@ -130,13 +130,13 @@ def parse_ids(
 def _without_ragged(
     relevance: Tensor, scores: tf.RaggedTensor, label_format: str | None
 ) -> TensorPair:
-    """Ragged relevance and scores as dense ones, in which items that are not there are masked."""
+    """Ragged relevance and scores as dense ones, in which missing items are masked."""
     rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
     require(fits, rule, f"a {type(relevance).__name__}, label_format={label_format!r}")
     fits = scores.shape.rank == relevance.shape.rank == 2
     require(fits, rule, f"shapes {relevance.shape} and {scores.shape}")
-    # `parse_example` counts in int32.
+    # Row lengths may be int32, as those of `parse_example`.
     num_scores = tf.cast(scores.row_lengths(), tf.int64)
     lengths = tf.cast(relevance.row_lengths(), tf.int64)[:, tf.newaxis]
     lengths = same_sizes(lengths, num_scores, rule)
@@ -146,7 +146,7 @@ def _without_ragged(
 
 
 def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
-    """Ragged values of items as dense ones, of one item at least."""
+    """Ragged values of items as dense ones, with at least one column."""
     values = values.to_tensor(filler)
     missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
     return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
@@ -158,7 +158,7 @@ def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
 def _with_format(
     y_true: Array, shape: tf.TensorShape, label_format: str | None
 ) -> tuple[Tensor, bool, bool]:
-    """Labels as a tensor, whether they are class ids, and whether only their shape tells so."""
+    """Labels as a tensor, whether they are class ids, and whether this was inferred."""
     require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
@@ -190,7 +190,7 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
             "For class ids [batch, P], use integers or label_format='ids'.",
             f"{dtype.name} labels of {width} items and scores of {n}",
         )
-    # `_of_ids` checks integers whose static shape tells nothing at run time.
+    # If the static shape of integers tells nothing, `_of_ids` checks them at run time.
     if dtype.is_integer and shape.rank in (None, 2):
         return "ids"
     raise ValueError(
@@ -205,15 +205,15 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
 
 
 def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None) -> Labels:
-    # `num_classes` is that of scores that do not exist. If only their shape tells that these are
-    # ids, `inferred`, they must not be as labels of items.
-    known = num_classes or scores.shape[1]
-    num_items = known or tf.shape(scores)[1]
+    # `num_classes` is given if there are no scores. Ids whose format is `inferred` must not look
+    # like labels of all items.
+    static_items = num_classes or scores.shape[1]
+    num_items = static_items or tf.shape(scores)[1]
     zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
-        if None in (width, known):
+        if None in (width, static_items):
             as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
             rule = (
                 "`label_format` must be 'ids' or 'relevance' for integer labels of a shape that is "
@@ -224,13 +224,13 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
             rule = (
                 "`y_true` must hold class ids or labels of all items; a list of "
                 f"{width or 'more than two'} zeros and ones is neither, since `y_pred` scores "
-                f"{known} items"
+                f"{static_items} items"
             )
-            one_hot = tf.equal(ids, 0) | tf.equal(ids, 1)
-            rows = tf.reduce_all(one_hot, axis=-1)
+            is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
+            is_binary_list = tf.reduce_all(is_binary, axis=-1)
             if width is None:
-                rows &= tf.shape(ids)[1] > 2
-            zero = checked(zero, one_hot, ids, rule, rows)
+                is_binary_list &= tf.shape(ids)[1] > 2
+            zero = checked(zero, is_binary, ids, rule, is_binary_list)
     ids, value_if_empty = padded_ids(ids, num_items, zero)
     ids = distinct_ids(ids, scores if num_classes is None else None)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
@@ -240,33 +240,33 @@ def padded_ids(
     class_ids: Array, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
 ) -> TensorPair:
     """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1."""
-    # Beside the ids it returns the lists, floating `[batch, ...]`, with NaN where XLA compiles ids
-    # that break the rules. `argument` is what a message calls the ids.
+    # It also returns `lists`, a floating tensor `[batch, ...]`, with NaN for a list whose ids break
+    # the rules under XLA. Error messages call the ids `argument`.
     is_bool = getattr(class_ids, "dtype", None) in (tf.bool, bool)
     require(not is_bool, f"`{argument}` must hold class ids as integers.", "bool")
     ids = in_rows(_dense(class_ids))
     rule = f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]."
     require(ids.shape.rank == 2, rule, f"{ids.shape}")
     ids = same_sizes(ids, lists, f"`{argument}` must have a row for each list.")
-    if not ids.shape[1]:  # At least one column, where there may be none.
+    if not ids.shape[1]:  # Add a column if there is none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
         ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
-    known, exact = tf.get_static_value(num_classes), _EXACT.get(ids.dtype)
-    if None not in (known, exact) and known > exact:
+    known, max_exact = tf.get_static_value(num_classes), _MAX_EXACT.get(ids.dtype)
+    if None not in (known, max_exact) and known > max_exact:
         raise ValueError(
             f"`{argument}` must hold class ids of an integer dtype if there are more than "
-            f"{exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
+            f"{max_exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
             "precision Keras 2 casts floating labels to the dtype of the scores.)"
         )
-    bad = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
+    is_invalid = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
     if ids.dtype.is_floating:
-        bad |= ids != tf.floor(ids)
-    if known is None and exact is not None:
-        bad |= ids >= exact
+        is_invalid |= ids != tf.floor(ids)
+    if known is None and max_exact is not None:
+        is_invalid |= ids >= max_exact
     bound = "the number of classes" if known is None else known
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
-    lists = checked(lists, bad, ids, rule)
-    return tf.cast(tf.where(bad, tf.cast(-1, ids.dtype), ids), tf.int32), lists
+    lists = checked(lists, is_invalid, ids, rule)
+    return tf.cast(tf.where(is_invalid, tf.cast(-1, ids.dtype), ids), tf.int32), lists
 
 
 def in_rows(ids: Tensor) -> Tensor:
@@ -280,19 +280,19 @@ def in_rows(ids: Tensor) -> Tensor:
 
 
 def distinct_ids(ids: Tensor, scores: Tensor | None = None) -> Tensor:
-    """Class ids `[batch, P]` with each id once, padded with -1, in another order."""
+    """Class ids `[batch, P]` with each id once, padded with -1, in any order."""
     if ids.shape[1] == 1:
         return ids
     if scores is None or (ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED):
         ids = tf.sort(ids, axis=-1, direction="DESCENDING")
         first = tf.ones_like(ids[:, :1], tf.bool)
         return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
-    # Many ids are told apart by their places among the scores `[batch, n]`.
+    # For many ids, a minimum for each item of the scores finds the first column of its id.
     column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
     slot, size = flat_places(ids, tf.shape(scores))
-    slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # Which is left out.
+    slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # A segment -1 is dropped.
     first = tf.math.unsorted_segment_min(column, slot, size)
-    # The rank of `==` is not known where the shape is not.
+    # Where the shape is unknown, `==` would lose the rank.
     is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(slot, 0)), column)
     return tf.where(is_first, ids, -1)
 
@@ -301,7 +301,7 @@ def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:
     """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    require(ids.dtype not in _NO_NUMBERS, "Labels and ids must be numbers.", ids.dtype.name)
+    require(ids.dtype not in _NON_NUMERIC, "Labels and ids must be numbers.", ids.dtype.name)
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
@@ -314,10 +314,10 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
-    # XLA takes a third of the time for such a sum that it takes for one of comparisons.
+    # Under XLA such a sum takes a third of the time of a sum of comparisons.
     total = tf.reduce_sum(labels, axis=-1)
     rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
-    value = checked(
+    value = checked(  # 0, or NaN for a list that breaks a rule under XLA.
         tf.zeros_like(total),
         # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
         lambda relevance: (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance),
@@ -329,7 +329,7 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
         value = checked(value, count > max_positives, count, rule)
-    if in_xla():  # A NaN must not reach a formula, whose gradient it would spoil.
+    if in_xla():  # A NaN would spoil the gradient of a formula.
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1)
     bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
@@ -338,7 +338,7 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
 
 
 def as_scores(name: str, values: Array) -> Tensor:
-    """Scores `[batch, n]` as float64 if they are, or integers of 32 bits or more; or float32."""
+    """Scores `[batch, n]`; float64 and integers of 32 bits or more as float64, else float32."""
     # Float32 holds no integers beyond 2**24, such as times in seconds.
     scores = as_numbers(name, values)
     dtype, rule = scores.dtype, f"`{name}` must hold numbers of the shape [batch, n]."
@@ -352,7 +352,7 @@ def as_numbers(name: str, values: Array) -> Tensor:
     rule = f"`{name}` must hold scores: only a `RankingLoss` reads classes by blocks."
     require(not hasattr(values, "encodings"), rule, "`over_classes` of a head")
     values = tf.convert_to_tensor(values)
-    require(values.dtype not in _NO_NUMBERS, f"`{name}` must be numbers.", values.dtype.name)
+    require(values.dtype not in _NON_NUMERIC, f"`{name}` must be numbers.", values.dtype.name)
     return values
 
 
@@ -360,8 +360,8 @@ def as_numbers(name: str, values: Array) -> Tensor:
 
 
 def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
-    """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`."""
-    # Only the shape of the scores counts. The lists are as in `padded_ids`.
+    """The items to leave out, in any form that `parse` takes, as booleans `[batch, n]`."""
+    # Only the shape of the scores matters. `lists` are as in `padded_ids`.
     exclude = _dense(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
     shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
@@ -376,25 +376,25 @@ def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
         return same_sizes(exclude, scores, rule, axes=2), lists
     batch, n = tf.unstack(tf.shape(scores))
     exclude = same_sizes(exclude, scores, "`exclude` must have a row for each list.")
-    bad = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
-    lists = checked(lists, bad, exclude, rule)
-    # Padding goes to a column of its own, which is cut off.
-    column = tf.where(bad | (exclude < 0), n, tf.cast(exclude, tf.int32))
+    is_invalid = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
+    lists = checked(lists, is_invalid, exclude, rule)
+    # Padding goes to an extra column, which is cut off.
+    column = tf.where(is_invalid | (exclude < 0), n, tf.cast(exclude, tf.int32))
     mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
     return mask, lists
 
 
 def without(labels: Labels, exclude: Array) -> Labels:
-    """The labels with the items masked that `exclude` names."""
+    """The labels, with the items in `exclude` masked."""
     excluded, value_if_empty = excluded_items(exclude, labels.scores, labels.value_if_empty)
-    ids, gone = labels.class_ids, excluded
+    ids, is_excluded = labels.class_ids, excluded
     if ids is not None:
-        gone = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
-        ids = tf.where(gone, -1, ids)
+        is_excluded = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
+        ids = tf.where(is_excluded, -1, ids)
     return labels._replace(
         mask=~excluded if labels.mask is None else labels.mask & ~excluded,
         class_ids=ids,
-        relevance=tf.where(gone, tf.zeros_like(labels.relevance), labels.relevance),
+        relevance=tf.where(is_excluded, tf.zeros_like(labels.relevance), labels.relevance),
         value_if_empty=value_if_empty,
         highest=None,
     )
@@ -407,8 +407,8 @@ def example_weights(
     sample_weight: Array, y_pred: Array, per_item: bool = False, signed: bool = True
 ) -> Tensor:
     """Weights, a scalar, `[batch]` or `[batch, 1]`, as a scalar or `[batch]`, floating."""
-    # Integers become float64. `per_item`, they may be `[batch, n]` as well, ragged too, and stay
-    # so; `signed`, they may be negative, as in losses, where Keras's may be, too.
+    # Integers become float64. With `per_item`, weights `[batch, n]`, dense or ragged, are accepted
+    # too, and stay so. With `signed`, they may be negative, as in Keras's losses.
     if isinstance(sample_weight, tf.RaggedTensor):
         sample_weight = _items(sample_weight, 0)
     if isinstance(y_pred, tf.RaggedTensor):
@@ -425,12 +425,12 @@ def example_weights(
         shapes = "[batch] or [batch, 1], since this has no form with weights of items"
     fits = rank is not None and rank <= 2 and (per_item or not has_columns)
     require(
-        fits and weights.dtype not in _NO_NUMBERS,
+        fits and weights.dtype not in _NON_NUMERIC,
         f"`sample_weight` must be a number or numbers of the shape {shapes}.",
         f"{weights.dtype.name} of shape {weights.shape}",
     )
     if not weights.dtype.is_floating:
-        weights = tf.cast(weights, tf.float64)  # Which holds the integers.
+        weights = tf.cast(weights, tf.float64)  # It holds the integers.
     if rank:
         weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
     if not signed:
@@ -446,7 +446,7 @@ def weights_of_items(weights: Tensor, scores: Tensor) -> Tensor:
     fits = weights.shape.is_compatible_with(scores.shape)
     require(fits, rule, f"{weights.shape} and {scores.shape}")
     weights = tf.cast(weights, scores.dtype)
-    if weights.shape[1] is None:  # It may turn out to be one for each list.
+    if weights.shape[1] is None:  # At run time there may be one for each list.
         weights *= tf.ones_like(scores)
     return weights
 

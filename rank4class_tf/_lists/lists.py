@@ -74,11 +74,11 @@ class Lists(abc.ABC):
     @property
     @abc.abstractmethod
     def max_items(self) -> int | Tensor:
-        """n, the masked items with the others; an int where it is known."""
+        """n, which includes the masked items; an int where it is known."""
 
     @property
     def max_positives(self) -> int | None:
-        """P, None if known only at run time."""
+        """P; None if known only at run time."""
         return self.relevance.shape[1]
 
     @property
@@ -88,11 +88,11 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def item_relevance(self) -> Tensor | Callable:
-        """Relevance by item, `[batch, n]`, for sums; only that of `dense()` is a tensor."""
+        """Relevance by item, `[batch, n]`, for `items` of sums; a tensor only in `DenseLists`."""
 
     @abc.abstractmethod
     def dense(self) -> DenseLists:
-        """The same lists, which hold every score; those over all classes raise an error."""
+        """The same lists with every score in memory; lists over all classes raise an error."""
 
     # Reductions over the items.
 
@@ -145,21 +145,21 @@ class Lists(abc.ABC):
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`, of a margin $\eta$ > 0.
 
-        Levels are the positives' scores if None. Few take a pass each, many O(n log P) in all.
+        Levels default to the positives' scores. Few take a pass each, many O(n log P) in all.
         """
 
     def violations(self, margin: float) -> TensorPair:
         """`sum_of_violations`, and how many terms are above 0, a constant, `[batch, P]`."""
-        number = self.constant().sum_over_items(
+        count = self.constant().sum_over_items(
             lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
         )
-        return self.sum_of_violations(margin), number
+        return self.sum_of_violations(margin), count
 
     @abc.abstractmethod
     def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
         r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
 
-        Only differences count, and have the more digits the nearer to 0 the scores are.
+        Only score differences count; the nearer to 0 the scores, the more digits these have.
 
         Args:
             temperature: T, a number or a scalar tensor.
@@ -168,17 +168,17 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """The k highest scores, where they stand, for `only` and `without`, and their number.
+        """The k highest scores, their places for `only` and `without`, and how many are items.
 
-        The scores `[batch, k]` fall, and are far below all others where a list has fewer items; the
-        places are `[batch, k]`; the numbers are `[batch]` int32, at least 1. k is at most n.
+        The scores `[batch, k]` fall; where a list has fewer items, they are far below all others.
+        The places are `[batch, k]`, the numbers `[batch]` int32, at least 1. k is at most n.
         """
 
     # Lists derived from these.
 
     @abc.abstractmethod
     def constant(self) -> Lists:
-        """The same lists, of which nothing has a gradient."""
+        """The same lists without gradients."""
 
     @abc.abstractmethod
     def scaled(self, factor: Array) -> Lists:
@@ -197,7 +197,7 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def without(self, places: Tensor) -> Lists:
-        """The same positives, against the items but for those at the places, `[batch, k]`."""
+        """The same positives, against the items that are not at the places, `[batch, k]`."""
 
     @abc.abstractmethod
     def only(self, places: Tensor) -> Lists:
@@ -214,4 +214,4 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def keep_nan(self, losses: Tensor) -> Tensor:
-        """Losses `[batch]`, NaN where a score of the list is, which sorting may hide."""
+        """Losses `[batch]`, NaN for a list with a NaN score, which sorting may hide."""

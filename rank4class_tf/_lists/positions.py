@@ -1,7 +1,7 @@
-"""Positions of sequences: leading axes become one axis of lists at the door, and come back after.
+"""Positions of sequences: leading axes are merged into one axis of lists, and restored after.
 
 Scores `[batch, time, n]` are batch * time lists. A mask `[batch, time]` or labels of -1 leave out
-some of them. What lies below losses, metrics, heads and models knows only lists `[batch, n]`.
+some of them. Code below losses, metrics, heads and models sees only lists `[batch, n]`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Positions(NamedTuple):
         return rows
 
     def flat(self, values: Array, argument: str) -> Tensor:
-        """Values `[...]` or `[..., r]` of all positions, one below the other."""
+        """Values `[...]` or `[..., r]` of all positions, as `[lists]` or `[lists, r]`."""
         rank = self.shape.rank
         if isinstance(values, tf.RaggedTensor):  # Class ids.
             values = values.to_tensor(-1)
@@ -52,32 +52,32 @@ class Positions(NamedTuple):
         rule = f"`{argument}` must have the positions of the scores, {self.shape}, as first axes."
         fits = values.shape.rank is None or rank <= values.shape.rank <= rank + 1
         require(fits, rule, f"shape {values.shape}")
-        if values.shape.rank is None:  # Keras has lost it: then it has the ids of each position.
+        if values.shape.rank is None:  # If Keras has lost it, these are ids.
             return tf.reshape(values, [tf.reduce_prod(tf.shape(self.tensor)[:-1]), -1])
         values = raising.same_sizes(values, self.tensor, rule, axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
     def labels(self, y_true: Array) -> tuple[Tensor, Positions]:
-        """Labels of all positions; and the positions, less those whose labels are all -1."""
-        # A position that is left out gets the label -1, whatever it had. With a single leading
+        """Labels of all positions; and the positions without those whose labels are all -1."""
+        # A position that is left out gets the label -1, in a signed dtype. With a single leading
         # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
         labels = self.flat(y_true, "y_true")
         if labels.dtype.is_bool or labels.dtype.is_unsigned or labels.dtype.size < 2:
             labels = tf.cast(labels, tf.int32 if labels.dtype.size < 4 else tf.int64)
-        counted = labels >= 0
+        is_counted = labels >= 0
         if labels.shape.rank != 1:
-            counted = tf.reduce_any(counted, axis=-1)
+            is_counted = tf.reduce_any(is_counted, axis=-1)
         if self.shape.rank == 1:
-            counted = tf.ones_like(counted)
+            is_counted = tf.ones_like(is_counted)
         if self.mask is not None:
-            counted &= self.flat_mask
-        is_kept = counted if labels.shape.rank == 1 else counted[:, tf.newaxis]
+            is_counted &= self.flat_mask
+        is_kept = is_counted if labels.shape.rank == 1 else is_counted[:, tf.newaxis]
         labels = tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
-        return labels, self._replace(mask=self.unflat(counted))
+        return labels, self._replace(mask=self.unflat(is_counted))
 
     def broadcast(self, values: Array, argument: str, axes: int = 0) -> Tensor:
-        """Values of all positions, of sizes that may be 1, one below the other; `axes` stay."""
-        # Weights `[batch]` would have to be of sequences, but Keras 3 reads them as those of time.
+        """Broadcasts values to all positions, as `[lists, ...]`; their last `axes` axes stay."""
+        # Weights `[batch]` could only be of sequences, but Keras 3 reads them as weights of time.
         values, rank = tf.convert_to_tensor(values), self.shape.rank
         fits = values.shape.rank == rank + axes and all(
             size in (1, None) or static in (size, None)
@@ -96,14 +96,14 @@ class Positions(NamedTuple):
         return self.broadcast(weights, "sample_weight", int(weights.shape.rank > self.shape.rank))
 
     def unflat(self, values: Tensor) -> Tensor:
-        """Values `[lists, ...]` with the leading axes again."""
+        """Values `[lists, ...]` with the leading axes restored."""
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[1:]], axis=0)
         return tf.ensure_shape(tf.reshape(values, sizes), [*self.shape, *values.shape[1:]])
 
 
 def positions_of(scores: Any) -> Positions | None:
     """The positions of scores or encodings `[..., r]`; None if there is one axis and no mask."""
-    if isinstance(scores, ClassProducts):  # Of what takes no such scores, and says so.
+    if isinstance(scores, ClassProducts):  # Functions that need scores refuse them later.
         return None
     scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
     rank = tf.TensorShape(scores.shape).rank
@@ -122,7 +122,7 @@ def positions_of(scores: Any) -> Positions | None:
 def at_positions(
     function: Callable, rows: Array, class_ids: Array | None = None, exclude: Array | None = None
 ) -> Any:
-    """`function(rows, class_ids, exclude)` for rows `[..., d]` of a function for `[batch, d]`."""
+    """Applies a function of rows `[batch, d]`, class ids and exclude to rows `[..., d]`."""
     positions = positions_of(rows)
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)

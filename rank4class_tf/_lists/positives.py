@@ -18,20 +18,20 @@ from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
-# Up to this many positives, a pass over the items for each costs less than sorting: .4 of its time
-# for 8, 2.4 times as long for 64 (64 x 1,000, in a graph, with the gradient).
+# Up to this many positives, one pass over the items for each costs less than sorting: 8 take .4 of
+# its time, 64 take 2.4 times as long (64 x 1,000, in a graph, with the gradient).
 FEW = 16
 
-# In lists of at most so many items any number of positives is few (64 lists). Not under XLA, where
-# there are always as many columns as there may be positives.
+# In lists of at most so many items any number of positives counts as few (measured with 64 lists).
+# XLA is an exception: it always has as many columns as a list may have positives.
 SHORT = 128
 
-# Up to so many items build [batch, P, n] at once: a loop over blocks is 2 to 9 times slower for few
-# positives, a fifth to a half slower for many. About 3 kB an item. Not under XLA either.
-_AT_ONCE = 256
+# Lists of at most so many items get one tensor [batch, P, n], about 3 kB an item, except under XLA.
+# A loop over blocks is 2 to 9 times slower for few positives, a fifth to a half slower for many.
+_ITEMS_AT_ONCE = 256
 
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
-_MOST_AT_ONCE = 1 << 15
+_POSITIVES_AT_ONCE = 1 << 15
 
 # Positives are taken in blocks so that a block holds about this many entries per list. Blocks of
 # 1,024 take 1.6 times as long in a graph, and 3.4 times eagerly (all ranks of 64 x 1,000).
@@ -39,24 +39,24 @@ _BLOCK_ENTRIES = 8192
 
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
-    """Whether so many positives, of so many items, take a pass each; None is known only running."""
+    """Whether each column gets its own pass over the items; None: known only at run time."""
     return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
 
 
 def _are_at_most(num_items: int | None, limit: int) -> bool:
-    """Whether lists are known to have at most so many items; never under XLA."""
+    """Whether lists are known to have at most `limit` items; False under XLA."""
     return num_items is not None and num_items <= limit and not raising.in_xla()
 
 
-def visited(relevance: Tensor) -> Tensor:
-    """How many leading columns hold all of a batch's positives, a scalar."""
+def num_used_columns(relevance: Tensor) -> Tensor:
+    """The smallest number of leading columns with all positives of a batch, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
     columns = tf.reshape(tf.where(relevance > 0, columns, 0), [-1])
     return tf.reduce_max(tf.concat([[0], columns], axis=0))
 
 
 def masked(function: Callable) -> Callable:
-    """The function with one more argument before the others: it is 0 where that is 0."""
+    """The function with a mask as an additional first argument; the result is 0 where that is 0."""
 
     def masked_function(mask: Tensor, *arguments: Tensor) -> Tensor:
         values = function(*arguments)
@@ -82,11 +82,11 @@ def sum_over_items(
     # positive of a batch, of relevance 0, may be left out.
     width, n = positives[0].shape[1], items[0].shape[1]
     block = max(1, _BLOCK_ENTRIES // n) if n else 1
-    fits = _are_at_most(n, _AT_ONCE) or (width is not None and width <= block)
-    # TensorFlow refuses to scatter into no lists.
+    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (width is not None and width <= block)
+    # TensorFlow refuses to scatter into an empty batch.
     if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
-    num_items, num_blocks = len(items), -(-visited(relevance) // block)
+    num_items, num_blocks = len(items), -(-num_used_columns(relevance) // block)
 
     @tf.custom_gradient
     def blocked(*tensors: Tensor) -> WithGradient:
@@ -103,24 +103,23 @@ def sum_over_items(
             require(not variables, rule, variables)
             upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
-            def add_gradients(index: Tensor, sums: Tensors, blocks: Tensors) -> list:
+            def add_gradients(index: Tensor, item_sums: Tensors, stacked: Tensors) -> list:
                 sources = [*items], [stack[index] for stack in stacks]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     value = _sum_block(function, *sources)
                 new = tape.gradient(value, sources, upstream[index], unconnected_gradients="zero")
                 return [
-                    [total + x for total, x in zip(sums, new[0], strict=True)],
-                    [_put(g, index, x) for g, x in zip(blocks, new[1], strict=True)],
+                    [total + x for total, x in zip(item_sums, new[0], strict=True)],
+                    [_put(g, index, x) for g, x in zip(stacked, new[1], strict=True)],
                 ]
 
             zeros = [tf.zeros_like(x) for x in items], [tf.zeros_like(x) for x in stacks]
             start = add_gradients(tf.constant(0), *zeros)
-            sums, blocks = fold(add_gradients, num_blocks, start, first=1)
-            return [*sums, *(_join(g, width) for g in blocks)]
+            item_sums, stacked = fold(add_gradients, num_blocks, start, first=1)
+            return [*item_sums, *(_join(stack, width) for stack in stacked)]
 
-        # The first block comes before the loop. It is the only one as a rule, and adding it to
-        # zeros would take a fifth of the time of a loss.
+        # First block, usually the only one: adding it to zeros takes a fifth of the time of a loss.
         start = add(tf.constant(0), tf.zeros_like(stacks[0]))
         (result,) = fold(add, num_blocks, start, first=1)
         return _join(result, width), gradient
@@ -135,9 +134,8 @@ def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor
 
 
 def _split(x: Tensor, block: int) -> Tensor:
-    """`[batch, P]` -> `[blocks, batch, block]`, the first column again for what is missing."""
-    # Zeros would do for the value. But a function need not be finite where nothing real stands, and
-    # the gradient 0 of what is left out times an infinite slope is NaN.
+    """`[batch, P]` -> `[blocks, batch, block]`, padded with the first column."""
+    # Not zeros: a function may have an infinite slope there, and the gradient 0 times that is NaN.
     batch, width = tf.unstack(tf.shape(x))
     blocks = -(-width // block)
     x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
@@ -151,55 +149,56 @@ def _join(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    rows = tf.minimum(tf.size(value), 1)  # TensorFlow refuses to put even nothing into nothing.
-    return tf.tensor_scatter_nd_update(stack, tf.fill([rows, 1], index), value[tf.newaxis][:rows])
+    count = tf.minimum(tf.size(value), 1)  # TensorFlow refuses an update of an empty tensor.
+    return tf.tensor_scatter_nd_update(stack, tf.fill([count, 1], index), value[tf.newaxis][:count])
 
 
-class Flat(NamedTuple):
+class FlatPositives(NamedTuple):
     """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`."""
 
     # With 5 of at most 22 positives, the value and gradient of Rankmax take a fifth of the time.
-    lists: Tensor  # `[T]` int32, the list of each.
-    places: Tensor  # `[T]` int32, where each stands in `[batch P]`.
-    slots: Tensor  # `[batch, P]` int32, where each column stands here; padding is as the first.
+    lists: Tensor  # `[T]` int32, the list of each positive, a row of the batch.
+    padded_index: Tensor  # `[T]` int32, the index of each in `[batch P]`.
+    flat_index: Tensor  # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
 
     @classmethod
-    def of(cls, relevance: Tensor) -> Flat:
-        """Those of relevance `[batch, P]`, 0 where padded; each list has its first column."""
+    def from_relevance(cls, relevance: Tensor) -> FlatPositives:
+        """The positives of relevance `[batch, P]`, 0 where padded; each list keeps column 0."""
         width = tf.shape(relevance)[1]
         is_kept = (relevance > 0) | (tf.range(width) == 0)
         flat = tf.reshape(is_kept, [-1])
-        places = tf.cast(tf.where(flat)[:, 0], tf.int32)
-        slots = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
-        return cls(places // width, places, tf.where(is_kept, slots, slots[:, :1]))
+        padded_index = tf.cast(tf.where(flat)[:, 0], tf.int32)
+        index = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
+        return cls(padded_index // width, padded_index, tf.where(is_kept, index, index[:, :1]))
 
     @property
     def are_few(self) -> Tensor:
         """Whether there are at most `FEW` for each list on average, and not too many, a scalar."""
-        return tf.size(self.lists) <= tf.minimum(FEW * tf.shape(self.slots)[0], _MOST_AT_ONCE)
+        num_lists = tf.shape(self.flat_index)[0]
+        return tf.size(self.lists) <= tf.minimum(FEW * num_lists, _POSITIVES_AT_ONCE)
 
-    def take(self, columns: Tensor) -> Tensor:
+    def to_flat(self, columns: Tensor) -> Tensor:
         """`[batch, P]` -> `[T]`."""
-        return gather_rows(tf.reshape(columns, [-1]), self.places, tf.size(self.slots))
+        return gather_rows(tf.reshape(columns, [-1]), self.padded_index, tf.size(self.flat_index))
 
-    def columns(self, values: Tensor) -> Tensor:
+    def to_columns(self, values: Tensor) -> Tensor:
         """`[T]` -> `[batch, P]`."""
-        return gather_rows(values, self.slots, tf.size(self.lists))
+        return gather_rows(values, self.flat_index, tf.size(self.lists))
 
     def terms(self, function: Callable, items: Sequence, positives: Sequence) -> Tensor:
         """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
-        number = tf.shape(self.slots)[0]
-        items = [gather_rows(x, self.lists, number) for x in items]
+        num_lists = tf.shape(self.flat_index)[0]
+        items = [gather_rows(x, self.lists, num_lists) for x in items]
         return function(*items, *(x[:, tf.newaxis] for x in positives))
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
-    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p; how many terms are above 0, a constant."""
-    # In O(n log P) time and O(n + P) memory. Binary search puts the scores between the sorted
-    # thresholds; sums of the P + 1 gaps, all positive, so that nothing cancels, give all results.
+    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p; the number of terms above 0, a constant."""
+    # This takes O(n log P) time and O(n + P) memory. Binary search puts the scores into the P + 1
+    # gaps of the sorted thresholds. Sums by gap, all positive, so that nothing cancels, are enough.
 
     @tf.custom_gradient
-    def sums(scores: Tensor, levels: Tensor) -> WithGradient:
+    def sorted_excess(scores: Tensor, levels: Tensor) -> WithGradient:
         batch, n = tf.unstack(tf.shape(scores))
         width = tf.shape(levels)[1]
         # Subtract the highest level, or score if that is lower: every sum is then at least its
@@ -209,11 +208,11 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         scores, thresholds = scores - highest, tf.minimum(levels - highest, margin) - margin
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
-        # The first of equal thresholds stands for all.
-        rank = searchsorted(thresholds, unsorted)
+        # The first of equal thresholds, which stands for all of them.
+        first = searchsorted(thresholds, unsorted)
         gap = searchsorted(thresholds, scores)
         nearest = _take(thresholds, tf.maximum(gap - 1, 0))
-        local = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
+        distance = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
         segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
 
         def by_gap(x: Tensor) -> Tensor:
@@ -222,16 +221,17 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
 
         counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
         steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
-        totals = tf.cumsum(by_gap(local) + tf.pad(steps, [[0, 0], [0, 1]]), axis=-1, reverse=True)
+        steps = tf.pad(steps, [[0, 0], [0, 1]])
+        totals = tf.cumsum(by_gap(distance) + steps, axis=-1, reverse=True)
 
         def gradient(upstream: Tensor, _: Tensor) -> TensorPair:
-            below = tf.cumsum(scatter_add(rank, upstream, tf.shape(levels)), axis=-1)
-            item_gradient = _take(tf.pad(below, [[0, 0], [1, 0]]), gap)
-            return item_gradient, -(upstream * _take(counts, rank))
+            upstream_below = tf.cumsum(scatter_add(first, upstream, tf.shape(levels)), axis=-1)
+            item_gradient = _take(tf.pad(upstream_below, [[0, 0], [1, 0]]), gap)
+            return item_gradient, -(upstream * _take(counts, first))
 
-        return (_take(totals, rank), _take(counts, rank)), gradient
+        return (_take(totals, first), _take(counts, first)), gradient
 
-    totals, counts = sums(scores, levels)
+    totals, counts = sorted_excess(scores, levels)
     return keep_nan(totals, scores), tf.stop_gradient(counts)
 
 

@@ -151,11 +151,11 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if not is_products:
             losses, weights = self._per_list(labels, rows, weights)
         elif in_xla():  # XLA needs static shapes.
-            losses, _ = self._per_list(labels, y_pred.of_rows(rows), None)
+            losses, _ = self._per_list(labels, y_pred.with_encodings(rows), None)
         else:
             # Only positions that count meet all classes; the others have a loss of 0.
             counted = tf.where(positions.flat_mask)
-            products = y_pred.of_rows(tf.gather_nd(rows, counted))
+            products = y_pred.with_encodings(tf.gather_nd(rows, counted))
             losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
             losses = tf.scatter_nd(counted, losses, tf.shape(rows, tf.int64)[:1])
         if weights is not None and weights.shape.rank == 1:

@@ -71,14 +71,14 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
-        if isinstance(best.most, int) and best.most == 1:
+        if isinstance(best.max_positives, int) and best.max_positives == 1:
             return hit_shares(best, k)
         # The product over i, as logarithms, is the probability of no positive in the r places left.
         places = tf.clip_by_value(k - best.above, 0, best.tied)
-        i = tf.cast(tf.range(best.most), places.dtype)[tf.newaxis]
+        i = tf.cast(tf.range(best.max_positives), places.dtype)[tf.newaxis]
         remaining = best.tied[:, tf.newaxis] - i
         share = tf.minimum(places[:, tf.newaxis] / tf.maximum(remaining, 1), 1)
-        share = tf.where(i < best.positives[:, tf.newaxis], share, tf.zeros_like(share))
+        share = tf.where(i < best.num_positives[:, tf.newaxis], share, tf.zeros_like(share))
         return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 

@@ -75,18 +75,18 @@ class MRR(ReadsBestPositive, CutoffMetric):
         max_rank = num_counted(best, k)
         # A single positive has each place among its ties with the same probability.
         single = mean_over_ties(table_by_rank(lambda r: 1 / r, max_rank), best.above, best.tied)
-        if isinstance(best.most, int) and best.most == 1:
+        if isinstance(best.max_positives, int) and best.max_positives == 1:
             return single
         places_in_k = tf.cast(max_rank, best.above.dtype) - best.above
-        last = tf.minimum(best.tied - best.positives + 1, places_in_k)
+        last = tf.minimum(best.tied - best.num_positives + 1, places_in_k)
 
         def add(total: Tensor, places: Tensor, probability: Tensor) -> Tensor:
             values = probability / (best.above[:, tf.newaxis] + places)
             values = tf.where(places <= last[:, tf.newaxis], values, 0)
             return total + tf.reduce_sum(values, axis=-1)
 
-        several = fold_places(add, tf.zeros_like(single), best.tied, best.positives, last)
-        return tf.where(best.positives > 1, several, single)
+        several = fold_places(add, tf.zeros_like(single), best.tied, best.num_positives, last)
+        return tf.where(best.num_positives > 1, several, single)
 
 
 @_registry.register("metric")
@@ -111,8 +111,8 @@ class MeanRank(ReadsBestPositive):
     higher_is_better = False
 
     def compute(self, best: BestPositive) -> list[Tensor]:
-        rank = best.above + (best.tied + 1) / (best.positives + 1)
-        return [tf.where(best.positives > 0, rank, best.num_items)]
+        rank = best.above + (best.tied + 1) / (best.num_positives + 1)
+        return [tf.where(best.num_positives > 0, rank, best.num_items)]
 
 
 @_registry.register("metric")
@@ -145,8 +145,8 @@ class MedianRank(MeanRank):
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         def counts_of_best(best: BestPositive) -> list[Tensor]:
-            above = tf.where(best.positives > 0, best.above, best.num_items - 1)
-            return [above, best.tied, best.positives]
+            above = tf.where(best.num_positives > 0, best.above, best.num_items - 1)
+            return [above, best.tied, best.num_positives]
 
         dtype = self.histogram.dtype
         counts, weights = self._values_and_weights(labels, sample_weight, dtype, counts_of_best)

@@ -14,9 +14,9 @@ from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
 from rank4class_tf.models.multi_worker import MultiWorker
 
-# Whether Keras is tracing, or running, a step of evaluation. No Keras tells `compute_metrics`, and
-# Keras 2 does not tell `compute_loss` either. It is no attribute of the model: each replica of a
-# strategy traces in a thread of its own.
+# Whether Keras is tracing, or running, a step of evaluation. Keras does not tell `compute_metrics`,
+# and Keras 2 does not tell `compute_loss` either. This is no attribute of the model, since each
+# replica of a strategy traces in its own thread.
 _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 
 
@@ -24,7 +24,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     """Base: a training step scores some of very many items; evaluation ranks all of them."""
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
-    _scored: str  # What a step scores, for errors.
+    _scored: str  # What a step scores, in the words of an error message.
     _scores_all: bool = False  # Whether a step scores all classes, in the order of their ids.
 
     def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
@@ -76,7 +76,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         losses, sample_weight = self._losses_of_step(
             x, y_pred, _keras.unaveraged_labels(y), _example_weights(sample_weight), training
         )
-        # The loss only reduces what Keras gives it as labels and as scores.
+        # Keras passes these losses as labels and as scores to the loss, which only reduces them.
         losses = _keras.as_losses(losses)
         return super().compute_loss(x, losses, losses, sample_weight)
 
@@ -111,7 +111,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
         # Keras marks a layer as shared when it meets it again, but only in the later configuration.
-        # Where it meets all of them twice, the second time all are marked.
+        # We serialize all layers twice, so that all shared ones are marked the second time.
         for _ in range(2):
             parts = {name: serialized(getattr(self, name)) for name in self._parts}
         return {"name": self.name, "trainable": self.trainable, **parts}
@@ -129,13 +129,13 @@ class RetrievalModel(MultiWorker, keras.Model):
         raise NotImplementedError
 
     def _per_example(self, labels: Any, scores: Any, sample_weight: Array) -> tuple[Tensor, Array]:
-        """`per_example` of the compiled loss; without one Keras reads nothing of it."""
+        """`per_example` of the compiled loss; without a loss, zeros that Keras does not read."""
         if self.loss is None:
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
 
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
-        """Ranks among all, from features, labels and encodings, in a dtype or a wider one."""
+        """Ranks among all items, from features, labels and encodings, in `dtype` or a wider one."""
         raise NotImplementedError
 
     def _build_by(self, encoder: Any) -> None:
@@ -169,7 +169,7 @@ class RetrievalModel(MultiWorker, keras.Model):
 
 
 def _example_weights(sample_weight: Any) -> Array:
-    """The weights of the examples; Keras repeats them for each part of labels with several."""
+    """The weights of the examples; Keras repeats them for each part of nested labels."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
 
 

@@ -14,17 +14,17 @@ from rank4class_tf._types import Array, Tensor
 
 
 class Candidates(NamedTuple):
-    """Candidates one below the other, as the encoder takes them."""
+    """Candidates in rows, as the encoder takes them."""
 
     features: Any  # What the encoder takes, with m rows.
-    keys: Tensor | None  # `[m]` int64, those of the ids, -1 for padding; None without ids.
+    keys: Tensor | None  # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
     positive_rows: Tensor  # Of each query, `[batch]`, or `[batch, P]` padded with -1.
-    weights: Tensor | None = None  # `[m]`, of negatives; None for 1.
+    weights: Tensor | None = None  # `[m]`, the `negative_weight`; None for 1.
     num_positives: Tensor | None = None  # How many of the first rows are positives; None for all.
     is_invalid: Tensor | None = None  # `[batch]`, True for a query that breaks a rule.
 
     @property
-    def several(self) -> bool:
+    def allows_several(self) -> bool:
         """Whether queries may have several positives."""
         return self.positive_rows.shape.rank == 2
 
@@ -36,8 +36,8 @@ class Columns(NamedTuple):
     keys: Tensor | None  # `[n]` int64; None without ids.
     is_present: Tensor | None  # `[n]` booleans, False for an empty column; None if all hold one.
     num_draws: Tensor  # How many of them are draws by frequency; a scalar.
-    rate: Tensor | None  # `[n]`, how often each is expected for a draw; None: no correction.
-    base: Tensor | None  # `[n]`, how often besides.
+    rate: Tensor | None  # `[n]`: each column is expected num_draws * rate + base times.
+    base: Tensor | None  # `[n]`; None, like `rate`, without a correction.
 
 
 class Reader:
@@ -85,10 +85,10 @@ class Reader:
     def candidates(self, y: Any, ids: Any, training: bool) -> Candidates:
         """The positives of a batch, and the user's own negatives, from features and ids."""
         is_invalid = None
-        without_key = ids is not None and self._candidate_id is None
-        by_id = without_key and self._encodes_ids
+        features_are_ids = ids is not None and self._candidate_id is None
+        encodes_ids = features_are_ids and self._encodes_ids
         if ids is not None and ids.shape.rank is None:  # Keras traced for ids of several ranks.
-            if by_id:
+            if encodes_ids:
                 y = ids = _labels.in_rows(ids)
             else:
                 rows = _labels.in_rows(ids)
@@ -97,14 +97,14 @@ class Reader:
                     rule = "`y` must hold one id per query once the model has been called with ids "
                     check(has_several, rows, f"{rule}of another rank")
                 ids, is_invalid = rows[:, 0], has_several[:, 0]
-                y = ids if without_key else {**y, self._candidate_id: ids}
-        elif without_key and not by_id and ids.shape.rank == 2 and ids.shape[1] != 1:
+                y = ids if features_are_ids else {**y, self._candidate_id: ids}
+        elif features_are_ids and not encodes_ids and ids.shape.rank == 2 and ids.shape[1] != 1:
             raise ValueError(
                 "`candidate_id` must be given where the features of a candidate are several "
                 f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
             )
         positives = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
-        if training and positives.keys is not None and not positives.several:
+        if training and positives.keys is not None and not positives.allows_several:
             rule = "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
             keys = positives.keys[:, tf.newaxis]
             missing = check(keys == -1, keys, rule)
@@ -115,15 +115,14 @@ class Reader:
         features = feature_at("negatives", self._negatives, y)
         negatives = self._flat(features, self.ids(features), "negatives", positives.features)
 
-        # Put the negatives below the positives.
-        def joined(x: Tensor, y: Tensor) -> Tensor:
-            return tf.concat([x, y], axis=0)
+        def joined(positive: Tensor, negative: Tensor) -> Tensor:
+            return tf.concat([positive, negative], axis=0)
 
         weights = None
         if positives.weights is not None or negatives.weights is not None:
             parts = (positives, negatives)
-            both = [tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in parts]
-            weights = joined(*both)
+            weights = [tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in parts]
+            weights = joined(*weights)
         return positives._replace(
             features=tf.nest.map_structure(joined, positives.features, negatives.features),
             keys=joined(positives.keys, negatives.keys),
@@ -132,32 +131,32 @@ class Reader:
         )
 
     def _flat(self, features: Any, ids: Any, argument: str, single: Any) -> Candidates:
-        """The candidates of a batch one below the other; `single` is like features of one each."""
+        """The candidates of a batch in rows; `single` is like features of one candidate."""
         # Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids are None,
         # `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
         weights = None
         if isinstance(features, dict):
             weights = features.get(self._negative_weight)
-            others = (self._negatives, self._negative_weight)
-            features = {name: x for name, x in features.items() if name not in others}
+            other_keys = (self._negatives, self._negative_weight)
+            features = {name: x for name, x in features.items() if name not in other_keys}
         features = inputs_for(self._encoder, features, argument)
         ranks, single_ranks = (
             [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(part) if x is not None]
             for part in (features, single)
         )
-        # Keras drops a last axis of size 1 itself, so that of numbers it is no axis of candidates.
-        least = 3 if argument == "y" else 2
-        several = any(
-            rank is not None and rank >= least and rank - 1 == single_rank
+        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers are not several candidates.
+        min_rank = 3 if argument == "y" else 2
+        has_several = any(
+            rank is not None and rank >= min_rank and rank - 1 == single_rank
             for rank, single_rank in zip(ranks, single_ranks, strict=False)
         )
-        # Ragged candidates have no padding, so that their values are the rows.
+        # Ragged candidates have no padding: their values are the rows.
         if isinstance(ids, tf.RaggedTensor):
             keys = id_keys(ids.values)
             features = tf.nest.map_structure(lambda x: x.values, features)
             positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
             weights = None if weights is None else weights.values
-        elif ids is not None and ids.shape.rank != 1 and (several or ids.shape[1:] != [1]):
+        elif ids is not None and ids.shape.rank != 1 and (has_several or ids.shape[1:] != [1]):
             ids = _labels.in_rows(ids)
             # `[batch, P]`, where padding is a row without a key.
             keys = id_keys(tf.reshape(ids, [-1]))
@@ -177,7 +176,7 @@ class Reader:
                 rule = "`negative_weight` must have the shape of the ids."
                 weights = same_sizes(weights, keys, rule)
                 weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
-            # Graphs would make "not greater than 0" of a NaN "less". XLA cannot raise: it gets NaN.
+            # Graphs rewrite `~(column > 0)`, and miss a NaN. XLA cannot raise: it gets NaN weights.
             column = weights[:, tf.newaxis]
             is_wrong = (column <= 0) | ~tf.math.is_finite(column)
             is_wrong = check(is_wrong, column, "`negative_weight` must hold finite numbers > 0")
@@ -221,7 +220,7 @@ def inputs_for(encoder: keras.layers.Layer, features: Any, argument: str) -> Any
 
 
 def feature_at(argument: str, key: str, features: Any) -> Any:
-    """What features have under the key that an argument gave."""
+    """The features under a key that the argument of this name gave."""
     is_dict = isinstance(features, dict)
     if not is_dict or key not in features:
         received = sorted(features) if is_dict else type(features).__name__

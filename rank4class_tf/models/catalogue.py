@@ -18,7 +18,7 @@ from rank4class_tf.models.candidates import id_keys
 
 
 class Catalogue:
-    """Ids and encodings of all candidates, and their features or the dataset that has these."""
+    """Ids and encodings of all candidates, and their features or a dataset of these."""
 
     # `features` have a row for each candidate that is not from the `dataset`, whose
     # `num_from_dataset` candidates come before the others. `ids` are `[N]`, or None for the numbers
@@ -42,13 +42,13 @@ class Catalogue:
         received = f"arrays with {sorted(sizes, key=str)} rows"
         _checks.require(len(sizes) <= 1 and size > 0, rule, received)
         self.size = size
-        self.ids = tf.range(size) if ids is None else _one_each(ids)
+        self.ids = tf.range(size) if ids is None else _flat_ids(ids)
         rule = "`candidates` must have an id for each candidate."
         _checks.require(len(self.ids) == size, rule, f"{len(self.ids)} ids for {size} rows")
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have ids other than -1, which marks padding.")
-        # Sorted keys find the row of an id, and show an id that occurs repeated_id.
+        # Sorted keys find the row of an id, and show an id that occurs twice.
         order = np.argsort(self.keys.numpy(), kind="stable")
         self._order = tf.constant(order, tf.int32)
         self._sorted = tf.gather(self.keys, self._order)
@@ -59,7 +59,7 @@ class Catalogue:
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {repeated_id} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
-        # The row of each candidate in what the index was given: rows move when others are added.
+        # The number that each candidate keeps, at first its row: later its row may move.
         self.numbers = np.arange(size, dtype=np.int32)
 
     @classmethod
@@ -88,7 +88,7 @@ class Catalogue:
         self, read_ids: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor], batch_size: int
     ) -> None:
         """Encodes all candidates."""
-        number = self.num_from_dataset
+        num_rows = self.num_from_dataset
         parts: list[Any] = []
         if self.dataset is not None:
             # The dataset may give its candidates in another order each time.
@@ -96,16 +96,16 @@ class Catalogue:
             first = 0
             for features in self.dataset:
                 batch, ids = encode(features).numpy(), read_ids(features)
-                ids = tf.range(first, first + len(batch)) if ids is None else _one_each(ids)
+                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
                 rows = self.rows(ids, "candidates").numpy()
                 first += len(batch)
-                # Those that were removed or changed since have no row among the first.
+                # Candidates that were removed or replaced since have no row among the first.
                 pairs = zip(rows, batch, strict=True)
-                encodings |= {row: x for row, x in pairs if 0 <= row < number}
+                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
             rule = "`candidates` must be a dataset that gives the same candidates each time."
-            _checks.require(len(encodings) == number, rule, f"{len(encodings)} of {number}")
-            parts.append(np.stack([encodings[row] for row in range(number)]))
-        for i in range(0, self.size - number, batch_size):
+            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
+            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
+        for i in range(0, self.size - num_rows, batch_size):
             parts.append(encode(_selected(self.features, slice(i, i + batch_size))))
         self._set_encodings(tf.concat(parts, axis=0))
 
@@ -122,7 +122,7 @@ class Catalogue:
         self.head.build((None, encodings.shape[1]))
 
     def with_candidates(self, features: Any, ids: tf.Tensor, encodings: tf.Tensor) -> Self:
-        """A catalogue with further candidates; one with a known id takes the place of the older."""
+        """A catalogue with further candidates; one with a known id replaces the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
         new_numbers = self.numbers.max() + np.cumsum(replaced < 0)
@@ -131,16 +131,16 @@ class Catalogue:
 
     def without(self, ids: tf.Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
-        removed = self.rows(_one_each(ids, "ids"), "ids").numpy()
+        removed = self.rows(_flat_ids(ids, "ids"), "ids").numpy()
         for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
             rule = "`ids` must be in the index."
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
         return self._joined(np.setdiff1d(np.arange(self.size), removed), None, None)
 
-    # What is added or removed makes a new catalogue, so that an error leaves the older one whole.
+    # A change makes a new catalogue, so that an error leaves the older one intact.
 
     def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: tf.Tensor | None) -> Self:
-        """The candidates of the rows `kept`, and new ones with their encodings."""
+        """A catalogue of the candidates in the rows `kept`, and new ones with their encodings."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
         parts = [] if self.features is None else [_selected(self.features, kept_features)]
         ids, all_encodings = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
@@ -162,18 +162,18 @@ class Catalogue:
     def features_at(self, rows: tf.Tensor) -> Any:
         """Features of the candidates of some rows."""
         if self.dataset is not None:
-            what = "where `num_random` draws from them"
-            raise ValueError(f"`index` must be given the features, not a dataset, {what}.")
+            rule = "`index` must be given the features, not a dataset"
+            raise ValueError(f"{rule}, where `num_random` draws from them.")
         return _selected(self.features, rows)
 
     def rows(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
         """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
-        # Numbers and hashes of strings would be compared without an error.
+        # Without this check numbers would be compared with hashes of strings.
         keys = id_keys(ids, argument)
         is_empty = ids.shape.num_elements() == 0
-        is_alike = is_empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
+        is_same_kind = is_empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
         rule = f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}."
-        _checks.require(is_alike, rule, ids.dtype.name)
+        _checks.require(is_same_kind, rule, ids.dtype.name)
         nearest = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         is_known = tf.equal(tf.gather(self._sorted, nearest), keys)
         return tf.where(is_known, tf.gather(self._order, nearest), -1)
@@ -204,7 +204,7 @@ def _selected(features: Any, rows: slice | np.ndarray | tf.Tensor) -> Any:
     return tf.nest.map_structure(lambda x: tf.gather(x, rows), features)
 
 
-def _one_each(ids: Any, argument: str = "candidates") -> tf.Tensor:
+def _flat_ids(ids: Any, argument: str = "candidates") -> tf.Tensor:
     """Ids `[N]` or `[N, 1]` as `[N]`."""
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:

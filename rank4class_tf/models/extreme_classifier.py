@@ -115,8 +115,8 @@ class ExtremeClassifier(RetrievalModel):
             if not isinstance(class_weight, dict):
                 rule = "`class_weight` must be a dict of class ids and weights; a loss takes a list"
                 raise ValueError(f"{rule} as its `class_weight`. Received: {class_weight!r}.")
-            batch = getattr(x, "element_spec", None)  # For a dataset.
-            labels = batch[1] if y is None and isinstance(batch, tuple) and batch[1:] else y
+            spec = getattr(x, "element_spec", None)  # For a dataset.
+            labels = spec[1] if y is None and isinstance(spec, tuple) and spec[1:] else y
             shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
@@ -130,8 +130,8 @@ class ExtremeClassifier(RetrievalModel):
 
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
-        is_one = hasattr(encodings, "shape")
-        _checks.require(is_one, "`encoder` must return one tensor.", type(encodings).__name__)
+        is_tensor = hasattr(encodings, "shape")
+        _checks.require(is_tensor, "`encoder` must return one tensor.", type(encodings).__name__)
         rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
         is_right = encodings.shape[-1] in (None, self.embedding_dim)
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
@@ -200,7 +200,7 @@ class ExtremeClassifier(RetrievalModel):
             y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:  # The loss asks for the scores block by block.
             return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
-        # A sample: as many negatives as the loss reads, the highest ones.
+        # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
         # The class is in column 0, unless the example has none.
@@ -209,7 +209,7 @@ class ExtremeClassifier(RetrievalModel):
         return self._per_example(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        # The classes after the encoder, which marks the layers that they share with it.
+        # The classes come after the encoder, so that layers shared with it are marked as shared.
         config, scores = super().get_config(), self.scores.get_config()
         config["embedding_dim"] = self.embedding_dim
         names = ("classes", "num_sampled", "normalize", "seed")
@@ -242,7 +242,7 @@ class ExtremeClassifier(RetrievalModel):
         num_classes, positions = self.classes.num_classes, positions_of(y_pred)
         if positions is not None:
             y, y_pred = positions.labels(y)[0], positions.rows()
-        # Where nothing can raise, the ranks of a list with an id that does not exist become NaN.
+        # Under XLA, which cannot raise, the ranks of a list with an invalid id become NaN.
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
         ids = _labels.distinct_ids(ids)
@@ -254,7 +254,7 @@ class ExtremeClassifier(RetrievalModel):
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:
-    """The labels, unless they look one-hot; ids with padding are of an integer dtype and fewer."""
+    """The labels, which must not look one-hot: ids `[batch, P]` are integers, and P is not K."""
     if isinstance(labels, tf.RaggedTensor):
         return labels
     labels = tf.convert_to_tensor(labels)
@@ -270,4 +270,4 @@ def _class_ids(labels: Any, num_classes: int) -> Any:
         return labels
     # Keras traced this for labels of several shapes, so only the running graph knows their width.
     is_invalid = check(tf.fill(tf.shape(rows), is_one_hot), rows, rule)
-    return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)
+    return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)  # No id is -2.

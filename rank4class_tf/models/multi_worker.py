@@ -1,4 +1,4 @@
-"""`MultiWorker`, which mends what Keras 3 does on several machines; each method says what."""
+"""`MultiWorker`, which repairs Keras 3 on several machines; each method names the fault."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,10 +24,10 @@ class MultiWorker:
         (2, 3)
     """
 
-    # Only Keras 3 calls the first two methods. Each Keras has a name of its own for the third.
+    # Only Keras 3 calls the first two methods. Keras 2 and 3 name the third differently.
 
     def _make_function(self: Any, step_function: Callable) -> Callable:
-        """Gives the results of a step an axis: Keras takes their mean over workers along one."""
+        """Gives the results of a step the axis along which Keras takes their mean over workers."""
         extended = self.distribute_strategy.extended
         if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
             return super()._make_function(step_function)  # type: ignore[misc]
@@ -39,7 +39,7 @@ class MultiWorker:
         return super()._make_function(step)  # type: ignore[misc]
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        """Builds from a batch of one device: Keras takes the mean of those of all devices."""
+        """Builds from the batch of one device: Keras takes the mean over those of all devices."""
         if iterator is not None and self._distribute_strategy is not None:
             local = self.distribute_strategy.experimental_local_results
             _, _, batches = next(iter(iterator))
@@ -53,7 +53,7 @@ class MultiWorker:
         numbers = {}
         for name, value in logs.items():
             x = results.get(name, value)
-            # Keras 2 has numbers of Python here.
+            # Keras 2 has Python numbers here.
             numbers[name] = x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x
         return numbers
 

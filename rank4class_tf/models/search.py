@@ -15,7 +15,7 @@ from rank4class_tf.models.catalogue import Catalogue, arrays, fingerprint
 
 
 class Index:
-    """The candidates that a model ranks, and with which weights of `encoder` they were encoded."""
+    """The candidates that a model ranks, and a fingerprint of the encoder that encoded them."""
 
     # `encode` maps features of candidates to encodings `[n, d]`, as they are scored, and `read_ids`
     # maps them to ids, or to None if they have none. Keras does not look into this object, and so
@@ -45,7 +45,7 @@ class Index:
 
     @property
     def is_current(self) -> bool:
-        """Whether the encoder still has the weights that have encoded the candidates."""
+        """Whether the encoder still has the weights that encoded the candidates."""
         return self._encoded_with == fingerprint(self._encoder)
 
     def replace(self, candidates: Any, batch_size: int, in_shards: bool) -> None:
@@ -92,24 +92,24 @@ class Index:
         ids = same_sizes(_labels.in_rows(ids), encodings, rule)
         rows = catalogue.rows(ids, "candidate_id")
         is_padding = (id_keys(ids) == -1) & (ids.dtype != tf.string)
-        unknown = tf.reduce_any((rows < 0) & ~is_padding, axis=1, keepdims=True)
+        has_unknown = tf.reduce_any((rows < 0) & ~is_padding, axis=1, keepdims=True)
 
-        # A candidate that is left out has no rank, and the others are ranked among fewer.
+        # An excluded candidate has no rank, and the others are ranked among fewer.
         excluded = self._excluded_rows(exclude)
         num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
         if excluded is not None:
             is_excluded = tf.reduce_any(rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2)
             rows = tf.where(is_excluded, -1, rows)
-            distinct = _labels.distinct_ids(excluded)
-            num_items -= tf.math.count_nonzero(distinct >= 0, axis=1, dtype=tf.float64)
+            distinct_rows = _labels.distinct_ids(excluded)
+            num_items -= tf.math.count_nonzero(distinct_rows >= 0, axis=1, dtype=tf.float64)
 
         # An unknown id counts as a positive whose rank is NaN, so that metrics show it.
         rows = _labels.distinct_ids(rows)
         above, tied = catalogue.head.ranks(encodings, rows, excluded)
         nan = tf.constant(float("nan"), tf.float64)
-        above = tf.where(unknown, nan, tf.cast(above, tf.float64))
+        above = tf.where(has_unknown, nan, tf.cast(above, tf.float64))
         tied = tf.cast(tied, tf.float64)
-        relevance = tf.cast((rows >= 0) | unknown, tf.float64)
+        relevance = tf.cast((rows >= 0) | has_unknown, tf.float64)
         numbers = tf.where(rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0)))
         size = tf.constant(catalogue.size)
         return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)

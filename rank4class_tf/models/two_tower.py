@@ -19,7 +19,7 @@ from rank4class_tf.ops.blocks import unit_rows
 
 
 class _EncodeBeforeTests(keras.callbacks.Callback):
-    """Encodes what has changed once other callbacks have, such as those that swap weights."""
+    """Encodes candidates again after other callbacks, such as those that swap weights."""
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.model.encode_what_changed()
@@ -294,7 +294,7 @@ class TwoTower(RetrievalModel):
         def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
             return dict(zip(("scores", "candidate_ids"), self.top_k(queries, k), strict=True))
 
-        # The graph reads the layer of the candidates, which is no part of the model.
+        # The graph reads `head`, a layer that is no part of the model.
         _export.write_top_k(
             path, self, best, queries_spec, catalogue.size, k, None, also=[catalogue.head]
         )
@@ -394,7 +394,7 @@ class TwoTower(RetrievalModel):
         # A label is the column of a positive among the candidates of all replicas.
         encodings = self._scaled(encodings)
         labels = Exchange().first_row(encodings) + rows
-        if candidates.several:
+        if candidates.allows_several:
             labels = tf.where(rows < 0, -1, labels)
         columns = self._columns(candidates, encodings, training)
         queries = self._scaled_queries(y_pred)
@@ -404,7 +404,7 @@ class TwoTower(RetrievalModel):
             scores, labels = self._lists(queries, labels, columns)
             return self._per_example(labels, scores, sample_weight)
 
-        # The same in pieces of `score_in` queries.
+        # The same losses in pieces of `score_in` queries.
         def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
             scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
             return self._per_example(labels, scores, None)[0]
@@ -437,12 +437,12 @@ class TwoTower(RetrievalModel):
 
     def encode_what_changed(self) -> None:
         """Encodes the candidates again if the weights of their encoder have changed."""
-        # All that reads the index does this first; a graph cannot, and reads the older encodings.
+        # What reads the index calls this first; a graph cannot, and reads the older encodings.
         if tf.executing_eagerly() and not self._index.is_current:
             self.index()
 
     def _excluded(self, queries: Any, exclude: Array | None) -> Array | None:
-        # The argument goes before the ids in the features of the queries.
+        # The argument takes precedence over ids in the features of the queries.
         if exclude is None and self.exclude is not None:
             return feature_at("exclude", self.exclude, queries)
         return exclude
@@ -480,7 +480,7 @@ class TwoTower(RetrievalModel):
         if candidates.num_positives is not None:  # Strategies exchange no booleans.
             is_first = tf.range(tf.size(candidates.keys)) < candidates.num_positives
             is_positive = exchange.joined(tf.cast(is_first, tf.int32)) > 0
-        has_gaps = candidates.several or is_positive is not None
+        has_gaps = candidates.allows_several or is_positive is not None
         is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
         parts = [(encodings, keys, is_present)]
 
@@ -494,34 +494,34 @@ class TwoTower(RetrievalModel):
             kept, kept_keys, filled = self._memory(encodings, drawn_keys, training=training)
             parts.append((kept, kept_keys, filled & (kept_keys != -1)))
             num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
-        share = 0.0
+        random_rate = 0.0
         if self._random is not None:
             catalogue = self._index.catalogue
             rows = self._random(catalogue.keys, training=training)
             drawn = self._encode_candidates(catalogue.features_at(rows), training)
             parts.append((drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool)))
-            share = rows.shape[0] / catalogue.size
+            random_rate = rows.shape[0] / catalogue.size
         all_encodings, all_keys, all_present = (
             None if column[0] is None else tf.concat(column, axis=0)
             for column in zip(*parts, strict=True)
         )
 
-        def with_others(values: Tensor, filler: Any) -> Tensor:
-            """Values of the candidates of the batch, and one value for all others."""
+        def extended(values: Tensor, filler: Any) -> Tensor:
+            """Values of the candidates of the batch, extended by one value for all others."""
             others = tf.fill([tf.size(all_present) - tf.size(values)], filler)
             return tf.concat([values, others], axis=0)
 
-        # How often each column is expected: `rate` times the draws, and `base` besides. One's own
+        # How often each column is expected: `rate` times the draws, and `base` besides. The user's
         # negatives are no draws; a negative of weight w is expected 1 / w times.
         rate = base = None
         if self.frequencies is not None:
             rate = self.frequencies(all_keys, training=False)
-            base = tf.fill(tf.shape(rate), share)
+            base = tf.fill(tf.shape(rate), random_rate)
             if is_positive is not None:
-                is_draw = with_others(is_positive, True)
+                is_draw = extended(is_positive, True)
                 rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
         if candidates.weights is not None:
-            weights = with_others(exchange.joined(candidates.weights), 1.0)
+            weights = extended(exchange.joined(candidates.weights), 1.0)
             rate = tf.zeros_like(weights) if rate is None else rate / weights
             base = (1.0 if base is None else base) / weights
         if self._memory is None and not has_gaps:
@@ -544,11 +544,11 @@ class TwoTower(RetrievalModel):
             if self._random is None:  # A batch of one example has no draws, and 0 no logarithm.
                 num_draws = tf.maximum(num_draws, 1.0)
             scores = self._correct(scores, labels, num_draws * columns.rate + columns.base)
-        # A batch without a query may have no candidate, which losses need; and losses read labels
-        # as wide as the scores as relevance, so that one more column tells ids apart.
+        # Losses need a column, which an empty batch may lack. They read labels that are as wide as
+        # the scores as relevance: one more column keeps ids apart.
         if several or not scores.shape[1]:
-            fewest = tf.shape(labels)[1] if several else 0
-            missing = tf.cast(tf.shape(scores)[1] <= fewest, tf.int32)
+            num_labels = tf.shape(labels)[1] if several else 0
+            missing = tf.cast(tf.shape(scores)[1] <= num_labels, tf.int32)
             fill = -float("inf") if several else 0.0
             scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
         num_mined = self.num_mined or (self.loss and self.loss.num_mined)

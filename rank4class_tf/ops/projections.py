@@ -109,21 +109,21 @@ def simplex_projection(
     total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
     threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
 
-    def surplus(threshold: Tensor) -> Tensor:
+    def surplus_at(threshold: Tensor) -> Tensor:
         return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
 
     with tf.GradientTape() as tape:
         tape.watch(threshold)
-        rest = surplus(threshold)
-    slope = -tape.gradient(rest, threshold)
+        surplus = surplus_at(threshold)
+    slope = -tape.gradient(surplus, threshold)
 
     @tf.custom_gradient
-    def newton_step(rest: Tensor) -> WithGradient:
+    def newton_step(surplus: Tensor) -> WithGradient:
         # The surplus is 0 already: the step only gives the threshold its derivative. Only gradients
         # read the slope, which TFLite and ONNX cannot express in a graph for inference.
-        return tf.zeros_like(rest), lambda upstream: tf.math.divide_no_nan(upstream, slope)
+        return tf.zeros_like(surplus), lambda upstream: tf.math.divide_no_nan(upstream, slope)
 
-    threshold += newton_step(rest)
+    threshold += newton_step(surplus)
     lists = lists.dense()
     return tf.where(lists.mask, regularizer.project(lists.scores, threshold), 0)
 
@@ -141,8 +141,8 @@ def scaled_by(lists: Lists, alpha: Array) -> Lists:
 
 def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, Tensor, Tensor]:
     """The lists minus their k-th highest score, their k highest, and how many to select."""
-    # The k-th highest is a constant, which keeps the digits near it. Select at most `limit`, and
-    # all of a shorter list, `[batch]` int32.
+    # The k-th highest is a constant, so that scores near it keep their digits. The number to
+    # select, `[batch]` int32, is at most `limit`, and at most the number of items.
     top, _, selected = lists.top_k(k)
     if limit is not None:
         selected = tf.minimum(selected, limit)
@@ -193,7 +193,7 @@ def rankmax(
 
 def lowest_in_support(lists: Lists, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     r"""Each positive's $\min(z_y, z_{[k]})$; the k highest, their columns, how many to select."""
-    # The support ends a margin below the first.
+    # The support ends a margin below this minimum.
     top, columns, selected = lists.top_k(k)
     kth = gather(top, selected[:, tf.newaxis] - 1)
     return tf.minimum(lists.positive_scores, kth), top, columns, selected
@@ -260,19 +260,19 @@ class Regularizer(_registry.Configured):
         return value(scores - threshold)
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
-        """The threshold `[batch, 1]` at which the shares sum to `selected`; see `from_kth`."""
+        """The threshold `[batch, 1]` at which shares sum to `selected`; `top` as in `from_kth`."""
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
-        def enough(threshold: Tensor) -> Tensor:
+        def is_enough(threshold: Tensor) -> Tensor:
             return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
 
         # Steps that double bracket the threshold, then halving narrows the bracket.
         def widen(low: Tensor, high: Tensor, step: Tensor) -> Tensors:
-            low = tf.where(enough(low), low, low - step)
-            return low, tf.where(enough(high), high + step, high), step * 2
+            low = tf.where(is_enough(low), low, low - step)
+            return low, tf.where(is_enough(high), high + step, high), step * 2
 
         def is_open(low: Tensor, high: Tensor, _: Tensor) -> Tensor:
-            return ~tf.reduce_all(enough(low) & ~enough(high))
+            return ~tf.reduce_all(is_enough(low) & ~is_enough(high))
 
         zero = tf.zeros_like(total)
         start = (zero - 1, zero + 1, tf.ones([], total.dtype))
@@ -280,8 +280,8 @@ class Regularizer(_registry.Configured):
 
         def halve(_: Tensor, low: Tensor, high: Tensor) -> TensorPair:
             middle = (low + high) / 2
-            below = enough(middle)
-            return tf.where(below, middle, low), tf.where(below, high, middle)
+            is_low = is_enough(middle)
+            return tf.where(is_low, middle, low), tf.where(is_low, high, middle)
 
         low, high = fold(halve, _MAX_STEPS, (low, high))
         return (low + high) / 2
@@ -308,16 +308,16 @@ class _Euclidean(Regularizer):
         n, k = lists.max_items, top.shape[1]
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
         if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
-            return _by_sorting(lists.top_k(n)[0])
-        tried = k + (_TRIED if isinstance(lists, DenseLists) else _TRIED_BY_BLOCKS)
+            return _threshold_by_sorting(lists.top_k(n)[0])
+        num_tried = k + (_TRIED if isinstance(lists, DenseLists) else _TRIED_BY_BLOCKS)
         lowest = -tf.ones_like(total)
-        if not isinstance(n, int) or n <= 2 * tried:
+        if not isinstance(n, int) or n <= 2 * num_tried:
             return self._newton(lists, total, lowest)
         # Few items are usually above the threshold. The threshold of only the highest items is a
         # lower bound, and the right one if no other item is above it.
-        values, columns, _ = lists.top_k(tried)
+        values, columns, _ = lists.top_k(num_tried)
         if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
-            bound = tf.clip_by_value(_by_sorting(values), -1, 0)
+            bound = tf.clip_by_value(_threshold_by_sorting(values), -1, 0)
         else:
             bound = self._newton(lists.only(columns), total, lowest)
         return self._newton(lists, total, bound, is_done=values[:, -1:] <= bound)
@@ -338,17 +338,17 @@ class _Euclidean(Regularizer):
             return surplus, threshold + surplus / tf.maximum(slope, 1)
 
         def step(low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor) -> Tensors:
-            surplus, following = newton(threshold)
+            surplus, next_threshold = newton(threshold)
             low = tf.where(surplus >= 0, threshold, low)
             high = tf.where(surplus <= 0, threshold, high)
             # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
-            outside = (following <= low) | (following >= high)
-            following = tf.where(outside, (low + high) / 2, following)
-            following = tf.where(is_done, threshold, following)
+            is_outside = (next_threshold <= low) | (next_threshold >= high)
+            next_threshold = tf.where(is_outside, (low + high) / 2, next_threshold)
+            next_threshold = tf.where(is_done, threshold, next_threshold)
             # A NaN counts as done, so that it does not keep the others waiting.
-            change = tf.abs(following - threshold)
+            change = tf.abs(next_threshold - threshold)
             is_done |= (change <= resolution) | tf.math.is_nan(change)
-            return low, high, following, is_done
+            return low, high, next_threshold, is_done
 
         start = (low, tf.zeros_like(low), low, tf.zeros_like(low, tf.bool) | is_done)
         _, _, threshold, _ = tf.while_loop(
@@ -379,20 +379,20 @@ class _Entropy(Regularizer):
         ceiling = tf.math.log(2 * n + 2)
         powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
         top_powers = tf.exp(tf.minimum(top, ceiling))
-        others = tf.nn.relu(powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1))
-        rest, cut = cap(top_powers, others, selected)
+        other_powers = tf.nn.relu(powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1))
+        rest, cut = cap(top_powers, other_powers, selected)
         scale = rest / tf.cast(selected - cut, lists.dtype)
         return tf.math.log(scale)[:, tf.newaxis] - 1
 
 
-def _by_sorting(scores: Tensor) -> Tensor:
-    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order from 0 on."""
+def _threshold_by_sorting(scores: Tensor) -> Tensor:
+    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order, the first 0."""
     # Algorithm 1 of Martins & Astudillo 2016. In the loss of 32 lists of 28 to 100 items it takes a
     # third of the time of Newton's method.
     scores = tf.maximum(scores, -2)  # Those below -1 are no part of the sum.
     counts = tf.range(1, tf.shape(scores)[1] + 1, dtype=scores.dtype)
     thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
-    # The thresholds of the first i scores rise as long as these are above them.
+    # The thresholds of the first i scores rise as long as the scores are above them.
     return tf.reduce_max(thresholds, axis=1, keepdims=True)
 
 

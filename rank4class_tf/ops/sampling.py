@@ -27,7 +27,7 @@ def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
 
 def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
     """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31)."""
-    # The limit times a fraction of 64 bits, so that no integer is measurably more likely.
+    # We scale a fraction of 64 bits by the limit: no integer is measurably more likely.
     words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
     high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
     shift = tf.constant(32, tf.int64)
@@ -82,21 +82,21 @@ def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tenso
         (TensorShape([1, 4]), 4)
     """
     _checks.positive_int("num_classes", num_classes)
-    is_right = _checks.positive_int("size", size) <= num_classes
-    _checks.require(is_right, f"`size` must be in [1, {num_classes}].", f"size={size}")
+    fits = _checks.positive_int("size", size) <= num_classes
+    _checks.require(fits, f"`size` must be in [1, {num_classes}].", f"size={size}")
     if 2 * size >= num_classes:
         # We flip the sign bit, since more devices sort signed integers; the order stays the same.
         sign = tf.constant(2**31, tf.uint32)
         keys = tf.bitwise.bitwise_xor(bits([batch, num_classes], seed), sign)
         return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
 
-    draws = int(size) + _most_repeats(num_classes, size)
-    ids = uniform_integers([batch * draws], seed, num_classes)
-    ids = tf.reshape(tf.cast(ids, tf.int32), [batch, draws])
-    first = gather.first_occurrences(ids)
+    num_draws = int(size) + _most_repeats(num_classes, size)
+    ids = uniform_integers([batch * num_draws], seed, num_classes)
+    ids = tf.reshape(tf.cast(ids, tf.int32), [batch, num_draws])
+    is_first = gather.first_occurrences(ids)
     # We move each first occurrence to the left, over the repeats before it.
-    column = tf.cumsum(tf.cast(first, tf.int32), axis=-1) - 1
-    return scatter_add(column, tf.where(first, ids, 0), tf.shape(ids))[:, :size]
+    target = tf.cumsum(tf.cast(is_first, tf.int32), axis=-1) - 1
+    return scatter_add(target, tf.where(is_first, ids, 0), tf.shape(ids))[:, :size]
 
 
 def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
@@ -126,12 +126,12 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
 
 @functools.lru_cache
 def _most_repeats(num_classes: int, size: int) -> int:
-    """A number of repeats among `size` new draws, exceeded with a probability below 2**-64."""
+    """A bound on the repeats before `size` different draws; it fails with probability < 2**-64."""
     # After i different draws, the next repeats one with probability i / K, so the number of repeats
     # before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
-    repeated = np.arange(size) / num_classes
+    chances = np.arange(size) / num_classes
     bounds = []
     for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):
-        log_moment = np.sum(np.log1p(-repeated) - np.log1p(-repeated * np.exp(exponent)))
+        log_moment = np.sum(np.log1p(-chances) - np.log1p(-chances * np.exp(exponent)))
         bounds.append((log_moment + 64 * math.log(2)) / exponent)
     return math.ceil(min(bounds))

@@ -38,11 +38,11 @@ def soft_ndcg(
     ranks = tf.where(relevance > 0, ranks, 1.0)
     if gain_cancels(gain, relevance):
         # Both discounts are rounded alike, so that the best value is exactly 1.
-        share, best = tf.unstack(_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
+        share, best = tf.unstack(_require_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
         share /= best
         return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays NaN.
     gains = gains_up_to_a_factor(gain, relevance)
-    total = tf.reduce_sum(gains * _tensor(discount(ranks)), axis=-1)
+    total = tf.reduce_sum(gains * _require_tensor(discount(ranks)), axis=-1)
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
 
 
@@ -134,7 +134,7 @@ def _reciprocal(x: Tensor) -> WithGradient:
     return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
 
 
-def _tensor(discounts: Array) -> Tensor:
+def _require_tensor(discounts: Array) -> Tensor:
     rule = "`discount` must return a tensor, since a NumPy array has no gradient."
     _checks.require(tf.is_tensor(discounts), rule, type(discounts).__name__)
     return discounts

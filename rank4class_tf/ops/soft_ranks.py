@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.dense import ListsOfOthers, as_lists
+from rank4class_tf._lists.dense import UnlinkedLists, as_lists
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import sum_over_items
 from rank4class_tf._tf.gather import scatter_add
@@ -26,20 +26,20 @@ def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     # Scores are float32 or float64, within +-1e30. A list of equal scores becomes zeros; its
     # gradient is that of the scores less their mean.
     mask = tf.ones_like(scores, tf.bool) if mask is None else mask
-    present = tf.cast(mask, scores.dtype)
-    count = tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
+    weights = tf.cast(mask, scores.dtype)
+    count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1)
     lowest = tf.reduce_min(tf.where(mask, scores, scores.dtype.max), axis=1, keepdims=True)
     highest = tf.reduce_max(tf.where(mask, scores, scores.dtype.min), axis=1, keepdims=True)
-    half = highest / 2 - lowest / 2
-    equal = half < _TINY
+    half_range = highest / 2 - lowest / 2
+    is_constant = half_range < _TINY
     # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither the result nor
     # its gradient depends on this step.
-    half = tf.stop_gradient(tf.where(equal, tf.ones_like(half), half))
+    half_range = tf.stop_gradient(tf.where(is_constant, tf.ones_like(half_range), half_range))
     middle = tf.stop_gradient(highest / 2 + lowest / 2)
-    near = present * (scores - middle) / half
-    centred = present * (near - tf.reduce_sum(near, axis=1, keepdims=True) / count)
+    scaled = weights * (scores - middle) / half_range
+    centred = weights * (scaled - tf.reduce_sum(scaled, axis=1, keepdims=True) / count)
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
-    return centred / tf.sqrt(tf.where(equal, tf.ones_like(variance), variance))
+    return centred / tf.sqrt(tf.where(is_constant, tf.ones_like(variance), variance))
 
 
 def sigmoid_ranks(
@@ -73,7 +73,9 @@ def sigmoid_ranks(
     lists = as_lists(scores, class_ids, mask=mask)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
     # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
-    return 0.5 + lists.sum_over_differences(lambda d: tf.sigmoid(d * (1 / temperature)), True)
+    return 0.5 + lists.sum_over_differences(
+        lambda d: tf.sigmoid(d * (1 / temperature)), tends_to_zero=True
+    )
 
 
 def sigmoid_ranks_among_positives(
@@ -95,7 +97,7 @@ def sigmoid_ranks_among_positives(
     """
     lists = as_lists(scores, class_ids, mask=mask)
     positives = tf.where(lists.is_positive, lists.positive_scores, LOWEST[lists.dtype])
-    lists = ListsOfOthers(positives, None, lists.relevance, lists.positive_scores)
+    lists = UnlinkedLists(positives, None, lists.relevance, lists.positive_scores)
     return sigmoid_ranks(lists, temperature=temperature)
 
 
@@ -108,7 +110,7 @@ def _best_first(scores: Tensor, mask: Tensor | None) -> TensorPair:
 
 
 def _restored(order: Tensor, values: Tensor) -> Tensor:
-    """Values in the order of `_best_first`, back at their items."""
+    """Values in the order of `_best_first`, put back at their items."""
     return scatter_add(order, values, tf.shape(values))
 
 
@@ -160,8 +162,8 @@ def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None)
             # Only differences count, so subtracting the mean keeps their digits.
             values -= tf.reduce_mean(values, axis=1, keepdims=True)
             from_above, from_below = _decaying_sums(falling, temperature, values)
-            pulls = from_above + from_below - values * (above + below)
-            result = _restored(order, pulls / (2 * temperature))
+            sorted_gradient = from_above + from_below - values * (above + below)
+            result = _restored(order, sorted_gradient / (2 * temperature))
             return result if mask is None else tf.where(mask, result, tf.zeros_like(result))
 
         return _restored(order, positions + (below - above) / 2), gradient
@@ -194,8 +196,7 @@ def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = 
     def ranks(scores: Tensor) -> WithGradient:
         falling, order = _best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
-        # Items further apart than half a list never share a block, so this limit changes no block
-        # and saves digits of the sums.
+        # Items further apart than half a list never share a block: the limit only saves digits.
         gaps = (falling[:, :-1] - falling[:, 1:]) / regularization
         gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
         points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
@@ -209,8 +210,8 @@ def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = 
             shape = tf.shape(values)
             sums = scatter_add(blocks, values, shape)
             means = tf.math.divide_no_nan(sums, scatter_add(blocks, tf.ones_like(values), shape))
-            pulls = tf.gather(means, blocks, batch_dims=1) - values
-            return _restored(order, pulls / regularization)
+            sorted_gradient = tf.gather(means, blocks, batch_dims=1) - values
+            return _restored(order, sorted_gradient / regularization)
 
         return _restored(order, tf.cast(positions + points - fit, scores.dtype)), gradient
 
@@ -220,18 +221,18 @@ def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = 
 def isotonic_regression(values: Tensor) -> Tensor:
     r"""$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$ of float64 values `[batch, d]`."""
     # Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
-    # end of the left part with the start of the right one; a binary search finds where to begin. A
-    # step between neighbours should not be much above d. All of a block get the same number.
+    # end of the left part with the start of the right one; a binary search finds where to begin.
+    # Neighbours should not differ by much more than d. A block has exactly one value.
     size = values.shape[1]
     if size is not None:
         padded = 2 ** (max(size, 1) - 1).bit_length()
-    elif in_xla():  # XLA would need the sizes of the parts.
+    elif in_xla():  # XLA needs static sizes of the parts.
         return _isotonic_by_all_blocks(values)
     else:
         size = tf.shape(values)[1]
         exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
         padded = 2 ** tf.cast(tf.maximum(exponent, 0), tf.int32)
-    # The added values lie above all others, so no pool takes them in.
+    # Added values are the highest: no pool takes them. A part of one value is its own fit and sum.
     added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
     added += tf.reduce_max(values, axis=1, keepdims=True)
     fit, _ = _over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
@@ -268,17 +269,17 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
     def keep_more(step: Tensor, kept: Tensor) -> TensorPair:
-        # Keeps `step` more items of the left part if they lie below the value of the pool.
+        # Keeps `step` more items of the left part if they lie below the mean of the pool.
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
-        number = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
+        num_right = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
         # A pool at `highest` takes the items above it on the left and below it on the right.
         above = left_total - sum_of_first(more, left_sums)
         above -= highest * tf.cast(half - more, highest.dtype)
-        below = highest * tf.cast(number, highest.dtype) - sum_of_first(number, right_sums)
+        below = highest * tf.cast(num_right, highest.dtype) - sum_of_first(num_right, right_sums)
         return step // 2, tf.where(above >= below, more, kept)
 
-    # A loop, since XLA would take minutes to compile it unrolled.
+    # XLA would take minutes to compile this loop unrolled.
     _, kept = tf.while_loop(
         lambda step, _: step > 0, keep_more, (half, tf.zeros_like(left_total, tf.int32))
     )

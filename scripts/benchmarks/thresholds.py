@@ -5,7 +5,7 @@
 Two values of a threshold force its two ways. A figure is the time of the first way ÷ the second,
 with the gradient where the package takes one; it should be below 1 at the first shape, above 1 at
 the second. A way that gains less than a tenth should go. Limits of memory are no cases:
-`positives._MOST_AT_ONCE`, `blocked._CHUNK`, `SEARCH_BLOCK`, `_CANDIDATES_PER_BLOCK`. A case runs in
+`_POSITIVES_AT_ONCE`, `_SCORES_PER_CHUNK`, `SEARCH_BLOCK`, `_CANDIDATES_PER_BLOCK`. A case runs in
 a process of its own. All take ten minutes; `--quick` measures one.
 """
 
@@ -20,10 +20,10 @@ NEVER, ALWAYS = 0, 10**9
 CASES = {
     "_lists.positives.FEW": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
-    "_lists.positives._AT_ONCE": ((ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)),
+    "_lists.positives._ITEMS_AT_ONCE": ((ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)),
     "_lists.positives._BLOCK_ENTRIES": ((1024, 16_384), (64, 1000, 32), (64, 300, 300)),
     "_lists.classes.CLASSES_PER_BLOCK": ((1024, 256), (64, 50_000, 1), (256, 50_000, 1)),
-    "_lists.classes._PER_USED": ((NEVER, ALWAYS), (16, 50_000, 1), (64, 2000, 3)),
+    "_lists.classes._CLASSES_PER_USED": ((NEVER, ALWAYS), (16, 50_000, 1), (64, 2000, 3)),
     "_lists.labels._QUICKLY_SORTED": ((ALWAYS, NEVER), (64, 1000, 16), (64, 1000, 256)),
     "_tf.gather._FEW": ((range(10**9), range(0)), (64, 1000, 8), (64, 1000, 64)),
     "_tf.search._MOST_COMPARED": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
@@ -80,10 +80,10 @@ def case(name, batch, n, m):
     every = {
         "FEW": lambda: (lambda x: ops.as_lists(x, ids).sum_of_violations(1.0), scores),
         "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
-        "_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
+        "_ITEMS_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
         "_BLOCK_ENTRIES": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
         "CLASSES_PER_BLOCK": lambda: (lambda x: losses.SoftmaxLoss()(ids, over(x)), encodings),
-        "_PER_USED": lambda: (lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings),
+        "_CLASSES_PER_USED": lambda: (lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings),
         "_QUICKLY_SORTED": lambda: (lambda x: labels.distinct_ids(x, scores), ids),
         "_MOST_COMPARED": lambda: (search.searchsorted, tf.sort(normal(batch, m)), scores),
         "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),

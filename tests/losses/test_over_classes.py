@@ -21,7 +21,7 @@ CLASSES, WIDTH = 13, 4  # No multiple of a block.
 def small_blocks(monkeypatch):
     """Of classes, and of two examples where a formula takes these by themselves."""
     monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 5)
-    monkeypatch.setattr(blocked, "_CHUNK", 2 * CLASSES)
+    monkeypatch.setattr(blocked, "_SCORES_PER_CHUNK", 2 * CLASSES)
 
 
 def a_head(classes=CLASSES, kind=layers.DotProductHead, **kwargs):
@@ -81,7 +81,7 @@ def test_ragged_ids(name):
 @pytest.mark.parametrize("per_used", [0, 1000], ids=["used", "all"])
 @pytest.mark.parametrize("name", ["rankmax", "rankmax_2", "sparsemax", "warp"])
 def test_the_classes_that_are_needed_give_the_gradient_of_all(name, per_used, ids, monkeypatch):
-    monkeypatch.setattr(classes, "_PER_USED", per_used)
+    monkeypatch.setattr(classes, "_CLASSES_PER_USED", per_used)
     head, loss = a_head(kind=layers.CosineHead), LOSSES[name]
     step = tf.function(lambda ids, x: both(loss, ids, head, x)[0])
     arguments = tf.constant(ids), encodings()
