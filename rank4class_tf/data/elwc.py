@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks, _files
-from rank4class_tf._counts import look_one_hot
+from rank4class_tf._counts import is_one_hot_row
 from rank4class_tf._types import PathLike, Tensor
 
 __all__ = ["lists", "write", "read", "read_classes", "serialize"]
@@ -73,7 +73,7 @@ def lists(
         if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
             raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
         if class_ids.ndim == 2:
-            for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
+            for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
                 raise ValueError(
                     f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
                     f"one-hot labels. Received: {row}."

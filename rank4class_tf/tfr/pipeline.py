@@ -31,8 +31,8 @@ _CLASSES = {
 }
 
 # A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
-_LOSSES = _registry.known("loss", our_losses.RankingLoss)
-_METRICS = _registry.known("metric", our_metrics.RankingMetric)
+_LOSSES = _registry.registered_classes("loss", our_losses.RankingLoss)
+_METRICS = _registry.registered_classes("metric", our_metrics.RankingMetric)
 
 # The metrics of all tasks, or those of each.
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
