@@ -340,7 +340,7 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
 
 def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: Tensor) -> dict:
     """Updates the metrics of a compiled model from `y_true`, which may be `ops.Ranks`."""
-    # `placeholder` stands for labels and predictions of Keras's kind. Returns all results and loss.
+    # `placeholder` stands for the labels and predictions. Returns all results, also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
         container.build(placeholder, placeholder)
