@@ -51,7 +51,6 @@ def check_gives_scores(model: Scorer) -> None:
 
 def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
     """The scores of a Keras model in inference, or of a function; for None, the features."""
-    # With `logits`, probabilities raise where `function_behind` recognizes them.
     check_gives_scores(model)
     rule = "`model` must be a model, a function, or None for scores in place of features."
     _checks.require(model is None or callable(model), rule, type(model).__name__)

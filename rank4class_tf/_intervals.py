@@ -51,7 +51,7 @@ def interval(
     if not total:
         return Estimate(0.0, 0.0, 0.0)
     mean = weighted_mean(values, weights)
-    n_eff = total**2 / float(weights @ weights)
+    n_eff = total**2 / float(weights @ weights)  # Kish's effective number of lists.
     variance = float((weights**2) @ (values - mean) ** 2) / total**2
     # Student's distribution allows for an estimated variance; a proportion implies its own.
     q = NormalDist().inv_cdf((1 + confidence) / 2)

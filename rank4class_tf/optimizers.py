@@ -32,7 +32,7 @@ class Rowwise:
 
     Args:
         *args: those of the Keras optimizer.
-        row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
+        row_multiplier: the rate of rows divided by `learning_rate`, that of dense weights; > 0.
             A change of `learning_rate` changes both.
         **kwargs: those of the Keras optimizer.
     """
@@ -197,7 +197,7 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
     Args:
         learning_rate: $\eta$ of dense weights, a number or a schedule.
         initial_accumulator_value: $a_r$ at the start, >= 0.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
     """
 
@@ -237,7 +237,7 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
 
     Args:
         *args: as in `keras.optimizers.Adam`.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
     """
 
@@ -276,7 +276,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
     Args:
         *args: as in `keras.optimizers.SGD`.
         row_momentum: whether rows have momentum too, or only dense weights.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, the optimizer keeps no state.
 

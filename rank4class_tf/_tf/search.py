@@ -90,8 +90,8 @@ def top_k_by_blocks(
     """Finds the k classes with the highest scores, block by block; their scores and ids."""
     # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in
     # any order if their scores are products, which are rounded. `score` maps class ids `[m]` to
-    # scores `[batch, m]`; k is in [1, K]; a block has at least k classes, and a multiple of 64.
-    # Python numbers where possible, since XLA needs static shapes.
+    # scores `[batch, m]`; k is in [1, K]; a block has a multiple of 64 classes, at least k.
+    # Sizes stay Python numbers where possible, since XLA needs static shapes.
     maximum = max if isinstance(k, int) and isinstance(block_size, int) else tf.maximum
     size = -(-maximum(block_size, k) // _GROUP) * _GROUP
 
@@ -177,8 +177,7 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 
 
 def first_and_last_ranks(values: Tensor) -> TensorPair:
-    """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`."""
-    # They differ where values are equal.
+    """Ranks from 1 on, in rising order: the first and the last of ties, int32 `[batch, n]` each."""
     group = group_numbers(values)
     size = scatter_add(group, tf.ones_like(group), tf.shape(group))
     last = tf.gather(tf.cumsum(size, axis=-1), group, batch_dims=1)
