@@ -121,8 +121,8 @@ def unaveraged_labels(y_true: Array) -> Array:
     """Labels as a user gave them, also where Keras 3 builds a model that a strategy trains."""
     # In that graph, which never runs, Keras passes the mean of the devices' labels, which is
     # float64 even for integers. We cast it to integers, so that ids look like ids.
-    averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
-    return tf.cast(y_true, tf.int64) if averaged else y_true
+    is_averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
+    return tf.cast(y_true, tf.int64) if is_averaged else y_true
 
 
 def builds_symbolically() -> bool:
@@ -142,9 +142,9 @@ def share_permission_for_means(outer: keras.losses.Loss, inner: keras.losses.Los
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
     """The object of a config by `serialize_keras_object`, also from an `.h5` file of Keras 2."""
     # Keras 2 reads older formats, and looks for their classes by bare names.
-    known = {} if KERAS_3 else dict(_classes_within(config))
-    known |= custom_objects or {}
-    return keras.utils.deserialize_keras_object(config, custom_objects=known)
+    classes = {} if KERAS_3 else dict(_classes_within(config))
+    classes |= custom_objects or {}
+    return keras.utils.deserialize_keras_object(config, custom_objects=classes)
 
 
 def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
@@ -177,7 +177,7 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
     for layer_config in _layer_configs(config):
         layer = layers.get(layer_config["config"].get("name"))
         if layer is not None:
-            if "shared_object_id" in layer_config:  # Set only in saving.
+            if "shared_object_id" in layer_config:  # Set only while saving.
                 num_calls[layer_config["shared_object_id"]] = len(layer._inbound_nodes)
             num_calls |= _num_calls(layer_config, layer)
     return num_calls

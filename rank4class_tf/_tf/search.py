@@ -66,7 +66,7 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
     candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])
     values, positions = tf.math.top_k(candidates, k)
     columns = tf.gather(best_blocks, positions // size, batch_dims=1) * size + positions % size
-    # A list of fewer than k items may fill up with padding; it must not point outside.
+    # Padding may be among the k largest; its columns must not point outside.
     return values, tf.minimum(columns, n - 1)
 
 
@@ -95,8 +95,8 @@ def top_k_by_blocks(
     maximum = max if isinstance(k, int) and isinstance(block_size, int) else tf.maximum
     size = -(-maximum(block_size, k) // _GROUP) * _GROUP
 
-    def join(best: Tensors, ids: Tensor, new: Tensor, columns: Tensor) -> TensorPair:
-        values = tf.concat([best[0], new], axis=1)
+    def join(best: Tensors, ids: Tensor, new_scores: Tensor, columns: Tensor) -> TensorPair:
+        values = tf.concat([best[0], new_scores], axis=1)
         ids_of_values = tf.concat([best[1], tf.gather(ids, columns)], axis=1)
         # Sorting all takes half the time of finding the k highest of slightly more than k.
         values, order = tf.math.top_k(values, tf.shape(values)[1])
