@@ -9,9 +9,9 @@ from tensorflow import keras
 from rank4class_tf import _checks
 from rank4class_tf.models.base import RetrievalModel
 
-# Batches `(features, labels)` or `(features, labels, sample_weight)`; or one such tuple of all.
+# Batches `(features, labels)` or `(features, labels, sample_weight)`, or one with all examples.
 Dataset: TypeAlias = Iterable[tuple] | tuple
-# What gives scores; None stands for scores in place of the features.
+# A model or a function that gives scores; None where the features are the scores.
 Scorer: TypeAlias = keras.Model | Callable[[Any], Any] | None
 
 
@@ -33,13 +33,13 @@ def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
 
 def inputs_as_tuple(dataset: tuple) -> tuple:
     """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
-    # Such a list holds arrays with a row for each label. A list of the rows of one array stays.
-    features, *others = dataset
-    if others and isinstance(features, list) and features and hasattr(features[0], "shape"):
-        size = others[0].shape[0] if hasattr(others[0], "shape") else len(others[0])
-        if len(features) != size or tuple(features[0].shape[:1]) == (size,):
+    # Arrays of inputs have a row for each label. A list of the rows of one array stays a list.
+    features, *targets = dataset
+    if targets and isinstance(features, list) and features and hasattr(features[0], "shape"):
+        num_examples = targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
+        if len(features) != num_examples or tuple(features[0].shape[:1]) == (num_examples,):
             features = tuple(features)
-    return features, *others
+    return features, *targets
 
 
 def check_gives_scores(model: Scorer) -> None:
@@ -50,24 +50,23 @@ def check_gives_scores(model: Scorer) -> None:
 
 
 def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
-    """The scores of a Keras model, in inference, or a function; without one, the features."""
-    # If they must be `logits`, probabilities raise, where the graph shows them.
+    """The scores of a Keras model in inference, or of a function; for None, the features."""
     check_gives_scores(model)
     rule = "`model` must be a model, a function, or None for scores in place of features."
     _checks.require(model is None or callable(model), rule, type(model).__name__)
     # A function or a `tf.Module` may not take `training`; what has layers is a Keras model.
-    training = {"training": False} if hasattr(model, "layers") else {}
-    scores = features if model is None else model(features, **training)
+    options = {"training": False} if hasattr(model, "layers") else {}
+    scores = features if model is None else model(features, **options)
     if logits:
         _checks.no_probabilities("model", _checks.function_behind(scores))
     return one_output("`model` must give the scores [batch, n]", scores)
 
 
 def one_output(rule: str, values: Any) -> Any:
-    """Scores or labels; raises for those of several outputs of a model."""
-    several = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
-    if several or isinstance(values, dict):
+    """Returns scores or labels; raises if a model has several outputs of them."""
+    is_sequence = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
+    if is_sequence or isinstance(values, dict):
         key = next(iter(values)) if isinstance(values, dict) else 0
-        which = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
-        raise ValueError(f"{rule} of one output: {which}. Received: {len(values)} of them.")
+        remedy = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
+        raise ValueError(f"{rule} of one output: {remedy}. Received: {len(values)} of them.")
     return values

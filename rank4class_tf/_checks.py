@@ -21,33 +21,33 @@ def require(is_right: object, rule: str, received: object) -> None:
         raise ValueError(f"{rule} Received: {text}.")
 
 
-def _keeps(is_right: bool, rule: str, name: str, value: Any) -> None:
-    """Raises `ValueError` for an argument that is named like its value."""
+def _require_argument(is_right: bool, rule: str, name: str, value: Any) -> None:
+    """Raises `ValueError` unless an argument is right; the message has its name and value."""
     if not is_right:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
-def _check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], Any]:
-    """A check for a finite number of a kind, not a bool, that keeps a rule."""
+def _number_check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], Any]:
+    """A check for a finite number of a kind, int or float but not bool, that keeps a rule."""
 
     def check(name: str, value: Any) -> Any:
         is_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
         is_number = is_kind and not isinstance(value, bool) and math.isfinite(value)
-        _keeps(is_number and keeps_rule(value), rule, name, value)
+        _require_argument(is_number and keeps_rule(value), rule, name, value)
         return kind(value)
 
     return check
 
 
-positive_int = _check(int, "a positive integer", lambda v: v >= 1)
-non_negative_int = _check(int, "an integer >= 0", lambda v: v >= 0)
-_non_negative_int_or_all = _check(int, "an integer >= 0 or 'all'", lambda v: v >= 0)
-_seed = _check(int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
-_above_0 = _check(float, "a finite number > 0", lambda v: v > 0)
-non_negative_float = _check(float, "a finite number >= 0", lambda v: v >= 0)
-fraction = _check(float, "a number in [0, 1]", lambda v: 0 <= v <= 1)
-positive_fraction = _check(float, "a number in (0, 1]", lambda v: 0 < v <= 1)
-inner_fraction = _check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
+positive_int = _number_check(int, "a positive integer", lambda v: v >= 1)
+non_negative_int = _number_check(int, "an integer >= 0", lambda v: v >= 0)
+_non_negative_int_or_all = _number_check(int, "an integer >= 0 or 'all'", lambda v: v >= 0)
+_seed = _number_check(int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
+_above_0 = _number_check(float, "a finite number > 0", lambda v: v > 0)
+non_negative_float = _number_check(float, "a finite number >= 0", lambda v: v >= 0)
+fraction = _number_check(float, "a number in [0, 1]", lambda v: 0 <= v <= 1)
+positive_fraction = _number_check(float, "a number in (0, 1]", lambda v: 0 < v <= 1)
+inner_fraction = _number_check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
 
 
 def positive_float(name: str, value: Any) -> float:
@@ -55,7 +55,7 @@ def positive_float(name: str, value: Any) -> float:
     limits = np.finfo(np.float32)
     rule = f"a finite number from {limits.tiny:.2g} to {limits.max:.2g}, as float32 holds"
     number = _above_0(name, value)
-    _keeps(limits.tiny <= number <= limits.max, rule, name, value)
+    _require_argument(limits.tiny <= number <= limits.max, rule, name, value)
     return number
 
 
@@ -66,7 +66,7 @@ def positive_int_or_none(name: str, value: Any) -> int | None:
 
 def fraction_below(bound: float) -> Callable[[str, Any], float]:
     """A check for a number in [0, bound)."""
-    return _check(float, f"a number in [0, {bound:g})", lambda v: 0 <= v < bound)
+    return _number_check(float, f"a number in [0, {bound:g})", lambda v: 0 <= v < bound)
 
 
 def non_negative_int_or_all(name: str, value: Any) -> Any:
@@ -90,7 +90,7 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is a tensor, an array or a list, whose numbers are not looked at."""
+    """Whether a value is a tensor, an array or a list; reads none of its numbers."""
     return tf.is_tensor(value) or isinstance(value, np.ndarray | list | tuple)
 
 
@@ -100,15 +100,15 @@ def positive_or_tensor(name: str, value: Any) -> Any:
 
 
 def joined(name: str, x: Any, y: Any = None) -> Any:
-    """Rows below others: integers in a dtype that holds both, floats in that of the former."""
+    """The rows of `x`, then of `y`; integers in a dtype that holds both, floats in that of `x`."""
     if y is None:
         return x
-    dtype, integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
-    if all(integers):
+    dtype, are_integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
+    if all(are_integers):
         dtype = tf.as_dtype(np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype))
         fits = dtype.is_integer
     else:
-        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or integers[1])
+        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or are_integers[1])
     rule = f"`{name}` must have features like the others, {x.dtype.name}."
     require(fits, rule, y.dtype.name)
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
@@ -126,19 +126,19 @@ def changing(name: str, value: Any, check: Callable[[str, Any], float]) -> Chang
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
-    _keeps(isinstance(value, bool | np.bool_), "True or False", name, value)
+    _require_argument(isinstance(value, bool | np.bool_), "True or False", name, value)
     return bool(value)
 
 
 def layer_or_none(name: str, value: Any) -> Any:
-    """None, or what can be called, as a layer."""
-    _keeps(value is None or callable(value), "a layer or None", name, value)
+    """None or a callable, such as a layer."""
+    _require_argument(value is None or callable(value), "a layer or None", name, value)
     return value
 
 
 def string_or_none(name: str, value: Any) -> str | None:
     """None or a string."""
-    _keeps(value is None or isinstance(value, str), "a string or None", name, value)
+    _require_argument(value is None or isinstance(value, str), "a string or None", name, value)
     return value
 
 
@@ -154,11 +154,11 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
 
 
 def ids(name: str, value: Any, strings: bool = True) -> Any:
-    """Integers, or strings where these may be, as a tensor."""
+    """Integers, or strings if `strings` allows them, as a tensor."""
     if not isinstance(value, tf.RaggedTensor):
         value = tf.convert_to_tensor(value)
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
-            return tf.cast(value, tf.int64)  # An empty list has no kind.
+            return tf.cast(value, tf.int64)  # An empty list has no dtype of its own.
     value = _keras.unaveraged_labels(value)
     rule = f"`{name}` must hold {'integers or strings' if strings else 'integers'}."
     is_right = value.dtype.is_integer or strings and value.dtype == tf.string
@@ -176,7 +176,7 @@ def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
 
 def one_of(name: str, value: Any, known: Collection) -> Any:
     """A value in `known`."""
-    _keeps(value in known, f"one of {known}", name, value)
+    _require_argument(value in known, f"one of {known}", name, value)
     return value
 
 
@@ -192,9 +192,9 @@ def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> 
 
 
 def function_behind(scores: Any) -> str | None:
-    """`"softmax"` or `"sigmoid"` if scores come from one, and None if nothing shows it."""
-    # A graph shows the operation, at no cost when it runs. In eager mode rows of positive numbers
-    # that sum to 1 tell of a softmax, which costs a pass.
+    """`"softmax"` or `"sigmoid"` if scores are known to come from one; otherwise None."""
+    # A graph shows the operation, at no cost when it runs. In eager mode we test for rows of
+    # positive numbers that sum to 1, as of a softmax, which costs a pass over the scores.
     if tf.is_symbolic_tensor(scores):
         operation = scores.op
         while operation.type in ("Identity", "Cast", "Reshape"):
@@ -206,13 +206,13 @@ def function_behind(scores: Any) -> str | None:
     scores = tf.cast(tf.convert_to_tensor(scores), tf.float32)
     if scores.shape.rank != 2 or not tf.size(scores) or scores.shape[1] == 1:
         return None
-    # Half precision rounds each of them.
+    # So large a tolerance, since half precision rounds each probability.
     sums_to_1 = tf.abs(tf.reduce_sum(scores, axis=-1) - 1) < 1e-2
     return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
 
 
 def no_probabilities(name: str, function: str | None) -> None:
-    """Raises where scores come from a function, as `function_behind` says."""
+    """Raises unless `function`, the result of `function_behind` for scores, is None."""
     remedy = "Leave it out, or take the logarithm of a softmax: `lambda x: tf.math.log(model(x))`"
     received = f"the output of a {function}. {remedy}"
     require(function is None, f"`{name}` must be scores, not probabilities.", received)

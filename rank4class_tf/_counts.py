@@ -9,30 +9,30 @@ from rank4class_tf import _checks
 from rank4class_tf._types import Array
 
 
-def look_one_hot(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Which rows of labels `[batch, P]` hold a label for each class instead of class ids."""
+def is_one_hot_row(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Whether each row of labels `[batch, P]` has a label for each class instead of ids."""
     width = labels.shape[1]
     if 1 < width == num_classes:
-        # Losses read labels of this width as relevance. Ids are as wide only if some example has
-        # few of them: then there is padding, and no row has an id twice.
-        rising = np.sort(labels, axis=1)
-        repeats = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        # Losses read labels of this width as relevance. Class ids this wide have padding, or each
+        # example would have all classes, and no row repeats an id.
+        sorted_rows = np.sort(labels, axis=1)
+        repeats = (sorted_rows[:, 1:] == sorted_rows[:, :-1]) & (sorted_rows[:, 1:] >= 0)
         is_relevance = labels.dtype.kind not in "iu" or repeats.any() or not (labels < 0).any()
         return np.full(len(labels), is_relevance)
-    # Three zeros and ones have an id twice, so that they are one-hot labels of a wrong width.
+    # Three or more zeros and ones would repeat an id, so they are one-hot of a wrong width.
     return np.isin(labels, (0, 1)).all(axis=1) & (width > 2)
 
 
 def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
     # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read once.
-    counts, examples = np.zeros(num_classes, np.int64), 0
-    parts = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
-    for part in parts:
-        is_ragged = isinstance(part, tf.RaggedTensor)
-        ids = np.asarray(part.flat_values if is_ragged else part)
-        examples += int(part.shape[0]) if is_ragged else len(ids)
-        is_one_hot = ids.ndim == 2 and look_one_hot(ids, num_classes).any()
+    counts, num_examples = np.zeros(num_classes, np.int64), 0
+    batches = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
+    for batch_labels in batches:
+        is_ragged = isinstance(batch_labels, tf.RaggedTensor)
+        ids = np.asarray(batch_labels.flat_values if is_ragged else batch_labels)
+        num_examples += int(batch_labels.shape[0]) if is_ragged else len(ids)
+        is_one_hot = ids.ndim == 2 and is_one_hot_row(ids, num_classes).any()
         if is_one_hot and ids.shape[1] == num_classes and ids.dtype.kind in "iufb":
             counts += np.count_nonzero(ids > 0, axis=0)
             continue
@@ -41,12 +41,12 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
         rule = "`labels` must hold class ids, not a label for each class."
         _checks.require(are_ids, rule, f"{ids.dtype} of shape {ids.shape}")
         ids = ids.reshape(-1)
-        wrong = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
-        if len(wrong):
+        invalid = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
+        if len(invalid):
             rule = f"`labels` must hold class ids in [0, {num_classes}), or -1 for padding."
-            raise ValueError(f"{rule} Received: {wrong[0]!r}.")
+            raise ValueError(f"{rule} Received: {invalid[0]!r}.")
         counts += np.bincount(ids[ids >= 0].astype(np.int64), minlength=num_classes)
-    return counts, examples
+    return counts, num_examples
 
 
 def checked_counts(counts: Array) -> np.ndarray:
@@ -55,7 +55,7 @@ def checked_counts(counts: Array) -> np.ndarray:
     rule = "`counts` must be integers >= 0, at least one."
     is_right = counts.ndim == 1 and counts.size > 0 and counts.dtype.kind in "iuf"
     _checks.require(is_right, rule, f"shape {counts.shape}, {counts.dtype}")
-    wrong = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
-    if wrong.size:
-        _checks.require(False, rule, f"{wrong[0].item()!r} among them")
+    invalid = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
+    if invalid.size:
+        _checks.require(False, rule, f"{invalid[0].item()!r} among them")
     return counts.astype(np.int64)

@@ -15,16 +15,16 @@ from rank4class_tf.layers.serving import as_names, check_classes, names_at
 def write_top_k(
     path: PathLike,
     model: keras.Model,
-    best: Callable[[Any, int | Tensor], dict[str, Tensor]],
+    find_best: Callable[[Any, int | Tensor], dict[str, Tensor]],
     features_spec: Any,
     num_classes: int,
     k: int | None,
     class_names: Sequence[str] | None,
-    also: Sequence[keras.layers.Layer] = (),
+    other_layers: Sequence[keras.layers.Layer] = (),
 ) -> None:
     """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
-    # `best` takes features and k, and returns a dict of outputs, `class_ids` among them. It may
-    # read the layers `also` besides the model. `class_names` make one more output.
+    # `find_best` maps features and k to a dict of outputs, `class_ids` among them. It may
+    # read `other_layers` besides the model. `class_names` add an output.
     if not model.built:
         tf.function(model).get_concrete_function(features_spec)
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
@@ -36,32 +36,32 @@ def write_top_k(
         # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
 
-    def named(features: Any, k: int | Tensor) -> dict[str, Tensor]:
-        result = best(features, k)
+    def outputs_of(features: Any, k: int | Tensor) -> dict[str, Tensor]:
+        result = find_best(features, k)
         if class_names is not None:
             result["class_names"] = names_at(names, result["class_ids"])
         return result
 
-    leaves = tf.nest.flatten(features_spec)
+    leaf_specs = tf.nest.flatten(features_spec)
 
     def features_from(arguments: list) -> Any:
-        parts = []
-        for leaf, argument in zip(leaves, arguments, strict=True):
-            if isinstance(leaf, tf.SparseTensorSpec):
+        leaves = []
+        for leaf_spec, leaf in zip(leaf_specs, arguments, strict=True):
+            if isinstance(leaf_spec, tf.SparseTensorSpec):
                 # A request may list the indices of a sparse tensor in any order.
-                indices, values, dense_shape = argument
-                argument = tf.sparse.reorder(tf.SparseTensor(indices, values, dense_shape))
-                argument.set_shape(leaf.shape)
-            parts.append(argument)
-        return tf.nest.pack_sequence_as(features_spec, parts)
+                indices, values, dense_shape = leaf
+                leaf = tf.sparse.reorder(tf.SparseTensor(indices, values, dense_shape))
+                leaf.set_shape(leaf_spec.shape)
+            leaves.append(leaf)
+        return tf.nest.pack_sequence_as(features_spec, leaves)
 
     def serving_default(features: list) -> dict[str, Tensor]:
-        return named(features_from(features), default_k)
+        return outputs_of(features_from(features), default_k)
 
     def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
         in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
-            return named(features_from(features), tf.identity(k))
+            return outputs_of(features_from(features), tf.identity(k))
 
     # Trace both signatures, whose arguments are the tensors of the features side by side.
     specs = specs_of_arguments(features_spec)
@@ -71,9 +71,9 @@ def write_top_k(
         "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()
-    # The module lists what the graphs read, and not the model: TensorFlow would trace a model that
-    # is a part again, with dense features. Keras 3's own archive does the same.
-    layers = [layer for root in (model, *also) for layer in root._flatten_layers()]
+    # The module holds what the graphs read, but not the model: TensorFlow would trace a model in it
+    # again, with dense features. Keras 3's own archive does the same.
+    layers = [layer for root in (model, *other_layers) for layer in root._flatten_layers()]
     resources = [x for layer in layers for x in tf.train.TrackableView(layer).descendants()]
     lookup_table = tf.saved_model.experimental.TrackableResource
     module.read = [
@@ -86,10 +86,10 @@ def write_top_k(
 
 def specs_of_arguments(specs: Any) -> list[Any]:
     """The specs, flattened, and named so that each can be an argument beside `k`."""
-    # A spec in a dictionary takes its key if it has no name, others `features`, `features_1` and so
-    # on. Underscores replace what TensorFlow cannot serve as the name of an argument.
+    # A spec without a name takes its key in a dictionary, or else `features`, `features_1` and so
+    # on. Underscores replace characters that TensorFlow cannot serve in an argument's name.
 
-    def renamed(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
+    def argument_spec(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
         name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
@@ -108,4 +108,4 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     else:
         leaves = tf.nest.flatten(specs)
         by_key = [(f"features_{i}" if i else "features", leaf) for i, leaf in enumerate(leaves)]
-    return [renamed(leaf, key) for key, leaf in by_key]
+    return [argument_spec(leaf, key) for key, leaf in by_key]

@@ -1,4 +1,4 @@
-"""Files that get their names when they are whole; after an error an older file is still there."""
+"""Files that get their names only when complete; after an error the older file remains."""
 
 import contextlib
 import errno
@@ -18,11 +18,11 @@ _SAVED_MODEL = "saved_model.pb"  # A loader finds a SavedModel by this file.
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[str]:
-    """Gives a temporary file, whose path ends in the same name, the name `path` after the body."""
+    """Yields a temporary path that ends in the same name, and renames it to `path` at the end."""
     # `path` may be on any file system of TensorFlow. An `OSError` names it, not the temporary file.
     target = _resolved(path)
     try:
-        with _aside(target) as temporary:
+        with _temporary_beside(target) as temporary:
             yield temporary
             _flush(temporary)
             tf.io.gfile.rename(temporary, target, overwrite=True)
@@ -37,11 +37,11 @@ def replacing(path: PathLike) -> Iterator[str]:
 @contextlib.contextmanager
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
     """As `replacing`, for the folder of a SavedModel."""
-    # Missing folders above it are made, and other files of the folder stay. While files change, the
+    # Makes missing parent folders and keeps other files of the folder. While files change, the
     # folder lacks the file by which a loader finds the model.
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))
-    with _aside(target) as temporary:
+    with _temporary_beside(target) as temporary:
         yield temporary
         walk = tf.io.gfile.walk(temporary)
         files = [os.path.join(folder, name) for folder, _, names in walk for name in names]
@@ -50,9 +50,9 @@ def replacing_saved_model(path: PathLike) -> Iterator[str]:
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(os.path.join(target, _SAVED_MODEL))
         for file in sorted(files, key=lambda file: os.path.basename(file) == _SAVED_MODEL):
-            final = os.path.join(target, os.path.relpath(file, temporary))
-            tf.io.gfile.makedirs(os.path.dirname(final))
-            tf.io.gfile.rename(file, final, overwrite=True)
+            destination = os.path.join(target, os.path.relpath(file, temporary))
+            tf.io.gfile.makedirs(os.path.dirname(destination))
+            tf.io.gfile.rename(file, destination, overwrite=True)
 
 
 def write_text(path: PathLike, text: str) -> None:
@@ -87,18 +87,18 @@ def appending_rows(
 
 
 @contextlib.contextmanager
-def _aside(target: str) -> Iterator[str]:
-    """A path of the same name in a temporary folder beside it, which a killed process leaves."""
+def _temporary_beside(target: str) -> Iterator[str]:
+    """Yields a path of the same name in a temporary folder, which a killed process leaves."""
     folder, name = os.path.split(target)
-    aside = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
+    temporary_folder = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     if "://" in target:
-        tf.io.gfile.makedirs(aside)
+        tf.io.gfile.makedirs(temporary_folder)
     else:
-        os.mkdir(aside)
+        os.mkdir(temporary_folder)
     try:
-        yield os.path.join(aside, name)
+        yield os.path.join(temporary_folder, name)
     finally:
-        tf.io.gfile.rmtree(aside)
+        tf.io.gfile.rmtree(temporary_folder)
 
 
 def _resolved(path: PathLike) -> str:

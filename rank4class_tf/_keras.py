@@ -15,10 +15,10 @@ from rank4class_tf._types import Array, Tensor
 # `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
 # when `TF_USE_LEGACY_KERAS=1`.
 try:
-    KERAS_3 = hasattr(keras, "ops")  # The import itself is lazy.
+    KERAS_3 = hasattr(keras, "ops")  # This access runs the lazy import.
     _backend = keras.backend.backend() if KERAS_3 else "tensorflow"
 except ImportError as error:
-    _backend = getattr(error.__context__, "name", None)  # What Keras did not find.
+    _backend = getattr(error.__context__, "name", None)  # The module that Keras did not find.
     if _backend in (None, "keras", "tf_keras"):
         raise ImportError(
             "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs tf_keras, in the "
@@ -54,12 +54,12 @@ class _PerExampleLosses(keras.losses.Loss):
 
 def reduced(loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None) -> Tensor:
     """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`."""
-    # Keras 3's own way casts labels to float32 first, which changes class ids above 2**24.
+    # Keras 3's `Loss` casts labels to float32 first, which changes class ids above 2**24.
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     options = {"dtype": loss.dtype} if KERAS_3 else {}
     reducer = _PerExampleLosses(name=loss.name, reduction=loss.reduction, **options)
-    pass_on_permission(loss, reducer)
+    share_permission_for_means(loss, reducer)
     return reducer(losses, losses, sample_weight)
 
 
@@ -73,7 +73,7 @@ def init_loss(loss: keras.losses.Loss, name: str, reduction: str | None, dtype: 
 
 
 def as_losses(x: Tensor) -> Tensor:
-    """Marks the losses of examples, which a loss only reduces where Keras hands them to it."""
+    """Marks a tensor as losses of examples, which a loss that gets it as `y_pred` only reduces."""
     x = with_mask(tf.identity(x), mask_of(x))
     x._rank4class_tf_losses = True
     return x
@@ -85,13 +85,13 @@ def are_losses(x: Any) -> bool:
 
 
 def mask_of(x: Any) -> Tensor | None:
-    """The mask that Keras's layers hand on beside a tensor, booleans; None for none."""
+    """The mask that Keras's layers attach to a tensor, as booleans; None for none."""
     mask = getattr(x, "_keras_mask", None)
     return None if mask is None else tf.cast(mask, tf.bool)
 
 
 def with_mask(x: Tensor, mask: Tensor | None) -> Tensor:
-    """A tensor with a mask beside it, which Keras's layers, losses and metrics read."""
+    """A tensor with a mask attached, which Keras's layers, losses and metrics read."""
     if mask is not None:
         x = tf.identity(x)
         x._keras_mask = mask
@@ -119,19 +119,19 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
 
 def unaveraged_labels(y_true: Array) -> Array:
     """Labels as a user gave them, also where Keras 3 builds a model that a strategy trains."""
-    # In that graph, which never runs, it passes on the mean of the devices' labels, which is
-    # float64 even for integers. They become integers again, so that ids look like ids.
-    averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
-    return tf.cast(y_true, tf.int64) if averaged else y_true
+    # In that graph, which never runs, Keras passes the mean of the devices' labels, which is
+    # float64 even for integers. We cast it to integers, so that ids look like ids.
+    is_averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
+    return tf.cast(y_true, tf.int64) if is_averaged else y_true
 
 
 def builds_symbolically() -> bool:
     """Whether Keras 3 builds a model in a graph that never runs."""
-    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's has one.
+    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's is named.
     return KERAS_3 and graph.startswith("scratch_graph")
 
 
-def pass_on_permission(outer: keras.losses.Loss, inner: keras.losses.Loss) -> None:
+def share_permission_for_means(outer: keras.losses.Loss, inner: keras.losses.Loss) -> None:
     """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
     # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to
     # `compile`, whose means it scales itself; a loss within such a loss is the same case.
@@ -140,23 +140,23 @@ def pass_on_permission(outer: keras.losses.Loss, inner: keras.losses.Loss) -> No
 
 
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """What `keras.utils.serialize_keras_object` made, read from an `.h5` file of Keras 2 too."""
-    # Its reader of older formats looks for classes by their bare names.
-    known = {} if KERAS_3 else dict(_classes_within(config))
-    known |= custom_objects or {}
-    return keras.utils.deserialize_keras_object(config, custom_objects=known)
+    """The object of a config by `serialize_keras_object`, also from an `.h5` file of Keras 2."""
+    # Keras 2 reads older formats, and looks for their classes by bare names.
+    classes = {} if KERAS_3 else dict(_classes_within(config))
+    classes |= custom_objects or {}
+    return keras.utils.deserialize_keras_object(config, custom_objects=classes)
 
 
 def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
     """Objects of configurations, as by `deserialized`; models among them may share layers."""
     # Keras 3 counts the calls of a layer from the first model on, but a configuration counts them
     # from 0, so that a later model would take the call of an earlier one for its own. One model
-    # around all of them would not help: neither Keras loads one that calls them, and one of their
-    # outputs is flat, so that a `Sequential` or a subclass would not come back.
+    # around all of them would not help: neither Keras loads a model that calls them, and a model of
+    # their outputs would flatten them, and lose a `Sequential` or a subclass.
     models: list[Any] = []
     num_calls: dict[Any, int] = {}
     for serialized in configs:
-        shifted = copy.deepcopy(serialized)  # Keras takes parts out of it, too.
+        shifted = copy.deepcopy(serialized)  # Keras removes items from it, too.
         _shift_calls(shifted, num_calls)
         models.append(deserialized(shifted, custom_objects))
         if KERAS_3:
@@ -165,7 +165,7 @@ def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) 
 
 
 def _layer_configs(config: Any) -> list[dict]:
-    """The configurations of a model's layers; none for what is no model."""
+    """The configurations of a model's layers; none if it is not a model's."""
     inner = config.get("config") if isinstance(config, dict) else None
     return inner.get("layers", []) if isinstance(inner, dict) else []
 
@@ -174,19 +174,21 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
     """How often the layers of a model were called, by the numbers that mark shared objects."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     num_calls: dict[Any, int] = {}
-    for part in _layer_configs(config):
-        layer = layers.get(part["config"].get("name"))
+    for layer_config in _layer_configs(config):
+        layer = layers.get(layer_config["config"].get("name"))
         if layer is not None:
-            if "shared_object_id" in part:  # Not where nothing is saved.
-                num_calls[part["shared_object_id"]] = len(layer._inbound_nodes)
-            num_calls |= _num_calls(part, layer)
+            if "shared_object_id" in layer_config:  # Set only while saving.
+                num_calls[layer_config["shared_object_id"]] = len(layer._inbound_nodes)
+            num_calls |= _num_calls(layer_config, layer)
     return num_calls
 
 
 def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
-    """Changes a model's configuration to count the calls of layers from earlier ones on."""
-    parts = _layer_configs(config)
-    earlier = {x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in parts}
+    """Changes a model's configuration to number calls of layers after those of earlier models."""
+    configs = _layer_configs(config)
+    earlier = {
+        x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in configs
+    }
 
     def shifted(x: Any) -> Any:
         if isinstance(x, dict):
@@ -197,12 +199,12 @@ def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
             return [x[0], x[1] + earlier.get(x[0], 0), x[2]]
         return [shifted(value) for value in x]
 
-    for part in parts:
-        _shift_calls(part, num_calls)
-        if "inbound_nodes" in part:
-            part["inbound_nodes"] = shifted(part["inbound_nodes"])
+    for layer_config in configs:
+        _shift_calls(layer_config, num_calls)
+        if "inbound_nodes" in layer_config:
+            layer_config["inbound_nodes"] = shifted(layer_config["inbound_nodes"])
     for name in ("input_layers", "output_layers"):
-        if parts and name in config["config"]:
+        if configs and name in config["config"]:
             config["config"][name] = shifted(config["config"][name])
 
 
@@ -240,7 +242,7 @@ def add_table(layer: Any, name: str, shape: tuple, initializer: Any, **kwargs: A
 
 
 def is_table(variable: tf.Variable) -> bool:
-    """Whether `add_table` made a variable, or the one of which a strategy hands out this part."""
+    """Whether `add_table` made a variable, or the distributed variable that contains it."""
     container = getattr(variable, "_distributed_container", lambda: None)()
     return any(getattr(x, "_rank4class_tf_table", False) for x in (variable, container))
 
@@ -281,16 +283,16 @@ def variable(weight: Any) -> tf.Variable:
 
 
 def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """What a layer and those within change themselves: states of random generators, and others."""
+    """Variables that a layer and its sublayers change: random generators' states, and others."""
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
     layers = list(layer._flatten_layers())
     if KERAS_3:
-        draws = [seeds.state.value for part in layers for seeds in part._seed_generators]
-        return draws, [x.value for part in layers for x in part._non_trainable_variables]
-    wrappers = [getattr(part, "_random_generator", None) for part in layers]
+        states = [generator.state.value for x in layers for generator in x._seed_generators]
+        return states, [weight.value for x in layers for weight in x._non_trainable_variables]
+    wrappers = [getattr(x, "_random_generator", None) for x in layers]
     generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
-    draws = [generator.state for generator in generators if generator is not None]
-    return draws, [x for part in layers for x in part._non_trainable_weights]
+    states = [generator.state for generator in generators if generator is not None]
+    return states, [weight for x in layers for weight in x._non_trainable_weights]
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -304,21 +306,21 @@ def add_loss(model: keras.Model, loss: Tensor) -> None:
 def build_optimizer(model: keras.Model) -> None:
     """Adds the variables of the optimizer of a model that is built and compiled."""
     # Keras adds them in the first step, and traces that step a second time then.
-    build = getattr(getattr(model, "optimizer", None), "build", None)  # Keras's oldest have none.
+    build = getattr(getattr(model, "optimizer", None), "build", None)  # Old optimizers have none.
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
 
 
 def current_rate(optimizer: Any) -> Any:
-    """The learning rate of an optimizer's next step; Keras 2 computes it from a schedule anew."""
+    """The learning rate of an optimizer's next step; Keras 2 has to compute that of a schedule."""
     if not KERAS_3:
         optimizer._compute_current_learning_rate()
     return optimizer.learning_rate
 
 
 def compiled_metrics(model: keras.Model, y_true: Any, y_pred: Any) -> list[keras.metrics.Metric]:
-    """The metrics that a model was compiled with, in one list; Keras 3 has them built here."""
+    """The metrics that a model was compiled with, in one list; builds those of Keras 3."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
         return []
@@ -337,9 +339,8 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
 
 
 def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: Tensor) -> dict:
-    """Updates the metrics that a model was compiled with by `y_true`, which may be `ops.Ranks`."""
-    # The `placeholder` stands for labels and predictions as Keras knows them. Returns the results
-    # of all metrics, the loss among them.
+    """Updates the metrics of a compiled model from `y_true`, which may be `ops.Ranks`."""
+    # `placeholder` stands for the labels and predictions. Returns all results, also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
         container.build(placeholder, placeholder)

@@ -1,4 +1,4 @@
-"""Random state, a seed and a count of training steps, which resumed training goes on with."""
+"""Random state: a seed and a count of training steps, with which resumed training continues."""
 
 from typing import Any
 
@@ -36,8 +36,8 @@ def step_seed(state: Any, training: bool | None) -> Tensor:
     return seed
 
 
-def on_this_device(seed: Array, stream: int) -> Tensor:
-    """A seed for draws that must differ between the devices of a strategy."""
+def replica_seed(seed: Array, stream: int) -> Tensor:
+    """A seed that differs between the replicas of a strategy, and between `stream` numbers."""
     replica = tf.distribute.get_replica_context()
-    device = replica.replica_id_in_sync_group if replica else 0
-    return ops.fold_in(ops.fold_in(seed, 1 + stream), device)
+    replica_id = replica.replica_id_in_sync_group if replica else 0
+    return ops.fold_in(ops.fold_in(seed, 1 + stream), replica_id)

@@ -15,10 +15,10 @@ _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
 class Configured:
-    """Mixin before Keras's class: the configuration is the arguments of the constructor.
+    """Mixin, listed before Keras's class: the configuration is the constructor's arguments.
 
     An object keeps each argument of its constructor, and of its `Configured` parents, in an
-    attribute of that name; a variable is its number.
+    attribute of that name; `get_config` gives a variable as its number.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class Configured:
 
 
 def constructor_arguments(instance: object, base: type = Configured) -> dict[str, Any]:
-    """The constructor's named arguments, of subclasses of `base`, from the attributes so named."""
+    """The named arguments of the constructors of `base`'s subclasses, read from attributes."""
     # From the base to the class, so that a subclass's arguments come last.
     config = {}
     for cls in reversed(type(instance).__mro__):
@@ -45,8 +45,8 @@ def constructor_arguments(instance: object, base: type = Configured) -> dict[str
                     value = getattr(instance, name)
                     if isinstance(value, tf.Variable):
                         value = value.numpy().tolist()
-                    plain = isinstance(value, _PLAIN)
-                    config[name] = value if plain else keras.utils.serialize_keras_object(value)
+                    is_plain = isinstance(value, _PLAIN)
+                    config[name] = value if is_plain else keras.utils.serialize_keras_object(value)
     return config
 
 
@@ -60,7 +60,7 @@ def deserialized(config: dict[str, Any]) -> dict[str, Any]:
 
 _Class = TypeVar("_Class", bound=type)
 
-# What the name of a class of each kind leaves out.
+# The suffix of each kind's classes, which their registered names leave out.
 _SUFFIXES = {"loss": "", "metric": "AtK", "head": "Head", "sorter": "Sorter"}
 _SUFFIXES["interaction"] = "Interaction"
 
@@ -73,13 +73,13 @@ def register(kind: str) -> Callable[[_Class], _Class]:
 
     def registered(cls: _Class) -> _Class:
         build = getattr(cls, "pretrained", cls)  # A sorter with weights comes trained.
-        named(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), build)
+        register_name(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), build)
         return _keras.register(cls)
 
     return registered
 
 
-def named(kind: str, name: str, build: Callable) -> None:
+def register_name(kind: str, name: str, build: Callable) -> None:
     """Gives a class, or a function that builds an object, the name by which `get` finds it."""
     _NAMED[kind][name] = build
 
@@ -90,7 +90,7 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower()
 
 
-def known(kind: str, base: type) -> dict[str, Any]:
+def registered_classes(kind: str, base: type) -> dict[str, Any]:
     """Name -> class, of the subclasses of `base` that are registered as a kind."""
     return {name: c for name, c in _NAMED[kind].items() if issubclass(c, base)}
 
@@ -98,9 +98,9 @@ def known(kind: str, base: type) -> dict[str, Any]:
 def by_name(
     argument: str, known: dict, value: Any, is_object: bool | None = None, rule: str = "callable"
 ) -> Any:
-    """Returns what a name stands for; or an object, as it is."""
-    # A message calls the value `argument`, and says that it must be a name or keep the `rule`.
-    # `is_object` tells whether the value does; None means that it does if it is callable.
+    """Returns what a name stands for, or an object as it is."""
+    # An error calls the value `argument`, and says that it must be a name or follow the `rule`.
+    # `is_object` tells whether the value follows it; None means that any callable does.
     if isinstance(value, str) and value in known:
         return known[value]
     if callable(value) if is_object is None else is_object:
@@ -118,10 +118,10 @@ def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: 
     if isinstance(identifier, str):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
-            like = difflib.get_close_matches(identifier, classes, n=1)
-            # A name may lack what all of its kind end with.
-            like = [name for name in (f"{identifier}_{kind}",) if name in classes] or like
-            hint = f" Did you mean {like[0]!r}?" if like else ""
+            matches = difflib.get_close_matches(identifier, classes, n=1)
+            # The identifier may lack the ending that all names of its kind have.
+            matches = [name for name in (f"{identifier}_{kind}",) if name in classes] or matches
+            hint = f" Did you mean {matches[0]!r}?" if matches else ""
             rule = f"`identifier` must be the name of a known {kind}: {known}."
             raise ValueError(f"{rule} Received: {identifier!r}.{hint}")
         return classes[identifier](**kwargs)

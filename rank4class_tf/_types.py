@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-Array: TypeAlias = tf.Tensor | np.ndarray | Sequence | float  # What becomes a tensor.
+Array: TypeAlias = tf.Tensor | np.ndarray | Sequence | float  # Anything that converts to a tensor.
 Tensor: TypeAlias = tf.Tensor
 Tensors: TypeAlias = Sequence[tf.Tensor]
 TensorPair: TypeAlias = tuple[tf.Tensor, tf.Tensor]

@@ -62,11 +62,11 @@ class RankingTensorBoard(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         check_gives_scores(self.model)
         shape = getattr(self.model, "output_shape", None)
-        classes = (isinstance(shape, tuple) and shape[-1]) or 0
+        num_classes = (isinstance(shape, tuple) and shape[-1]) or 0
         if self._class_names is not None:
-            rule = f"`class_names` must have a name for each of the {classes} classes."
-            number = len(self._class_names)
-            _checks.require(number >= classes, rule, f"{number} names")
+            rule = f"`class_names` must have a name for each of the {num_classes} classes."
+            num_names = len(self._class_names)
+            _checks.require(num_names >= num_classes, rule, f"{num_names} names")
         self._evaluator = Evaluator(self.model, self._metrics)
         self._writer = tf.summary.create_file_writer(self._log_dir)
 

@@ -38,9 +38,9 @@ class PretrainedEncoder:
         upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
     """
 
-    # A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, above)` for the backbone
-    # or, if not `above`, its lower part, `_run_above(backbone, cut, output, hidden)` for the rest,
-    # and `_pool(hidden, below, from_features)`, where `below` are inputs or these features.
+    # A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, is_whole)` for the
+    # backbone or, if not `is_whole`, its lower part, `_run_above(backbone, cut, output, features)`
+    # for the rest, and `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
@@ -59,15 +59,15 @@ class PretrainedEncoder:
             # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
             frozen_part = keras.Model(backbone.input, cut)
-            outputs = self._run(frozen_part, inputs, above=False)
+            outputs = self._run(frozen_part, inputs, is_whole=False)
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
-            above = self._run_above(backbone, cut, output, features)
-            encodings = self._pool(above, features, from_features=True)
+            hidden = self._run_above(backbone, cut, output, features)
+            encodings = self._pool(hidden, features, from_features=True)
         else:
-            features, whole = inputs, keras.Model(backbone.input, output)
-            encodings = self._pool(self._run(whole, inputs), inputs)
-            if self.frozen:  # All of it, so that what trains is the identity.
+            features, uncut = inputs, keras.Model(backbone.input, output)
+            encodings = self._pool(self._run(uncut, inputs), inputs)
+            if self.frozen:  # All blocks: the trained model is the identity.
                 self.lower = keras.Model(inputs, encodings, name="frozen")
                 features = encodings = keras.Input(encodings.shape[1:])
         self.upper = keras.Model(features, encodings, name="encoder")
@@ -84,7 +84,7 @@ def _load_backbone(preset: str, **kwargs: Any) -> keras.Model:
 class ImageEncoder(PretrainedEncoder):
     """A pretrained ResNet or VGG of keras-hub, and the mean over its output's positions.
 
-    `lower` turns images into features only once; `upper` goes below the head and trains.
+    `lower` needs to see each image only once; `upper` goes below the head and trains.
 
     Args:
         preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and `"vgg_16_imagenet"`,
@@ -118,16 +118,16 @@ class ImageEncoder(PretrainedEncoder):
     def _output(self, backbone: keras.Model) -> Tensor:
         return backbone.output
 
-    def _run(self, model: keras.Model, images: Tensor, above: bool = True) -> Tensor:
+    def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
         scale, offset = self._scaling
         return model(keras.layers.Rescaling(scale, offset)(images))
 
     def _run_above(
-        self, backbone: keras.Model, cut: Tensor, output: Tensor, hidden: Tensor
+        self, backbone: keras.Model, cut: Tensor, output: Tensor, features: Tensor
     ) -> Tensor:
-        return keras.Model(cut, output)(hidden)
+        return keras.Model(cut, output)(features)
 
-    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
@@ -136,16 +136,16 @@ class TextEncoder(PretrainedEncoder):
 
     `tokenize` turns texts into tokens outside the model. If layers are frozen, `lower` turns tokens
     into features: `[batch, length, d]`, padded with zeros, or `[batch, d]` if all are frozen. Both
-    handle each text only once. `upper` goes below the head and trains.
+    need to see each text only once. `upper` goes below the head and trains.
 
     Args:
         preset: a preset of keras-hub, such as `"bert_base_en_uncased"`, which is downloaded on
             first use; or a folder with one, as `save_to_preset` writes it, or with a model of
             Hugging Face that keras-hub converts, such as BERT (config.json, model.safetensors, and
             vocab.txt or tokenizer.json).
-        sequence_length: the most tokens per text, the two special ones included, >= 3.
-        frozen: how many transformer layers do not train, counted from the inputs; with any also the
-            embeddings. `"all"` freezes all.
+        sequence_length: the most tokens per text, including the two special ones, >= 3.
+        frozen: how many transformer layers do not train, counted from the inputs; if any, nor do
+            the embeddings. `"all"` freezes all.
         pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, over the
             tokens.
 
@@ -186,12 +186,12 @@ class TextEncoder(PretrainedEncoder):
         """
         if isinstance(texts, str | bytes):
             raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
-        tokenizer, longest = self._tokenizer, self._sequence_length - 2
+        tokenizer, max_length = self._tokenizer, self._sequence_length - 2
         texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
         rows = [
             # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with 0.
             [1 + token for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)]
-            for row in (row[:longest] for row in tokenizer(texts))
+            for row in (row[:max_length] for row in tokenizer(texts))
         ]
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
@@ -204,32 +204,32 @@ class TextEncoder(PretrainedEncoder):
             return outputs[:, 0] if self._pooling == "first" else outputs
         return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
 
-    def _run(self, model: keras.Model, tokens: Tensor, above: bool = True) -> Tensor:
+    def _run(self, model: keras.Model, tokens: Tensor, is_whole: bool = True) -> Tensor:
         ops = keras.ops
         mask = ops.cast(ops.not_equal(tokens, 0), "int32")
-        known = {
+        backbone_inputs = {
             "token_ids": ops.maximum(tokens - 1, 0),
             "segment_ids": ops.zeros_like(tokens),
             "padding_mask": mask,
         }
-        hidden = model({name: known[name] for name in model.input})
-        if above:
+        hidden = model({name: backbone_inputs[name] for name in model.input})
+        if is_whole:
             return hidden
         # Padding becomes zero, so that it is the same if a user stores features without padding.
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
     def _run_above(
-        self, backbone: keras.Model, cut: Tensor, output: Tensor, hidden: Tensor
+        self, backbone: keras.Model, cut: Tensor, output: Tensor, features: Tensor
     ) -> Tensor:
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
-        return upper([hidden, keras.ops.cast(_is_token(hidden), "int32")])
+        return upper([features, keras.ops.cast(_is_token(features), "int32")])
 
-    def _pool(self, hidden: Tensor, below: Tensor, from_features: bool = False) -> Tensor:
+    def _pool(self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        mask = _is_token(below) if from_features else ops.not_equal(below, 0)
+        mask = _is_token(upper_inputs) if from_features else ops.not_equal(upper_inputs, 0)
         weights = ops.cast(mask, "float32")[..., None]
         return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
 
@@ -244,7 +244,7 @@ def _tokenizer(preset: str, backbone_class: type) -> Any:
     options = {"special_tokens_in_strings": True}
     file = pathlib.Path(preset, "tokenizer.json")
     content: dict[str, Any] = {}
-    # keras-hub has a tokenizer.json of its own form. From Hugging Face's folders it reads only
+    # keras-hub has its own form of tokenizer.json. From Hugging Face's folders it reads only
     # vocab.txt, which newer folders lack.
     if file.exists() and not file.with_name("vocab.txt").exists():
         content = json.loads(file.read_text(encoding="utf-8"))
@@ -253,11 +253,11 @@ def _tokenizer(preset: str, backbone_class: type) -> Any:
         return models.Tokenizer.from_preset(preset, **options)
     normalizer, vocabulary = content.get("normalizer"), model["vocab"]
     rule = f"`preset` must have no normalizer or a BertNormalizer in {file}."
-    known = normalizer is None or normalizer.get("type") == "BertNormalizer"
-    _checks.require(known, rule, normalizer)
+    is_known = normalizer is None or normalizer.get("type") == "BertNormalizer"
+    _checks.require(is_known, rule, normalizer)
     rule = f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in {file}."
-    whole = sorted(vocabulary.values()) == list(range(len(vocabulary)))
-    _checks.require(whole, rule, f"up to {max(vocabulary.values(), default=0)}")
+    has_no_gaps = sorted(vocabulary.values()) == list(range(len(vocabulary)))
+    _checks.require(has_no_gaps, rule, f"up to {max(vocabulary.values(), default=0)}")
     return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
         vocabulary=sorted(vocabulary, key=vocabulary.get),
         lowercase=bool((normalizer or {}).get("lowercase", False)),

@@ -13,7 +13,7 @@ from rank4class_tf._types import Tensor
 
 __all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
 
-# So many rows are updated at once where all rows of a table are.
+# How many rows of a table are updated at once where all of them are.
 _ROWS_PER_BLOCK = 16_384
 
 
@@ -32,7 +32,7 @@ class Rowwise:
 
     Args:
         *args: those of the Keras optimizer.
-        row_multiplier: the rate of rows over `learning_rate`, which is that of dense weights; > 0.
+        row_multiplier: the rate of rows divided by `learning_rate`, that of dense weights; > 0.
             A change of `learning_rate` changes both.
         **kwargs: those of the Keras optimizer.
     """
@@ -53,7 +53,7 @@ class Rowwise:
     def update_rows(
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
-        """The rule: ids `[n]`, and the summed gradient of the row of each, `[n, ...]`.
+        """The rule, for ids `[n]` and the summed gradient of each id's row, `[n, ...]`.
 
         An id that occurs twice has the same gradient both times: a rule must set rows, not add.
         """
@@ -70,7 +70,7 @@ class Rowwise:
         if not is_sparse and not _keras.is_table(variable):
             return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
         (learning_rate,) = learning_rate or (self.learning_rate,)
-        dtype = _computed_in(variable.dtype)
+        dtype = _compute_dtype(variable.dtype)
         learning_rate = tf.cast(learning_rate, dtype) * self.row_multiplier
         if not is_sparse:
             return self._update_all_rows(gradient, variable, learning_rate)
@@ -78,8 +78,8 @@ class Rowwise:
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
             return self.update_slices(ids, values, variable, learning_rate)
-        # How many rows a loss over all classes has a gradient for is known only when running. Where
-        # it is all of them, there are none to add up.
+        # For a loss over all classes, the number of gradients is known only at run time. Where each
+        # row has one, in order, there are none to add up.
         ids = tf.cast(ids, tf.int32)
         is_all = tf.equal(tf.size(ids), variable.shape[0])
         is_all &= tf.reduce_all(ids == tf.range(tf.size(ids)))
@@ -93,7 +93,7 @@ class Rowwise:
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
-        gradient = tf.cast(gradient, _computed_in(variable.dtype))
+        gradient = tf.cast(gradient, _compute_dtype(variable.dtype))
 
         def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
@@ -105,7 +105,7 @@ class Rowwise:
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         """The rule for gradients of which a row may have several."""
-        return self.update_rows(ids, _sums(ids, gradients), variable, learning_rate)
+        return self.update_rows(ids, _row_sums(ids, gradients), variable, learning_rate)
 
     def _clip_gradients(self: Any, grads: Sequence) -> Sequence:
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
@@ -116,7 +116,7 @@ class Rowwise:
             if isinstance(gradient, tf.IndexedSlices):
                 # A row counts once in the norm: it has its sum where it occurs first, then zeros.
                 ids = tf.convert_to_tensor(gradient.indices)
-                sums = _sums(ids, tf.convert_to_tensor(gradient.values))
+                sums = _row_sums(ids, tf.convert_to_tensor(gradient.values))
                 shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(sums) - 1], tf.int32)], axis=0)
                 is_first = tf.reshape(gather.first_occurrences(ids[tf.newaxis])[0], shape)
                 gradient = tf.where(is_first, sums, tf.zeros_like(sums))
@@ -134,17 +134,17 @@ class Rowwise:
     def add_variable(self, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Adds a variable of Keras 3, a float32 one for a weight of half precision."""
         # Keras would keep moments in the dtype of their weight, and .999 is 1 in bfloat16.
-        dtype = _computed_in(tf.as_dtype(dtype)).name if dtype else None
+        dtype = _compute_dtype(tf.as_dtype(dtype)).name if dtype else None
         return super().add_variable(*args, dtype=dtype, **kwargs)  # type: ignore[misc]
 
     def add_variable_from_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Adds a variable for a weight, a float32 one for a table of half precision."""
-        table = kwargs.get("model_variable")  # Of Keras 2, which has no `add_variable`.
-        if table is None or not _keras.is_table(table) or table.dtype.size >= 4:
+        weight = kwargs.get("model_variable")  # Of Keras 2, which has no `add_variable`.
+        if weight is None or not _keras.is_table(weight) or weight.dtype.size >= 4:
             return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
         start = kwargs.get("initial_value")
-        start = tf.zeros(table.shape) if start is None else tf.cast(start, tf.float32)
-        with tf.distribute.get_strategy().extended.colocate_vars_with(table):
+        start = tf.zeros(weight.shape) if start is None else tf.cast(start, tf.float32)
+        with tf.distribute.get_strategy().extended.colocate_vars_with(weight):
             moments = tf.Variable(start, trainable=False, name=kwargs["variable_name"])
         self._variables.append(moments)
         return moments
@@ -156,21 +156,21 @@ class Rowwise:
         return slots[self._index_dict[self._var_key(variable)]]
 
 
-def _sums(ids: Tensor, gradients: Tensor) -> Tensor:
+def _row_sums(ids: Tensor, gradients: Tensor) -> Tensor:
     """For each gradient the sum of all gradients of its row."""
     # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
-    position = gather.group_numbers(ids[tf.newaxis])[0]
-    return tf.gather(tf.math.unsorted_segment_sum(gradients, position, tf.size(ids)), position)
+    group = gather.group_numbers(ids[tf.newaxis])[0]
+    return tf.gather(tf.math.unsorted_segment_sum(gradients, group, tf.size(ids)), group)
 
 
-def _computed_in(dtype: tf.DType) -> tf.DType:
-    """What the rules for rows of a dtype compute in: half precision loses small changes."""
+def _compute_dtype(dtype: tf.DType) -> tf.DType:
+    """The dtype in which rules update rows of a dtype: half precision loses small changes."""
     return dtype if dtype.size >= 4 else tf.float32
 
 
 def _rows(variable: tf.Variable, ids: Tensor) -> Tensor:
     """Rows of a variable, in the dtype of the rules."""
-    return tf.cast(tf.gather(variable, ids), _computed_in(variable.dtype))
+    return tf.cast(tf.gather(variable, ids), _compute_dtype(variable.dtype))
 
 
 def _set_rows(variable: tf.Variable, ids: Tensor, rows: Tensor) -> Tensor:
@@ -189,15 +189,15 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
 
     This is Adagrad but for the start of $a_r$. Keras starts at 0.1, far above the squares of a
     row's gradients in a mean over a batch (about 1e-7 for class embeddings of length 1), so that
-    rows hardly move. From 1e-8 they first move by $\eta$ in each number: for rows of length 1 take
-    a rate of about 0.03.
+    rows hardly move. From 1e-8 they first move by $\eta$ in each component: for rows of length 1
+    take a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.
 
     Args:
         learning_rate: $\eta$ of dense weights, a number or a schedule.
         initial_accumulator_value: $a_r$ at the start, >= 0.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adagrad`: `epsilon`, ...
     """
 
@@ -237,7 +237,7 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
 
     Args:
         *args: as in `keras.optimizers.Adam`.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
     """
 
@@ -249,8 +249,8 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         # Bias corrections of Kingma & Ba, algorithm 1, of the step and not of the row.
-        step = tf.cast(self.iterations + 1, gradients.dtype)
-        correction = tf.sqrt(1 - self.beta_2**step) / (1 - self.beta_1**step)
+        iteration = tf.cast(self.iterations + 1, gradients.dtype)
+        correction = tf.sqrt(1 - self.beta_2**iteration) / (1 - self.beta_1**iteration)
 
         def moment(slots: Sequence, decay: Tensor, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
@@ -258,8 +258,8 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
 
         mean = moment(self._momentums, self.beta_1, gradients)
         square = moment(self._velocities, self.beta_2, tf.square(gradients))
-        change = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
-        _set_rows(variable, ids, _rows(variable, ids) - change)
+        step = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
+        _set_rows(variable, ids, _rows(variable, ids) - step)
 
 
 @_keras.register
@@ -276,7 +276,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
     Args:
         *args: as in `keras.optimizers.SGD`.
         row_momentum: whether rows have momentum too, or only dense weights.
-        row_multiplier: $\eta$ of rows over `learning_rate`; > 0.
+        row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
         **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
             With momentum 0, the default, the optimizer keeps no state.
 
@@ -294,7 +294,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         self.row_momentum = _checks.flag("row_momentum", row_momentum)
 
     def add_variable_from_reference(self, *args: Any, **kwargs: Any) -> Any:
-        # No velocities without momentum, which Keras 2 would keep as well.
+        # Without momentum there are no velocities, which Keras 2 would keep anyway.
         if kwargs.get("variable_name") == "m" and not self.momentum:
             return None
         return super().add_variable_from_reference(*args, **kwargs)

@@ -37,19 +37,19 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
         >>> figure.axes[0].lines[0].get_ydata().tolist()
         [0.5, 0.75, 1.0]
     """
-    named = _named(evaluations)
+    by_name = _by_name(evaluations)
     if max_k is None:
-        max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in named.values()))))
+        max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in by_name.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
-    for name, evaluation in named.items():
+    for name, evaluation in by_name.items():
         ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
         axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
     axes.grid(alpha=0.3)
-    if named is evaluations:
-        _add_legend(axes, axes.lines, named)
+    if by_name is evaluations:
+        _add_legend(axes, axes.lines, by_name)
     return figure
 
 
@@ -60,21 +60,21 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
         evaluations: one, or several by name, whose bars stand side by side.
         max_rank: the last rank; worse ranks count there.
     """
-    named = _named(evaluations)
+    by_name = _by_name(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
     figure, axes = new_figure()
-    width = 0.8 / len(named)
+    width = 0.8 / len(by_name)
     positions = np.arange(1, max_rank + 1)
-    for index, (name, evaluation) in enumerate(named.items()):
+    for index, (name, evaluation) in enumerate(by_name.items()):
         # The mean rank of tied items may lie between two places.
         ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
         ranks = np.clip(np.ceil(ranks), 0, max_rank).astype(int)
         counts = np.bincount(ranks, minlength=max_rank + 1)
-        left = positions + (index - (len(named) - 1) / 2) * width
-        axes.bar(left, counts[1:], width, label=name)
+        centers = positions + (index - (len(by_name) - 1) / 2) * width
+        axes.bar(centers, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
-    if named is evaluations:
-        _add_legend(axes, axes.containers, named)
+    if by_name is evaluations:
+        _add_legend(axes, axes.containers, by_name)
     return figure
 
 
@@ -94,15 +94,15 @@ def hardest_classes(
     count = _checks.positive_int("count", count)
     rule = "`evaluation` must have all ranks, not only the best of `RankedIds`."
     _checks.require(not np.isinf(evaluation.ranks).any(), rule, "infinite ones")
-    labels, rows = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
-    lists = np.bincount(rows)
-    means = np.bincount(rows, np.nan_to_num(evaluation.ranks)) / lists
+    labels, label_indices = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
+    list_counts = np.bincount(label_indices)
+    mean_ranks = np.bincount(label_indices, np.nan_to_num(evaluation.ranks)) / list_counts
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
-    worst = worst[np.argsort(-means[worst], kind="stable")][:count]
+    worst = worst[np.argsort(-mean_ranks[worst], kind="stable")][:count]
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
-    bars = axes.barh(range(len(worst)), means[worst])
-    axes.bar_label(bars, [f" {lists[row]} lists" for row in worst], fontsize=8)
-    names = [_name(labels[row], class_names) for row in worst]
+    bars = axes.barh(range(len(worst)), mean_ranks[worst])
+    axes.bar_label(bars, [f" {list_counts[index]} lists" for index in worst], fontsize=8)
+    names = [_name(labels[index], class_names) for index in worst]
     axes.set_yticks(range(len(worst)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
@@ -120,18 +120,18 @@ def confusion_at_k(
         evaluation: from `evaluate`, with `top_classes`.
         k: in [1, 10].
         class_names: a name for each class; None for the ids.
-        count: how many classes to show; those with most lists are.
+        count: how many classes to show: those with the most lists.
     """
     class_ids, top = _required(evaluation, "class_ids"), _required(evaluation, "top_classes")
     is_right = _checks.positive_int("k", k) <= top.shape[1]
     _checks.require(is_right, f"`k` must be at most {top.shape[1]}.", f"k={k}")
     count = _checks.positive_int("count", count)
-    labels, lists = np.unique(class_ids[class_ids >= 0], return_counts=True)
-    shown = np.sort(labels[np.argsort(-lists, kind="stable")][:count])
+    labels, list_counts = np.unique(class_ids[class_ids >= 0], return_counts=True)
+    shown = np.sort(labels[np.argsort(-list_counts, kind="stable")][:count])
     shares = np.zeros([len(shown), len(shown)])
     for row, label in enumerate(shown):
-        best = top[class_ids == label, :k]
-        shares[row] = [np.mean((best == class_id).any(1)) for class_id in shown]
+        top_k = top[class_ids == label, :k]
+        shares[row] = [np.mean((top_k == class_id).any(1)) for class_id in shown]
     size = 2 + 0.25 * len(shown)
     figure, axes = new_figure(size + 1, size)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
@@ -143,7 +143,7 @@ def confusion_at_k(
     return figure
 
 
-def _named(evaluations: Evaluations) -> Mapping[str, Evaluation]:
+def _by_name(evaluations: Evaluations) -> Mapping[str, Evaluation]:
     if isinstance(evaluations, Evaluation):
         return {"": evaluations}
     rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."

@@ -71,15 +71,15 @@ def export_top_k(
             features_spec = [spec(tensor, tensor.name) for tensor in inputs]
         else:
             features_spec = spec(inputs, "features")
-    scores = tf.function(lambda features: scores_of(model, features))
-    concrete = scores.get_concrete_function(features_spec)
+    score = tf.function(lambda features: scores_of(model, features))
+    concrete = score.get_concrete_function(features_spec)
     shape = concrete.output_shapes
     is_right = isinstance(shape, tf.TensorShape) and shape.rank == 2 and shape[1] is not None
     _checks.require(is_right, "`model` must give scores [batch, n].", f"shape {shape}")
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
-    top = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
+    top_classes = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)
 
-    def best(features: Any, k: int | Tensor) -> dict[str, Tensor]:
-        return top.best(scores_of(model, features), k)
+    def find_best(features: Any, k: int | Tensor) -> dict[str, Tensor]:
+        return top_classes.best(scores_of(model, features), k)
 
-    _export.write_top_k(path, model, best, features_spec, shape[1], k, class_names)
+    _export.write_top_k(path, model, find_best, features_spec, shape[1], k, class_names)

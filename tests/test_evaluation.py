@@ -269,7 +269,7 @@ def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
 def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
-        assert _intervals.student(confidence, freedom) == pytest.approx(expected, rel=1e-7)
+        assert _intervals.student_quantile(confidence, freedom) == pytest.approx(expected, rel=1e-7)
         assert _intervals.two_sided(expected, freedom) == pytest.approx(1 - confidence, rel=1e-6)
 
 

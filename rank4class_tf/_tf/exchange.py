@@ -1,4 +1,4 @@
-"""What replicas exchange: of classes in shards (`_lists`, `layers`), and of in-batch negatives."""
+"""Exchange between replicas: of classes in shards (`_lists`, `layers`), of in-batch negatives."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 
 
 class Exchange:
-    """Between the `size` replicas that run this code, all with the same calls in the same order."""
+    """Exchanges tensors among `size` replicas, which all make the same calls in the same order."""
 
     # Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`. A replica
     # that is alone gets back what it gives: outside of strategies, and where its tables are whole.
@@ -28,7 +28,7 @@ class Exchange:
         """The sum of a tensor over the replicas."""
         if self.size == 1:
             return x
-        self._check_place()
+        self._check_graph()
         # An argument of a function has no device, which the collectives of several workers need.
         total = self._context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(x))
         return tf.ensure_shape(total, x.shape)
@@ -37,11 +37,11 @@ class Exchange:
         """The rows of a tensor of each replica, `[m, ...]`, one after the other; m may differ."""
         if self.size == 1:
             return x
-        self._check_place()
-        every = self._context.all_gather(tf.identity(x), axis=0)
-        return tf.ensure_shape(every, [None, *x.shape[1:]])
+        self._check_graph()
+        gathered = self._context.all_gather(tf.identity(x), axis=0)
+        return tf.ensure_shape(gathered, [None, *x.shape[1:]])
 
-    def _check_place(self) -> None:
+    def _check_graph(self) -> None:
         if not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is not self._graph:
             raise NotImplementedError(
                 "Replicas exchange nothing within a loop or a condition of a graph. A loss whose "
@@ -54,11 +54,11 @@ class Exchange:
         if self.size == 1:
             return x
         width = tf.shape(x)[1]
-        fill = self.highest(width) - width
-        return self.joined(tf.pad(x, [[0, 0], [0, fill]], constant_values=padding))
+        num_missing = self.highest(width) - width
+        return self.joined(tf.pad(x, [[0, 0], [0, num_missing]], constant_values=padding))
 
     def highest(self, x: Tensor) -> Tensor:
-        """The highest of each number over the replicas."""
+        """The elementwise maximum of a tensor over the replicas."""
         return x if self.size == 1 else tf.reduce_max(self._stacked(x), axis=0)
 
     def first_row(self, x: Tensor) -> Tensor:
@@ -69,8 +69,8 @@ class Exchange:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
         if self.size == 1:
             return values, ids
-        # This replica gives its highest, `[batch, at most k]`, of the same lists as everywhere. Of
-        # equal values those of the lower replica come first.
+        # Each replica gives its highest, `[batch, at most k]`, for the same lists. Of equal values
+        # those of the lower replica come first.
         stacks = [tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)]
         values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)
@@ -80,22 +80,22 @@ class Exchange:
         return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
 
 
-def best_of(parts: list[tuple[Tensor, Tensor]], k: Array) -> TensorPair:
-    """As `Exchange.best`, where one process has the values and ids of all parts."""
-    padded = [_padded(values, ids, k) for values, ids in parts]
+def best_of(shards: list[tuple[Tensor, Tensor]], k: Array) -> TensorPair:
+    """As `Exchange.best`, where one process has the values and ids of all shards."""
+    padded = [_padded(values, ids, k) for values, ids in shards]
     values, ids = (tf.concat(x, axis=1) for x in zip(*padded, strict=True))
     return _best(values, ids, k)
 
 
 def _padded(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
-    """Values and ids `[batch, k]`; what fills up is below values that are -inf."""
-    fill = [[0, 0], [0, k - tf.shape(values)[1]]]
+    """Values and ids `[batch, k]`, padded; the padding ranks below values of -inf."""
+    paddings = [[0, 0], [0, k - tf.shape(values)[1]]]
     values = tf.maximum(values, values.dtype.min)
-    return tf.pad(values, fill, constant_values=-float("inf")), tf.pad(ids, fill)
+    return tf.pad(values, paddings, constant_values=-float("inf")), tf.pad(ids, paddings)
 
 
 def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
-    values, places = tf.math.top_k(values, k)
-    infinite = tf.constant(-float("inf"), values.dtype)
-    values = tf.where(values <= values.dtype.min, infinite, values)
-    return values, tf.gather(ids, places, batch_dims=1)
+    values, positions = tf.math.top_k(values, k)
+    minus_infinity = tf.constant(-float("inf"), values.dtype)
+    values = tf.where(values <= values.dtype.min, minus_infinity, values)
+    return values, tf.gather(ids, positions, batch_dims=1)

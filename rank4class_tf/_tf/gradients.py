@@ -1,7 +1,7 @@
 """Gradients made together with values, conditions within loops, and NaN that must not get lost.
 
-XLA compiles none of TensorFlow's gradients of a choice made while running where the batch size is
-not known; `with_ready_gradients` and `cond` take their place.
+Where the batch size is unknown, XLA cannot compile TensorFlow's gradient of a choice made at run
+time; `with_ready_gradients` and `cond` take its place.
 """
 
 import functools
@@ -14,9 +14,9 @@ from rank4class_tf._types import Function, Tensor, WithGradient
 
 
 def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
-    """Values `[batch]` whose gradients come along with them, without second derivatives."""
-    # The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one of
-    # the shape of each input, in which an example depends only on its own inputs. It may read
+    """Values `[batch]` that are computed with their gradients, without second derivatives."""
+    # The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one in
+    # the shape of each input. An example depends only on its own inputs. The function may read
     # variables, such as a layer's weights.
 
     @tf.custom_gradient
@@ -24,8 +24,8 @@ def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
         # The gradient of a variable is a sum over the batch, which needs the upstream, so this tape
         # records what variables flow into. The backward pass must not call the function again: it
         # would read variables after the optimizer's write, and draw the next step's numbers.
-        with tf.GradientTape(persistent=True) as tape:  # Where calls nest, it is asked twice.
-            # Stopped, or an outer tape differentiates this loop too, which XLA cannot compile.
+        with tf.GradientTape(persistent=True) as tape:  # Nested calls read it twice.
+            # Stopped, or an outer tape would differentiate this loop, which XLA cannot compile.
             value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 
@@ -52,7 +52,7 @@ def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[
 
 
 def together(tensors: Any) -> Any:
-    """The tensors, in any structure, none of which is ready before all are."""
+    """The tensors, in any structure; none of them is ready before all are."""
     # A backward pass that reads variables returns its gradients through here. Otherwise an
     # optimizer may write one gradient to a variable before the pass has read that variable for
     # another: only a control edge orders the two, and grappler drops some control edges.
@@ -69,7 +69,7 @@ def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) ->
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:
-        # Stopped, since a persistent tape outside records the gradient, and fails at the loop.
+        # Stopped, since a persistent outer tape records the gradient, and fails at the loop.
         inputs = tuple(map(tf.stop_gradient, inputs))
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
@@ -92,8 +92,8 @@ def has_nan(rows: Tensor) -> Tensor:
 
 
 def keep_nan(losses: Tensor, *scores: Tensor) -> Tensor:
-    """Losses `[batch]` or `[batch, P]`, NaN, also in the gradient, of lists with a NaN score."""
-    clean = ~functools.reduce(tf.logical_or, map(has_nan, scores))
+    """Losses `[batch]` or `[batch, P]`, made NaN, gradient included, for lists with a NaN score."""
+    has_no_nan = ~functools.reduce(tf.logical_or, map(has_nan, scores))
     if losses.shape.rank == 2:
-        clean = clean[:, tf.newaxis]
-    return losses * tf.where(clean, tf.ones_like(losses), float("nan"))
+        has_no_nan = has_no_nan[:, tf.newaxis]
+    return losses * tf.where(has_no_nan, tf.ones_like(losses), float("nan"))

@@ -1,6 +1,6 @@
-"""Loops: over blocks of indices, and over pieces of a batch that the gradient computes again.
+"""Loops: over blocks of indices, and over pieces of a batch that the gradient recomputes.
 
-They take one part after the other: parts at the same time would take their memory together.
+Blocks and pieces run one after the other: parallel ones would need all their memory at once.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +34,17 @@ def fold_blocks(
     # The last block may be shorter. The lengths of blocks are static only if both are ints.
     if not (isinstance(number, int) and isinstance(size, int)):
 
-        def part(block: Tensor, *state: Any) -> Sequence:
+        def block_step(block: Tensor, *state: Any) -> Sequence:
             return step(tf.range(block * size, tf.minimum((block + 1) * size, number)), *state)
 
-        return fold(part, -(-number // size), state)
+        return fold(block_step, -(-number // size), state)
     size = min(size, number)
-    full, rest = divmod(number, size)
-    if full == 1:
+    num_full, rest = divmod(number, size)
+    if num_full == 1:
         state = step(tf.range(size), *state)
     else:
-        state = fold(lambda block, *s: step(block * size + tf.range(size), *s), full, state)
-    return list(step(tf.range(full * size, number), *state) if rest else state)
+        state = fold(lambda block, *s: step(block * size + tf.range(size), *s), num_full, state)
+    return list(step(tf.range(num_full * size, number), *state) if rest else state)
 
 
 def in_pieces(
@@ -56,21 +56,21 @@ def in_pieces(
     shared: Tensors = (),
     states: tuple[Sequence, Sequence] = ((), ()),
 ) -> Tensor:
-    """Values `[batch, ...]` of a function, piece by piece; the gradient computes pieces again."""
-    # The function maps pieces of `data`, in any structure, without gradients, of each of `inputs`,
-    # with gradients, and all of each of `shared`, with gradients, to values; it may read variables.
-    # `spec` describes the values of a full piece, `[size, ...]`. The function changes the variables
-    # `states`: states of random generators, and others. A layer may look at all rows of a piece, so
-    # that the last piece has its own length.
-    generators, others = states
-    first = tf.nest.flatten([data, inputs])[0]
-    batch, most = first.shape[0], max
+    """Values `[batch, ...]` of a function, piece by piece; the gradient recomputes each piece."""
+    # The function takes a piece of `data`, in any structure, a piece of each of `inputs`, and each
+    # of `shared` whole. All but `data` get gradients, as do variables that the function reads.
+    # `spec` describes the values of a full piece, `[size, ...]`. The function changes `states`:
+    # variables of random generators, and others. A layer may look at all rows of a piece, so the
+    # last piece is not padded.
+    generator_states, other_states = states
+    tensor = tf.nest.flatten([data, inputs])[0]
+    batch, maximum = tensor.shape[0], max
     if batch is None:
-        batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
-        batch, most = tf.cast(batch, tf.int32), tf.maximum
-    # The last piece stands outside the loops, whose shapes are static then.
-    full = most(batch - 1, 0) // size
-    last = batch - full * size
+        batch = tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else tf.shape(tensor)[0]
+        batch, maximum = tf.cast(batch, tf.int32), tf.maximum
+    # The last piece runs outside the loops, so that their shapes are static.
+    num_full = maximum(batch - 1, 0) // size
+    last_size = batch - num_full * size
 
     def padded(x: Tensor, number: int | Tensor) -> Tensor:
         return tf.pad(x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)])
@@ -79,44 +79,44 @@ def in_pieces(
     def values(*tensors: Tensor) -> WithGradient:
         batch_inputs, common = tensors[: len(inputs)], tensors[len(inputs) :]
 
-        def rows_of(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
-            places = piece * size + tf.range(length)
-            return tf.nest.map_structure(lambda x: tf.gather(x, places), (data, [*batch_inputs]))
+        def take_piece(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
+            indices = piece * size + tf.range(length)
+            return tf.nest.map_structure(lambda x: tf.gather(x, indices), (data, [*batch_inputs]))
 
         # Forward: each piece writes its values, and the states of the generators before it.
         def forward(
             piece: int | Tensor, *arrays: tf.TensorArray, length: int | Tensor = size
         ) -> list[tf.TensorArray]:
-            before = [tf.identity(state) for state in generators]
-            constants, rows = rows_of(piece, length)
-            new = [padded(function(constants, *rows, *common), size), *before]
-            return [array.write(piece, x) for array, x in zip(arrays, new, strict=True)]
+            before = [tf.identity(state) for state in generator_states]
+            data_rows, input_rows = take_piece(piece, length)
+            results = [padded(function(data_rows, *input_rows, *common), size), *before]
+            return [array.write(piece, x) for array, x in zip(arrays, results, strict=True)]
 
-        specs = (spec, *generators)
-        arrays = [tf.TensorArray(x.dtype, full + 1, element_shape=x.shape) for x in specs]
-        arrays = forward(full, *fold(forward, full, arrays), length=last)
+        specs = (spec, *generator_states)
+        arrays = [tf.TensorArray(x.dtype, num_full + 1, element_shape=x.shape) for x in specs]
+        arrays = forward(num_full, *fold(forward, num_full, arrays), length=last_size)
         pieces, *before = [array.stack() for array in arrays]
 
         def gradient(upstream: Tensor, variables: Sequence | None = None) -> Sequence:
             variables = variables or []
-            upstream = tf.reshape(padded(upstream, (full + 1) * size), tf.shape(pieces))
-            after = [tf.identity(state) for state in (*generators, *others)]
+            upstream = tf.reshape(padded(upstream, (num_full + 1) * size), tf.shape(pieces))
+            after = [tf.identity(state) for state in (*generator_states, *other_states)]
 
             @tf.function(autograph=False)
             def backward(piece: Tensor, length: int | Tensor = size) -> list[Tensor]:
-                for state, earlier in zip(generators, before, strict=True):
+                for state, earlier in zip(generator_states, before, strict=True):
                     state.assign(earlier[piece])
-                constants, rows = rows_of(piece, length)
+                data_rows, input_rows = take_piece(piece, length)
                 with tf.GradientTape() as tape:
-                    tape.watch([rows, common])
-                    result = function(constants, *rows, *common)
-                sources = [*rows, *common, *variables]
-                part = upstream[piece][:length]
-                return tape.gradient(result, sources, part, unconnected_gradients="zero")
+                    tape.watch([input_rows, common])
+                    result = function(data_rows, *input_rows, *common)
+                sources = [*input_rows, *common, *variables]
+                piece_upstream = upstream[piece][:length]
+                return tape.gradient(result, sources, piece_upstream, unconnected_gradients="zero")
 
-            sums = _over_pieces(backward, full, last, len(inputs), [*common, *variables])
+            sums = _over_pieces(backward, num_full, last_size, len(inputs), [*common, *variables])
             sums = together(sums)  # All is read before the optimizer writes.
-            for state, later in zip((*generators, *others), after, strict=True):
+            for state, later in zip((*generator_states, *other_states), after, strict=True):
                 state.assign(later)
             gradients = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
             return (gradients, sums[len(tensors) :]) if variables else gradients
@@ -129,45 +129,45 @@ def in_pieces(
 
 
 def _over_pieces(
-    backward: Any, full: int | Tensor, last: int | Tensor, num_inputs: int, summed: Tensors
+    backward: Any, num_full: int | Tensor, last_size: int | Tensor, num_inputs: int, summed: Tensors
 ) -> list:
-    """Gradients by all pieces: of inputs one below the other, of others sums, or table rows."""
-    last_gradients = backward(tf.convert_to_tensor(full), last)
-    if isinstance(full, int) and not full:
+    """Gradients of all pieces: rows of inputs joined, others summed, or slices of tables joined."""
+    last_gradients = backward(tf.convert_to_tensor(num_full), last_size)
+    if isinstance(num_full, int) and not num_full:
         return list(last_gradients)
-    known = backward.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+    specs = backward.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
     slices = tf.IndexedSlices | tf.IndexedSlicesSpec
     kinds = ["rows"] * num_inputs
-    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in known[num_inputs:]]
+    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in specs[num_inputs:]]
     sources = [*[None] * num_inputs, *summed]
 
-    def parts(kind: str, gradient: Any) -> list[Tensor]:
+    def components(kind: str, gradient: Any) -> list[Tensor]:
         return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
 
     def start(kind: str, gradient: Any, source: Any) -> Any:
         if kind == "dense":
             is_known = source.shape.is_fully_defined()
             return tf.zeros(source.shape if is_known else tf.shape(source), source.dtype)
-        arrays = parts(kind, gradient)
-        return [tf.TensorArray(x.dtype, full, element_shape=x.shape) for x in arrays]
+        arrays = components(kind, gradient)
+        return [tf.TensorArray(x.dtype, num_full, element_shape=x.shape) for x in arrays]
 
-    def added(piece: Tensor, kind: str, total: Any, gradient: Any) -> Any:
+    def accumulated(piece: Tensor, kind: str, total: Any, gradient: Any) -> Any:
         if kind == "dense":
             return total + gradient
-        both = zip(total, parts(kind, gradient), strict=True)
-        return [array.write(piece, x) for array, x in both]
+        pairs = zip(total, components(kind, gradient), strict=True)
+        return [array.write(piece, x) for array, x in pairs]
 
     def step(piece: Tensor, *sums: Any) -> list:
-        return [added(piece, *x) for x in zip(kinds, sums, backward(piece), strict=True)]
+        return [accumulated(piece, *x) for x in zip(kinds, sums, backward(piece), strict=True)]
 
-    sums = fold(step, full, [start(*x) for x in zip(kinds, known, sources, strict=True)])
+    sums = fold(step, num_full, [start(*x) for x in zip(kinds, specs, sources, strict=True)])
     for i, kind in enumerate(kinds):
         if kind == "dense":
             sums[i] += last_gradients[i]
             continue
-        # Of ragged rows, pieces read different numbers of rows of a table.
-        both = zip(sums[i], parts(kind, last_gradients[i]), strict=True)
-        rows = [tf.concat([array.concat(), x], axis=0) for array, x in both]
+        # `concat`: with ragged rows, pieces read different numbers of a table's rows.
+        pairs = zip(sums[i], components(kind, last_gradients[i]), strict=True)
+        rows = [tf.concat([array.concat(), x], axis=0) for array, x in pairs]
         shape = tf.constant([*sources[i].shape]) if kind == "sparse" else None
         sums[i] = tf.IndexedSlices(*rows, shape) if kind == "sparse" else rows[0]
     return sums

@@ -1,7 +1,7 @@
-"""Errors of values and of sizes, in eager mode and from graphs.
+"""Errors for bad values and sizes, in eager mode and from graphs.
 
-A graph that XLA compiles cannot raise for values: `check` then tells which rows are bad, and the
-caller makes them NaN. It raises for sizes, which `same_sizes` compares.
+A graph that XLA compiles cannot raise for values: `check` then returns which rows are bad, and the
+caller makes them NaN. It can raise for sizes, which `same_sizes` compares.
 """
 
 import re
@@ -16,26 +16,26 @@ from rank4class_tf._types import Array, Tensor
 def check(
     bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array | None = None
 ) -> Tensor:
-    """Tells which rows are bad, `[batch]`, and raises where something can; XLA cannot."""
+    """Raises if any row is bad, but not under XLA, which cannot; returns which are, `[batch]`."""
     # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
-    # values `[batch, r]` must be, with the name of the argument. `bad` tells which of them break
-    # it, or is a function that makes these booleans of rows of values, and is called with bad rows
-    # only. Without `bad_rows` each row with a bad value is one.
+    # values `[batch, r]` must be, with the name of the argument. `bad` is True where they break it,
+    # or is a function from rows of values to such booleans, which is called with bad rows only.
+    # Without `bad_rows`, each row with a bad value is bad.
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()
     if not tf.reduce_any(bad_rows) if eager else in_xla():
         return bad_rows
-    rows = tf.where(bad_rows)  # As a rule there are none, and the rest costs nothing.
+    rows = tf.where(bad_rows)  # Usually there are none, and the rest costs nothing.
     received = tf.gather_nd(values, rows)
     is_bad = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
     received = tf.gather_nd(received, tf.where(is_bad))
     if eager:
         raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
-    raised = tf.raw_ops.Assert(
+    assertion = tf.raw_ops.Assert(
         condition=tf.equal(tf.size(rows), 0), data=[f"{rule}. Received:", received], summarize=5
     )
-    with tf.control_dependencies([raised]):  # So that this error comes before those it causes.
+    with tf.control_dependencies([assertion]):  # So that this error comes before those it causes.
         return tf.identity(bad_rows)
 
 
@@ -58,8 +58,8 @@ def in_xla() -> bool:
 
 def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
     """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles."""
-    # The first sizes of x and the other are compared, those of so many axes; x has no more, unless
-    # that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
+    # Compares the sizes of x and other along the first `axes` axes; x has no further axes unless
+    # `axes` is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
     # other ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
     # XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was
     # traced elsewhere and is then compiled has an assertion, which XLA drops.
@@ -68,7 +68,7 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
     if static.is_fully_defined() and other_static.is_fully_defined():
         return x
-    if in_xla():  # It drops assertions; but it knows sizes, and this operation wants equal ones.
+    if in_xla():  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
         return tf.raw_ops.Select(
             condition=tf.ones(tf.shape(other)[:axes], tf.bool), x=x, y=x, name=name
@@ -78,10 +78,10 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
         tf.shape(t) if t.shape.rank == axes else tf.stack(tf.unstack(tf.shape(t))[:axes])
         for t in (x, other)
     )
-    raised = tf.raw_ops.Assert(
+    assertion = tf.raw_ops.Assert(
         condition=tf.reduce_all(tf.equal(sizes, other_sizes)),
         data=[f"{rule} Received: sizes", sizes, other_sizes],
         summarize=5,
     )
-    with tf.control_dependencies([raised]):  # So that this error comes before those it causes.
+    with tf.control_dependencies([assertion]):  # So that this error comes before those it causes.
         return tf.identity(x)

@@ -1,4 +1,4 @@
-"""Sorted lists: places, ties, the highest of a list or of all classes by blocks, running sums.
+"""Sorted lists: positions, ties, the highest of a list or of all classes by blocks, running sums.
 
 Nothing here has a gradient but `decaying_sums` and `add_columns`.
 """
@@ -20,34 +20,35 @@ _MOST_COMPARED = 16
 
 def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
     """As `tf.searchsorted`, which under XLA compares each value with all entries at once."""
-    # Lists `[batch, n]` have an entry at least. A NaN among the values `[batch, P]` may get any
-    # place. The side "left" counts the entries below a value, "right" those up to it.
+    # Lists `[batch, n]` have at least one entry. A NaN among the values `[batch, P]` may get any
+    # position. The side "left" counts the entries below a value, "right" those up to it.
     few = rising.shape[1] is not None and rising.shape[1] <= _MOST_COMPARED
     if few or not in_xla():
         return tf.searchsorted(rising, values, side)
     is_before = {"left": tf.less, "right": tf.less_equal}[side]
     n, count = tf.shape(rising)[1], tf.zeros_like(values, tf.int32)
+    # Bit by bit of the count, from the highest: set it if the entry there still comes before.
     for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
-        further = count + 2**bit
-        entry = tf.gather(rising, tf.minimum(further, n) - 1, batch_dims=1)
-        count = tf.where((further <= n) & is_before(entry, values), further, count)
+        candidate = count + 2**bit
+        entry = tf.gather(rising, tf.minimum(candidate, n) - 1, batch_dims=1)
+        count = tf.where((candidate <= n) & is_before(entry, values), candidate, count)
     return count
 
 
 def places_in(rising: Tensor, values: Tensor) -> Tensor:
-    """`tf.searchsorted` of one list `[n]` and values of any shape, also of no values."""
+    """`tf.searchsorted` of one list `[n]` and values of any shape, even of no values."""
     flat = tf.reshape(values, [1, -1])
-    places = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
-    return tf.reshape(places, tf.shape(values))
+    positions = tf.raw_ops.LowerBound(sorted_inputs=rising[tf.newaxis], values=flat)
+    return tf.reshape(positions, tf.shape(values))
 
 
-# Below this many items per item sought, sorting them all costs less than finding the blocks. By
+# Below this many items per item to find, sorting all costs less than finding the blocks. By
 # blocks, 10 of 1,000 items take .9 of the time, 100 of 1,000 1.3 of it, under XLA 4.3 (64 lists).
 _MIN_ITEMS_PER_PLACE = 32
 
 
 def top_k(scores: Tensor, k: Array) -> TensorPair:
-    """The k largest scores in falling order, and where they stand."""
+    """The k largest scores in falling order, and their columns."""
     # Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all lie in the k
     # blocks whose maxima are largest, so that only block maxima and those blocks need sorting:
     # XLA's top_k on a CPU sorts every list in full. Where k is a tensor, all is sorted.
@@ -56,7 +57,7 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
         values, columns = tf.math.top_k(scores, k)
         return values, columns
     size = math.isqrt(n // k)
-    size = next((s for s in range(size, size // 2, -1) if n % s == 0), size)
+    size = next((s for s in range(size, size // 2, -1) if n % s == 0), size)  # To avoid padding.
     blocks = -(-n // size)
     if blocks * size > n:
         scores = tf.pad(scores, [[0, 0], [0, blocks * size - n]], constant_values=-float("inf"))
@@ -65,11 +66,11 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
     candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])
     values, positions = tf.math.top_k(candidates, k)
     columns = tf.gather(best_blocks, positions // size, batch_dims=1) * size + positions % size
-    # A list of fewer than k items may fill up with padding; it must not point outside.
+    # Padding may be among the k largest; its columns must not point outside.
     return values, tf.minimum(columns, n - 1)
 
 
-# Classes of a block of a search. For a batch of 256, its scores take 16 MB.
+# How many classes a block of a search has. For a batch of 256, its scores take 16 MB.
 SEARCH_BLOCK = 16_384
 
 
@@ -89,18 +90,18 @@ def top_k_by_blocks(
     """Finds the k classes with the highest scores, block by block; their scores and ids."""
     # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal classes come in
     # any order if their scores are products, which are rounded. `score` maps class ids `[m]` to
-    # scores `[batch, m]`; k is in [1, K]; a block has at least k classes, and a multiple of 64.
-    # Python numbers where possible, since XLA needs static shapes.
-    largest = max if isinstance(k, int) and isinstance(block_size, int) else tf.maximum
-    size = -(-largest(block_size, k) // _GROUP) * _GROUP
+    # scores `[batch, m]`; k is in [1, K]; a block has a multiple of 64 classes, at least k.
+    # Sizes stay Python numbers where possible, since XLA needs static shapes.
+    maximum = max if isinstance(k, int) and isinstance(block_size, int) else tf.maximum
+    size = -(-maximum(block_size, k) // _GROUP) * _GROUP
 
-    def join(best: Tensors, ids: Tensor, new: Tensor, places: Tensor) -> TensorPair:
-        values = tf.concat([best[0], new], axis=1)
-        ids_of_values = tf.concat([best[1], tf.gather(ids, places)], axis=1)
+    def join(best: Tensors, ids: Tensor, new_scores: Tensor, columns: Tensor) -> TensorPair:
+        values = tf.concat([best[0], new_scores], axis=1)
+        ids_of_values = tf.concat([best[1], tf.gather(ids, columns)], axis=1)
         # Sorting all takes half the time of finding the k highest of slightly more than k.
-        values, index = tf.math.top_k(values, tf.shape(values)[1])
-        values, index = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, index))
-        return values, tf.gather(ids_of_values, index, batch_dims=1)
+        values, order = tf.math.top_k(values, tf.shape(values)[1])
+        values, order = (tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, order))
+        return values, tf.gather(ids_of_values, order, batch_dims=1)
 
     def merge(best: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
         def from_all() -> TensorPair:
@@ -109,11 +110,11 @@ def top_k_by_blocks(
         if in_xla():  # XLA needs static shapes.
             return from_all()
         groups = tf.reshape(scores, [-1, size // _GROUP, _GROUP])
-        least = best[0][:, -1:]
-        has_new = tf.reduce_max(groups, axis=2) > least
+        kth_best = best[0][:, -1:]
+        has_new = tf.reduce_max(groups, axis=2) > kth_best
         return tf.cond(
             tf.math.count_nonzero(has_new) <= tf.size(has_new, tf.int64) // 2,
-            lambda: join(best, ids, *_above(groups, least, has_new)),
+            lambda: join(best, ids, *_above(groups, kth_best, has_new)),
             from_all,
         )
 
@@ -125,12 +126,12 @@ def top_k_by_blocks(
     return values, ids
 
 
-def _above(groups: Tensor, least: Tensor, has_new: Tensor) -> TensorPair:
-    """The scores above the least, `[batch, 1]`, and their columns, `[batch, most of a row]`."""
+def _above(groups: Tensor, kth_best: Tensor, has_new: Tensor) -> TensorPair:
+    """The scores above the k-th best so far, `[batch, 1]`, and their columns, `[batch, most]`."""
     # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without new scores.
-    new_groups = tf.where(has_new)  # Row and group of each.
+    new_groups = tf.where(has_new)  # The row and group of each.
     scores = tf.gather_nd(groups, new_groups)
-    new_scores = tf.where(scores > tf.gather(least, new_groups[:, 0]))  # Group and place in it.
+    new_scores = tf.where(scores > tf.gather(kth_best, new_groups[:, 0]))  # Group and column.
     row, group = tf.unstack(tf.gather(new_groups, new_scores[:, 0]), axis=1)
 
     def by_row(values: Tensor, padding: Array) -> Tensor:
@@ -147,9 +148,9 @@ def fold_scores(
     score: Callable, num_classes: int, block_size: Tensor, start: Callable, merge: Callable
 ) -> list[Tensor]:
     """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
-    # All blocks are equally wide, so that the products of all are rounded alike.
-    smallest = min if isinstance(block_size, int) else tf.minimum
-    size = smallest(block_size, num_classes)
+    # All blocks are equally wide, so that all products are rounded alike.
+    minimum = min if isinstance(block_size, int) else tf.minimum
+    size = minimum(block_size, num_classes)
     state = [tf.convert_to_tensor(x) for x in start(tf.range(size), score(tf.range(size)))]
     if isinstance(size, int) and size == num_classes:
         return state
@@ -176,8 +177,7 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 
 
 def first_and_last_ranks(values: Tensor) -> TensorPair:
-    """The first and the last rank, from 1 on, of each value in rising order, int32 `[batch, n]`."""
-    # They differ where values are equal.
+    """Ranks from 1 on, in rising order: the first and the last of ties, int32 `[batch, n]` each."""
     group = group_numbers(values)
     size = scatter_add(group, tf.ones_like(group), tf.shape(group))
     last = tf.gather(tf.cumsum(size, axis=-1), group, batch_dims=1)
@@ -194,8 +194,8 @@ def maxima(values: Tensor, most: int | None = None) -> Tensor:
 
 def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Tensor:
     """The sums `S_k = values_k + decay_k S_(k+1)`, `[batch, n]`, each exact up to rounding."""
-    # The decay is in [0, 1], and has no gradient. With `most`, how many entries to the right are
-    # joined where n is not known, the gradient counts only where the upstream one is of these.
+    # The decay is in [0, 1], without a gradient. `most` says how many entries to the right to join
+    # where n is not known; the gradient is right only if the upstream one is of these entries.
 
     def sums_from_right(values: Tensor, decay: Tensor) -> Tensor:
         for width in _widths(values, most):
@@ -216,12 +216,12 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
 
 
 def _widths(rows: Tensor, most: int | None) -> list[int]:
-    """1, 2, 4, ...: what stands for so many entries is joined with that of as many to the right."""
+    """1, 2, 4, ...: a result of so many entries is joined with that of as many to its right."""
     return [2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())]
 
 
 def shifted(rows: Tensor, by: int | Tensor, fill: float = 0, right: bool = False) -> Tensor:
-    """The rows `[batch, n]` moved by some places, at most n, to the left, or to the right."""
+    """The rows `[batch, n]` moved by at most n columns to the left, or to the right."""
     n = rows.shape[1] or tf.shape(rows)[1]
     if isinstance(by, int) or not in_xla():
         if not isinstance(n, int):
@@ -230,6 +230,6 @@ def shifted(rows: Tensor, by: int | Tensor, fill: float = 0, right: bool = False
         return tf.ensure_shape(tf.pad(kept, [[0, 0], pad], constant_values=fill), rows.shape)
     # XLA cannot take slices whose size a loop computes.
     by = by if right else -by
-    places = tf.range(n) - by
-    is_inside = (places >= 0) & (places < n)
+    columns = tf.range(n) - by
+    is_inside = (columns >= 0) & (columns < n)
     return tf.where(is_inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from rank4class_tf._types import Array, Tensor
 
-# Each half of a seed is a sum of hashes of six half words; these numbers make the six differ.
+# A seed's halves are sums of hashes of six half words, told apart by multiples of 2**32 / 1.618.
 _SALT = [[(0x9E3779B9 * (6 * half + i + 1)) % 2**32 for i in range(6)] for half in range(2)]
 
 

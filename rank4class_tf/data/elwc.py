@@ -1,7 +1,7 @@
 """Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
 
-In the lists of a classification example, the context holds the features, and the examples are the
-classes, with a label of 1 for the right class. None of this needs TF-Ranking.
+For classification, the context holds the features of an example, and the list holds the classes,
+with a label of 1 for the right class. None of this needs TF-Ranking.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import tensorflow as tf
 from google.protobuf import descriptor_pb2
 
 from rank4class_tf import _checks, _files
-from rank4class_tf._counts import look_one_hot
+from rank4class_tf._counts import is_one_hot_row
 from rank4class_tf._types import PathLike, Tensor
 
 __all__ = ["lists", "write", "read", "read_classes", "serialize"]
@@ -73,7 +73,7 @@ def lists(
         if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
             raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
         if class_ids.ndim == 2:
-            for row in class_ids[look_one_hot(class_ids, num_classes)][:1]:
+            for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
                 raise ValueError(
                     f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
                     f"one-hot labels. Received: {row}."
@@ -88,13 +88,13 @@ def lists(
                 rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
                 raise ValueError(f"{rule} Received: {ids}.")
             context = {name: value[row] for name, value in features.items()}
-            available = num_classes - positives.size
-            if num_negatives is None or num_negatives >= available:
+            num_available = num_classes - positives.size
+            if num_negatives is None or num_negatives >= num_available:
                 items = np.arange(num_classes)
-            else:  # This finds the j-th negative class without a list of all classes.
-                drawn = rng.choice(available, num_negatives, replace=False)
-                bounds = positives - np.arange(positives.size)
-                negatives = drawn + np.searchsorted(bounds, drawn, side="right")
+            else:  # Finds the j-th negative class without a list of all classes.
+                drawn = rng.choice(num_available, num_negatives, replace=False)
+                negatives_below = positives - np.arange(positives.size)
+                negatives = drawn + np.searchsorted(negatives_below, drawn, side="right")
                 items = rng.permutation(np.concatenate([positives, negatives]))
             labels = np.isin(items, positives).astype(float).tolist()
             examples = zip(items.tolist(), labels, strict=True)
@@ -118,7 +118,7 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
 
 def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
-    """Writes lists to TFRecord files `<path>-00000-of-0000N`, in turns, and returns their number.
+    """Writes lists in turns to TFRecord files `<path>-00000-of-0000N`; returns how many lists.
 
     The files get their names when all are complete.
 
@@ -171,9 +171,9 @@ def read(
     rule = "`context_spec` and `example_spec` must not share a name."
     _checks.require(not shared, rule, f"{', '.join(map(repr, shared))} in both")
     for name, spec in example_spec.items():
-        fixed = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
+        has_default = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
         rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
-        _checks.require(fixed, rule, f"{name!r}, {spec}")
+        _checks.require(has_default, rule, f"{name!r}, {spec}")
     files = _files_of(pattern)
     _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
     descriptor = b"bytes://" + _descriptor_set()
@@ -234,20 +234,20 @@ def _files_of(pattern: PathLike) -> list[str]:
     pattern = os.fspath(pattern)
     files = sorted(glob.glob(pattern))
     _checks.require(bool(files), "`pattern` must match at least one file.", f"{pattern!r}")
-    sets: dict[str, dict[str, int]] = {}
+    shard_sets: dict[str, dict[str, int]] = {}
     for file in files:
-        if parts := re.fullmatch(r"(.*)-\d{5,}-of-(\d{5,})", file):
-            sets.setdefault(parts[1], {})[file] = int(parts[2])
-    for path, shards in sets.items():
+        if match := re.fullmatch(r"(.*)-\d{5,}-of-(\d{5,})", file):
+            shard_sets.setdefault(match[1], {})[file] = int(match[2])
+    for path, shards in shard_sets.items():
         sizes = sorted(set(shards.values()))
         received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
         _checks.require(len(sizes) == 1, "`pattern` must match files of one set.", received)
         # A pattern may match only some files of a set, but all of these must exist.
         expected = [_shard_name(path, shard, sizes[0]) for shard in range(sizes[0])]
         missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
-        some = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
+        listed = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
         rule = "`pattern` must match all files of a set."
-        _checks.require(not missing, rule, f"{pattern!r}; missing: {some}")
+        _checks.require(not missing, rule, f"{pattern!r}; missing: {listed}")
     for file in files:
         if not os.path.getsize(file):
             warnings.warn(f"`pattern` matches an empty file: {file!r}.", stacklevel=3)
@@ -266,7 +266,7 @@ def _example(features: dict[str, Any]) -> bytes:
 def _feature(name: str, value: Any) -> tf.train.Feature:
     flat = _array(value).reshape(-1)
     if not flat.size:
-        return tf.train.Feature()  # An empty list does not say which kind it holds.
+        return tf.train.Feature()  # An empty list does not tell its kind of values.
     if flat.dtype.kind == "f":
         with np.errstate(over="ignore"):
             fits = np.isfinite(flat.astype(np.float32)) | ~np.isfinite(flat)
@@ -295,17 +295,17 @@ def _holds_text(value: Any) -> bool:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A field of a protocol buffer that holds a message."""
-    size, length = len(payload), bytearray()
-    while size > 0x7F:
-        length.append(size & 0x7F | 0x80)
-        size >>= 7
-    length.append(size)
-    return bytes([number << 3 | 2]) + bytes(length) + payload
+    """A protobuf field of wire type 2: its key, the payload's length as a varint, the payload."""
+    rest, varint = len(payload), bytearray()
+    while rest > 0x7F:
+        varint.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    varint.append(rest)
+    return bytes([number << 3 | 2]) + bytes(varint) + payload
 
 
 def _descriptor_set() -> bytes:
-    """A serialized description of the message, whose parts stay serialized when it is read."""
+    """A serialized description of the message; its parts are bytes, so they stay serialized."""
     field = descriptor_pb2.FieldDescriptorProto
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")

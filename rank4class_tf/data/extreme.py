@@ -31,8 +31,8 @@ def batches(
     """
 
     def arrays() -> Iterator[tuple[tf.SparseTensor, np.ndarray]]:
-        rest = iter(points())
-        while batch := list(itertools.islice(rest, batch_size)):
+        remaining = iter(points())
+        while batch := list(itertools.islice(remaining, batch_size)):
             rows, columns, values = [], [], []
             width = max(1, max(len(labels) for labels, _, _ in batch))
             class_ids = np.full([len(batch), width], -1, np.int64)
@@ -100,14 +100,14 @@ def extreme_classification(
     batch_size = _checks.positive_int("batch_size", batch_size)
     num_points, num_features, _ = read_extreme_header(path)
     _warn_if_cut(path)
-    keep = None
+    kept_points = None
     if rows is not None:
         rows = list(rows)
         rule = f"`rows` must be None or integers in [1, {num_points}]."
         for row in rows:
             is_integer = isinstance(row, int | np.integer) and not isinstance(row, bool)
             _checks.require(is_integer and 1 <= row <= num_points, rule, repr(row))
-        keep = frozenset(map(int, rows))
+        kept_points = frozenset(map(int, rows))
     if seed is not None:
         seed = _checks.seed(seed)
     epochs = itertools.count()
@@ -115,12 +115,12 @@ def extreme_classification(
     def points() -> Iterator[tuple]:
         rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
         for number, (labels, *features) in enumerate(_points(path), start=1):
-            if keep is not None and number not in keep or one_label and not labels:
+            if kept_points is not None and number not in kept_points or one_label and not labels:
                 continue
             yield [rng.choice(labels)] if one_label else labels, *features
 
-    count = num_points if keep is None else len(keep)
-    # Of points with one label only the end of the file tells how many there are.
+    count = num_points if kept_points is None else len(kept_points)
+    # With `one_label`, only the end of the file tells how many points have a label.
     return batches(points, num_features, batch_size, None if one_label else count, one_label)
 
 
@@ -168,7 +168,7 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file, which replaces an older one once it is complete; `.gz` means packed.
+        path: the file, which replaces an older one once it is complete; `.gz` compresses it.
         points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
         num_features: number of features.
         num_labels: number of labels.
@@ -178,7 +178,7 @@ def write_extreme_classification(
     points = list(points)
     if not points:
         raise ValueError("`points` must hold at least one point. Received none.")
-    with _written(path) as file:
+    with _replacing_text(path) as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=2):
             labels, ids = ([*map(operator.index, numbers)] for numbers in (labels, ids))
@@ -216,7 +216,7 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
     ]
     if not points:
         raise ValueError("`batches` must hold at least one point. Received none.")
-    with _written(path) as file:
+    with _replacing_text(path) as file:
         file.write(f"{len(points)} {num_labels}\n")
         for number, (scores, class_ids) in enumerate(points, start=2):
             scores, class_ids = scores[class_ids != -1], class_ids[class_ids != -1]
@@ -227,8 +227,8 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
 
 
 @contextlib.contextmanager
-def _written(path: PathLike) -> Iterator[TextIO]:
-    """A text file that gets its name when it is complete, packed if it ends in `.gz`."""
+def _replacing_text(path: PathLike) -> Iterator[TextIO]:
+    """Yields a text file, compressed if `.gz`, that gets its name only when it is complete."""
     opener = gzip.open if str(path).endswith(".gz") else open
     with _files.replacing(path) as temporary, opener(temporary, "wt", encoding="utf-8") as file:
         yield file
@@ -241,7 +241,7 @@ def _pairs(ids: Iterable, values: Iterable) -> str:
 
 def _warn_if_cut(path: PathLike) -> None:
     """Warns if no line break ends the last line: a number there may lack its last digits."""
-    if str(path).endswith(".gz"):  # A packed file tells its own size.
+    if str(path).endswith(".gz"):  # A gzip file has its size inside.
         return
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
@@ -264,13 +264,13 @@ def _points(path: PathLike) -> Iterator[tuple]:
         next(lines)
         number = 1
         for number, line in enumerate(lines, start=2):
-            first, *features = line.rstrip("\n").split(" ")
+            label_field, *feature_fields = line.rstrip("\n").split(" ")
             try:
                 if "_" in line or not line.isascii():  # Python would accept both in a number.
                     raise ValueError
-                labels = [int(label) for label in first.split(",")] if first else []
-                pairs = [feature.split(":") for feature in features if feature]
-                ids = [int(i) for i, _ in pairs]
+                labels = [int(label) for label in label_field.split(",")] if label_field else []
+                pairs = [field.split(":") for field in feature_fields if field]
+                ids = [int(feature_id) for feature_id, _ in pairs]
                 values = [float(value) for _, value in pairs]
             except ValueError as error:
                 rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
@@ -282,7 +282,7 @@ def _points(path: PathLike) -> Iterator[tuple]:
 
 
 def _check_point(
-    where: str,
+    location: str,
     labels: Iterable,
     num_labels: int,
     ids: Iterable,
@@ -291,11 +291,11 @@ def _check_point(
 ) -> None:
     """Raises unless numbers are in [0, n), and values finite in float32."""
     largest = float(np.finfo(np.float32).max)
-    for what, numbers, low, high, rule in (
+    for quantity, numbers, low, high, rule in (
         ("label", labels, 0, num_labels - 1, f"in [0, {num_labels})"),
         ("feature", ids, 0, num_features - 1, f"in [0, {num_features})"),
         ("value", values, -largest, largest, "finite"),
     ):
         for x in numbers:
             if not low <= x <= high:
-                raise ValueError(f"{where}: a {what} must be {rule}. Received: {x}.")
+                raise ValueError(f"{location}: a {quantity} must be {rule}. Received: {x}.")

@@ -51,12 +51,12 @@ def digits(
     labels = class_ids[rest]
     train, validation = split(rest, test_size=0.25, stratify=labels, random_state=seed)
     if examples_per_class is not None:
-        number = _checks.positive_int("examples_per_class", examples_per_class)
+        num_kept = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
-        most = min(map(len, by_class))
-        rule = f"`examples_per_class` must be at most {most}."
-        _checks.require(number <= most, rule, f"examples_per_class={number}")
-        train = np.concatenate([images[:number] for images in by_class])
+        max_per_class = min(map(len, by_class))
+        rule = f"`examples_per_class` must be at most {max_per_class}."
+        _checks.require(num_kept <= max_per_class, rule, f"examples_per_class={num_kept}")
+        train = np.concatenate([images[:num_kept] for images in by_class])
     return splits.from_arrays(
         [(pixels[part], class_ids[part]) for part in (train, validation, test)],
         batch_size=batch_size,
@@ -86,13 +86,13 @@ def cifar10(
     """
     batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
     names = ["train[:90%]", "train[90%:]", "test"]
-    dataset = {"name": "cifar10", "data_dir": data_dir, "source": _CIFAR_10, "split": names}
+    options = {"name": "cifar10", "data_dir": data_dir, "source": _CIFAR_10, "split": names}
 
-    def unchanged(image: Tensor, _: Tensor) -> Tensor:
+    def as_floats(image: Tensor, _: Tensor) -> Tensor:
         return tf.cast(image, tf.float32)
 
-    train = _crop_and_mirror if augment else unchanged
-    return _splits_of_images(dataset, batch_size, seed, 50_000, train, unchanged)
+    train_transform = _crop_and_mirror if augment else as_floats
+    return _splits_of_images(options, batch_size, seed, 50_000, train_transform, as_floats)
 
 
 def imagenet2012(
@@ -126,54 +126,54 @@ def imagenet2012(
     # We decode after the shuffle, so that its buffer holds small files, and only the part we keep.
     decoders = {"image": tfds.decode.SkipDecoding()}
     names = ["train[:99%]", "train[99%:]", "validation"]
-    dataset = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET, "split": names}
+    options = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET, "split": names}
 
-    def evaluate(image: Tensor, _: Tensor) -> Tensor:
+    def eval_transform(image: Tensor, _: Tensor) -> Tensor:
         return _centre(image, size)
 
-    train = functools.partial(_random_part, size=size) if augment else evaluate
+    train_transform = functools.partial(_random_part, size=size) if augment else eval_transform
     return _splits_of_images(
-        {**dataset, "decoders": decoders}, batch_size, seed, 16_384, train, evaluate
+        {**options, "decoders": decoders}, batch_size, seed, 16_384, train_transform, eval_transform
     )
 
 
 def _splits_of_images(
-    dataset: dict[str, Any],
+    options: dict[str, Any],
     batch_size: int,
     seed: int,
     buffer_size: int,
-    train: Function,
-    evaluate: Function,
+    train_transform: Function,
+    eval_transform: Function,
 ) -> splits.Splits:
-    """`Splits` of a dataset of TFDS; `train` and `evaluate` take an image and a seed."""
-    (first, second, third), info = splits.load(**dataset, with_info=True, as_supervised=True)
+    """`Splits` of a dataset of TFDS; the transforms take an image and a seed."""
+    (first, second, third), info = splits.load(**options, with_info=True, as_supervised=True)
 
-    def batches(part: tf.data.Dataset, function: Function) -> tf.data.Dataset:
-        # Each image gets two random numbers, others in each epoch, which follow from the seed.
-        numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
-        examples = tf.data.Dataset.zip((part, numbers)).map(
-            lambda example, pair: (function(example[0], pair), example[1]),
+    def batches(images: tf.data.Dataset, transform: Function) -> tf.data.Dataset:
+        # Each image gets a seed of two numbers, others in each epoch, which follow from `seed`.
+        image_seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
+        examples = tf.data.Dataset.zip((images, image_seeds)).map(
+            lambda example, image_seed: (transform(example[0], image_seed), example[1]),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
     return splits.Splits(
-        batches(first.shuffle(buffer_size, seed=seed), train),
-        batches(second, evaluate),
-        batches(third, evaluate),
+        batches(first.shuffle(buffer_size, seed=seed), train_transform),
+        batches(second, eval_transform),
+        batches(third, eval_transform),
         tuple(info.features["label"].names),
     )
 
 
 def _crop_and_mirror(image: Tensor, seed: Tensor) -> Tensor:
-    """Cuts an image of the same size out of the padded one, and mirrors half of them."""
+    """Cuts an image of the same size out of the padded one; mirrors it with probability 1/2."""
     padded = tf.pad(image, [[4, 4], [4, 4], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
     return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
 
 
 def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
-    """Decodes a random part of a JPEG, and mirrors half of them."""
+    """Decodes a random part of a JPEG; mirrors it with probability 1/2."""
     begin, extent, _ = tf.image.stateless_sample_distorted_bounding_box(
         tf.io.extract_jpeg_shape(encoded),
         bounding_boxes=tf.zeros((1, 0, 4)),
@@ -189,7 +189,7 @@ def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
 
 
 def _centre(encoded: Tensor, size: int) -> Tensor:
-    """Decodes the central square of a JPEG, which gives the pixels of resizing first."""
+    """Decodes the central square of a JPEG; resizing before the cut would give the same pixels."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * 224 // 256, 1)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])

@@ -1,4 +1,4 @@
-"""`Splits`, and what the functions that make them share: extras, TFDS, text files."""
+"""`Splits`, and helpers for the functions that make them: extras, TFDS, text files."""
 
 import contextlib
 import dataclasses
@@ -73,7 +73,7 @@ def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) ->
 
 @contextlib.contextmanager
 def opened(path: PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[TextIO]:
-    """Opens a text to read, and unpacks it if its name ends in `.gz`; raises if it is damaged."""
+    """Opens a text file for reading, unpacks it if it ends in `.gz`; raises if it is damaged."""
     opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:
         with opener(path, "rt", encoding=encoding, newline=newline) as lines:

@@ -19,7 +19,7 @@ _GOEMOTIONS = (
 )
 # TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
-_LINES = (
+_LINE_RULE = (
     "`path` must hold lines of 8 fields, separated by tabs: id, category, subcategory, title, "
     "abstract, URL, entities of title and abstract."
 )
@@ -62,30 +62,30 @@ def goemotions(
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
 
-    def labelled(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    def with_class_ids(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
         if not multi_label:
-            single = label_matrix.sum(axis=-1) == 1
-            return tf.constant(texts[single]), label_matrix[single].argmax(axis=-1)
+            has_one_label = label_matrix.sum(axis=-1) == 1
+            return tf.constant(texts[has_one_label]), label_matrix[has_one_label].argmax(axis=-1)
         # A stable sort of the negated labels puts those that a comment has first, in their order.
         order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
         class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
         return tf.constant(texts), class_ids
 
-    parts = [labelled(*part) for part in parts]
+    parts = [with_class_ids(*part) for part in parts]
     vocabulary: Iterable[str] = ()
     if not text:
-        # The vocabulary may only know the words of the training comments.
-        vectorize = keras.layers.TextVectorization(
+        # The vocabulary must have only words of the training comments.
+        vectorizer = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )
-        vectorize.adapt(tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH))
+        vectorizer.adapt(tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH))
         # Each text has at least one word, unknown (1) or not: a masked mean over none would be NaN.
-        numbers = [(vectorize(texts), class_ids) for texts, class_ids in parts]
+        tokenized = [(vectorizer(texts), class_ids) for texts, class_ids in parts]
         parts = [
             (tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1), class_ids)
-            for tokens, class_ids in numbers
+            for tokens, class_ids in tokenized
         ]
-        vocabulary = (str(token) for token in vectorize.get_vocabulary())
+        vocabulary = (str(token) for token in vectorizer.get_vocabulary())
     return splits.from_arrays(
         parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
     )
@@ -157,10 +157,10 @@ def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
     """The category and the text of each article of a file, by its id."""
     articles = {}
     with splits.opened(file, "utf-8-sig", newline="\n") as lines:
-        for number, line in enumerate(lines, 1):
+        for line_number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
-            where = f"in line {number} of {str(file)!r}"
-            _checks.require(len(fields) == 8, _LINES, f"{len(fields)} {where}")
+            where = f"in line {line_number} of {str(file)!r}"
+            _checks.require(len(fields) == 8, _LINE_RULE, f"{len(fields)} {where}")
             news_id, category, _, title, abstract, *_ = fields
             is_right = news_id and category and news_id not in articles
             rule = "`path` must hold articles with a category, and each id once in a file."

@@ -182,7 +182,7 @@ class SampledScores(Head):
         # One of them is scored, drawn uniformly; class 0 where all are padding.
         seed, drawn = _random.step_seed(self.random_state, training), positives
         if positives.shape[1] != 1:
-            draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, 1))
+            draws = ops.uniform(tf.shape(positives), _random.replica_seed(seed, 1))
             draws = tf.where(positives >= 0, draws, -1.0)
             drawn = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
         drawn = tf.maximum(drawn, 0)

@@ -359,7 +359,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     def _draw_seed(self) -> Tensor | None:
         if not self.is_random:
             return None
-        return _random.on_this_device(_random.seed_of(self._state_here()), 0)
+        return _random.replica_seed(_random.seed_of(self._state_here()), 0)
 
     def _state_here(self) -> tf.Variable:
         """The state, which each replica of a strategy has for itself, and counts in step."""
@@ -429,7 +429,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         if _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             return _keras.reduced(self, y_pred, sample_weight)
         for loss in self.losses:
-            _keras.pass_on_permission(self, loss)
+            _keras.share_permission_for_means(self, loss)
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
         return tf.add_n([w * value for w, value in zip(self.weights, values, strict=True)])
 

@@ -82,8 +82,8 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
         return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 
-_registry.named("metric", "hit_rate", TopKAccuracy)  # Its name in retrieval,
-_registry.named("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
+_registry.register_name("metric", "hit_rate", TopKAccuracy)  # Its name in retrieval,
+_registry.register_name("metric", "hits", TopKAccuracy)  # and in TF-Ranking.
 
 
 @_registry.register("metric")

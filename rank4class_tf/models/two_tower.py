@@ -296,7 +296,7 @@ class TwoTower(RetrievalModel):
 
         # The graph reads `head`, a layer that is no part of the model.
         _export.write_top_k(
-            path, self, best, queries_spec, catalogue.size, k, None, also=[catalogue.head]
+            path, self, best, queries_spec, catalogue.size, k, None, other_layers=[catalogue.head]
         )
 
     def export_candidates(self, path: PathLike) -> None:

@@ -1,4 +1,4 @@
-"""The bridge to TF-Ranking, which `load` imports, and the first use of any other name here."""
+"""The bridge to TF-Ranking; `load` imports it, as does the first use of any other name here."""
 
 import importlib
 import importlib.util

@@ -19,7 +19,7 @@ from rank4class_tf.tfr import loading
 from rank4class_tf.tfr.serving import ServingSignatures
 
 _tfr: Any = loading.load()
-_THEIRS = "tfr."
+_TFR_PREFIX = "tfr."
 _KEYS = {"loss": _tfr.keras.losses.RankingLossKey, "metrics": _tfr.keras.metrics.RankingMetricKey}
 # Classes of TF-Ranking that its own lookup by name does not have.
 _CLASSES = {
@@ -31,8 +31,8 @@ _CLASSES = {
 }
 
 # A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
-_LOSSES = _registry.known("loss", our_losses.RankingLoss)
-_METRICS = _registry.known("metric", our_metrics.RankingMetric)
+_LOSSES = _registry.registered_classes("loss", our_losses.RankingLoss)
+_METRICS = _registry.registered_classes("metric", our_metrics.RankingMetric)
 
 # The metrics of all tasks, or those of each.
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
@@ -40,23 +40,23 @@ Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
 
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`."""
-    parts: list[tuple] = []
+    weighted_specs: list[tuple] = []
     if isinstance(spec, str):
         for text in map(str.strip, spec.split(",")):
             name, colon, weight = text.partition(":")
             try:
-                parts.append((name, float(weight) if colon else 1.0))
+                weighted_specs.append((name, float(weight) if colon else 1.0))
             except ValueError:
                 rule = "`loss` must be a name or 'name:weight,name:weight' with numbers for weights"
                 raise ValueError(f"{rule}. Received: {text!r}.") from None
     else:
         specs = spec if isinstance(spec, list | tuple) else [spec]
-        parts = [part if isinstance(part, tuple) else (part, 1.0) for part in specs]
-    for part in parts:
-        if len(part) != 2:
-            raise ValueError(f"`loss` must hold pairs of a loss and its weight. Received: {part}.")
-    losses = [_build_one_loss(name, reduction) for name, _ in parts]
-    weights = [weight for _, weight in parts]
+        weighted_specs = [pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs]
+    for pair in weighted_specs:
+        if len(pair) != 2:
+            raise ValueError(f"`loss` must hold pairs of a loss and its weight. Received: {pair}.")
+    losses = [_build_one_loss(name, reduction) for name, _ in weighted_specs]
+    weights = [weight for _, weight in weighted_specs]
     return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
 
 
@@ -68,17 +68,17 @@ def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics
         if name in _METRICS:
             metric = our_metrics.get(spec, label_format="relevance")
         else:
-            theirs = _their_name(name, "metrics", _METRICS)
+            tfr_name = _tfr_name(name, "metrics", _METRICS)
             if at and not re.fullmatch(r"[1-9]\d*", cutoff):
                 raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
-            if at and theirs in ("arp", "ordered_pair_accuracy"):  # These read whole lists.
-                rule = f"`metrics` must name {theirs!r} without a cutoff."
+            if at and tfr_name in ("arp", "ordered_pair_accuracy"):  # These read whole lists.
+                rule = f"`metrics` must name {tfr_name!r} without a cutoff."
                 raise ValueError(f"{rule} Received: {spec!r}.")
             # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
             topn = int(cutoff) if at else None
-            label = theirs if topn is None else f"{theirs}_at_{topn}"
-            build = _CLASSES.get(theirs) or functools.partial(_tfr.keras.metrics.get, theirs)
-            metric = build(name=label, topn=topn)
+            metric_name = tfr_name if topn is None else f"{tfr_name}_at_{topn}"
+            build = _CLASSES.get(tfr_name) or functools.partial(_tfr.keras.metrics.get, tfr_name)
+            metric = build(name=metric_name, topn=topn)
     if not isinstance(metric, keras.metrics.Metric):
         raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
     # A metric is copied, since it must be created under the strategy in use.
@@ -110,19 +110,19 @@ def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.loss
         raise TypeError(f"`loss` must be a name or a Keras loss. Received: {spec!r}.")
     if spec in _LOSSES:
         return our_losses.get(spec, reduction=reduction, label_format="relevance")
-    theirs = _their_name(spec, "loss", _LOSSES)
-    build = _CLASSES.get(theirs) or functools.partial(_tfr.keras.losses.get, theirs)
-    return build(reduction=reduction, name=theirs)
+    tfr_name = _tfr_name(spec, "loss", _LOSSES)
+    build = _CLASSES.get(tfr_name) or functools.partial(_tfr.keras.losses.get, tfr_name)
+    return build(reduction=reduction, name=tfr_name)
 
 
-def _their_name(name: str, argument: str, ours: dict[str, Any]) -> str:
+def _tfr_name(name: str, argument: str, ours: dict[str, Any]) -> str:
     """The name in TF-Ranking of a loss or metric that this package does not have."""
     base = keras.losses.Loss if argument == "loss" else keras.metrics.Metric
-    theirs = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
-    theirs |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
-    bare_name = name.removeprefix(_THEIRS)
-    names = ", ".join([*sorted(ours), *(_THEIRS + key for key in sorted(theirs))])
-    _checks.require(bare_name in theirs, f"`{argument}` must name one of: {names}.", repr(name))
+    tfr_names = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
+    tfr_names |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
+    bare_name = name.removeprefix(_TFR_PREFIX)
+    names = ", ".join([*sorted(ours), *(_TFR_PREFIX + key for key in sorted(tfr_names))])
+    _checks.require(bare_name in tfr_names, f"`{argument}` must name one of: {names}.", repr(name))
     return bare_name
 
 
@@ -154,8 +154,8 @@ class PipelineMixin:
             is_number = isinstance(learning_rate, numbers.Real)
             _checks.require(is_number, f"{rule}optimizer.", f"learning_rate={learning_rate!r}")
         # TF-Ranking can build optimisers only from a name and a number; we replace this one below.
-        plain = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
-        super().__init__(model_builder, dataset_builder, plain)  # type: ignore[call-arg]
+        sgd_hparams = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
+        super().__init__(model_builder, dataset_builder, sgd_hparams)  # type: ignore[call-arg]
         self._hparams = hparams
         self._metrics = metrics
         self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
@@ -201,7 +201,7 @@ class PipelineMixin:
         return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
 
     def _for_tasks(self, build: Callable, spec: Any) -> Any:
-        """`build(spec)`, or for multi-task hparams a dict of it, with each task's own spec."""
+        """`build(spec)`; for multi-task hparams a dict of the results for each task's spec."""
         tasks = self._hparams.loss
         if not isinstance(tasks, dict):
             return build(spec)
@@ -217,10 +217,10 @@ class PipelineMixin:
         if not isinstance(metrics, dict):
             metrics, specs = {"": metrics}, {"": specs}
         keys = {"loss": "val_loss"}
-        higher: dict[str, bool | None] = {"val_loss": False}
+        directions: dict[str, bool | None] = {"val_loss": False}
         for task, task_metrics in metrics.items():
             prefix, logged_prefix = (f"{task}/", f"val_{task}_") if task else ("", "val_")
-            # A metric is known by the name of each value without "metric/", and by the name in
+            # A metric is known by the name of each value without "metric/", and by its name in
             # `metrics`, which stands for its first value.
             names = [(name.partition("/")[2], name) for name in _result_names(task_metrics)]
             for spec in specs[task]:
@@ -230,13 +230,13 @@ class PipelineMixin:
                 keys.setdefault(prefix + name, logged_prefix + logged)
             for metric in task_metrics:
                 for logged in _result_names([metric]):
-                    higher[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
+                    directions[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
         _checks.require(monitored in keys, rule, f"{monitored!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
         rule = f"`best_exporter_metric_higher_better` must be {not is_higher} for {monitored!r}, or"
         rule += " the worst model would count as the best."
-        _checks.require(higher.get(keys[monitored]) in (None, is_higher), rule, is_higher)
+        _checks.require(directions.get(keys[monitored]) in (None, is_higher), rule, is_higher)
         return keys[monitored]
 
 

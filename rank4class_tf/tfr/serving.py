@@ -56,28 +56,28 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         **kwargs: Any,
     ):
         if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
-            self._make = lambda: interaction(**kwargs)
+            self._make_interaction = lambda: interaction(**kwargs)
         else:
             layers.get_interaction(interaction, **kwargs)  # Mistakes raise here, not in training.
-            self._make = lambda: layers.get_interaction(interaction, **kwargs)
+            self._make_interaction = lambda: layers.get_interaction(interaction, **kwargs)
         self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
 
     def __call__(self, context_features: dict, example_features: dict, mask: Tensor) -> Any:
-        def encoded(encoder: Any, features: dict[str, Any]) -> Tensor:
+        def encode(encoder: Any, features: dict[str, Any]) -> Tensor:
             return encoder(next(iter(features.values())) if len(features) == 1 else features)
 
         # Masked examples get zeros, and integers `[batch, n, 1]` lose their last axis.
-        unmasked = {}
+        example_inputs = {}
         for name, value in example_features.items():
             if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
                 value = tf.squeeze(value, axis=2)
             shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)
-            unmasked[name] = tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
-        encodings = encoded(self._encoder, context_features)
-        candidates = encoded(self._class_encoder, unmasked)
+            example_inputs[name] = tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
+        encodings = encode(self._encoder, context_features)
+        candidates = encode(self._class_encoder, example_inputs)
 
         def task_scores(task: str | None) -> Tensor:
-            scores = self._make()([encodings, candidates])
+            scores = self._make_interaction()([encodings, candidates])
             if scores.dtype != tf.float64:
                 scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
             scores = tf.where(mask, scores, scores.dtype.min)
@@ -100,7 +100,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
 
     The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
     has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the
-    outputs are `<task>_indices` and `<task>_scores`. Ragged or sparse inputs get none for tensors.
+    outputs are `<task>_indices` and `<task>_scores`. Signatures of tensors need dense inputs.
 
     Args:
         model: a Keras model that takes a dict of features.
@@ -166,7 +166,7 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
 
 def _top_items(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
     k = tf.minimum(k, tf.shape(scores)[1])
-    lowest = tf.constant(-float("inf"), scores.dtype)
-    best, order = tf.math.top_k(tf.where(mask, scores, lowest), k)
-    is_item = tf.gather(mask, order, batch_dims=1)
-    return {"indices": tf.where(is_item, order, -1), "scores": best}
+    minus_infinity = tf.constant(-float("inf"), scores.dtype)
+    best, order = tf.math.top_k(tf.where(mask, scores, minus_infinity), k)
+    is_unmasked = tf.gather(mask, order, batch_dims=1)
+    return {"indices": tf.where(is_unmasked, order, -1), "scores": best}

@@ -50,7 +50,7 @@ def test_every_object_has_its_name(kind):
 
 @pytest.mark.parametrize("kind", GET.keys() - {"sorter"})
 def test_what_has_a_name_is_public(kind):
-    assert set(_registry.known(kind, object).values()) <= set(rows.public_classes())
+    assert set(_registry.registered_classes(kind, object).values()) <= set(rows.public_classes())
 
 
 class Unknown:
