@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -15,31 +16,47 @@ Dataset: TypeAlias = Iterable[tuple] | tuple
 Scorer: TypeAlias = keras.Model | Callable[[Any], Any] | None
 
 
-def batches(dataset: Dataset, batch_size: int) -> Iterator[tuple | list]:
-    """The batches of a dataset; a tuple of all examples is cut by `batch_size`."""
+def batches(dataset: Dataset, batch_size: int, name: str = "dataset") -> Iterator[tuple | list]:
+    """The batches of the argument `name`; a tuple of all examples is cut by `batch_size`."""
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(inputs_as_tuple(dataset)).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(as_tensors(dataset)).batch(batch_size)
         except ValueError as error:
-            rule = "`dataset` must have as many labels as features, and weights if it has any."
+            rule = f"`{name}` must have as many labels as features, and weights if it has any."
             raise ValueError(f"{rule} Received: {error}.") from error
-    for batch in dataset:
+    for batch in _checks.dataset_that_ends(name, dataset):
         form = "`(features, labels)` or `(features, labels, sample_weight)`"
-        rule = f"`dataset` must be {form}, or give batches of this form."
+        rule = f"`{name}` must be {form}, or give batches of this form."
         is_right = isinstance(batch, tuple | list) and len(batch) in (2, 3)
         _checks.require(is_right, rule, type(batch).__name__)
         yield batch
 
 
-def inputs_as_tuple(dataset: tuple) -> tuple:
-    """All examples, with a list of a model's inputs as a tuple, since TensorFlow stacks lists."""
-    # Arrays of inputs have a row for each label. A list of the rows of one array stays a list.
+def as_tensors(dataset: tuple) -> tuple:
+    """All examples, in forms of which TensorFlow can take rows.
+
+    SciPy's sparse matrices become sparse tensors, what pandas has becomes arrays, and a list of a
+    model's inputs a tuple, since TensorFlow stacks lists.
+    """
     features, *targets = dataset
+    # Arrays of inputs have a row for each label. A list of the rows of one array stays a list.
     if targets and isinstance(features, list) and features and hasattr(features[0], "shape"):
         num_examples = targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
         if len(features) != num_examples or tuple(features[0].shape[:1]) == (num_examples,):
             features = tuple(features)
-    return features, *targets
+    if isinstance(features, dict):
+        features = {key: _as_tensor(x) for key, x in features.items()}
+    elif isinstance(features, tuple):
+        features = tuple(map(_as_tensor, features))
+    return _as_tensor(features), *map(_as_tensor, targets)
+
+
+def _as_tensor(x: Any) -> Any:
+    if hasattr(x, "tocoo"):  # SciPy's. In the order of rows, as TensorFlow wants it.
+        entries = x.tocsr().sorted_indices().tocoo()
+        indices = np.column_stack([entries.row, entries.col]).astype(np.int64)
+        return tf.SparseTensor(indices, entries.data, entries.shape)
+    return x.to_numpy() if hasattr(x, "to_numpy") else x
 
 
 def check_gives_scores(model: Scorer) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _keras
 from rank4class_tf._tf.raising import same_sizes
@@ -87,6 +88,17 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
     except ImportError as error:
         remedy = f"pip install -e '.[{extra}]' in a clone of the project"
         raise ImportError(f"{who_needs_it}: {remedy}. Received: {error}.") from None
+
+
+def dataset_that_ends(name: str, dataset: Any) -> Any:
+    """A dataset; raises for one of which a loop over all batches would not end."""
+    endless = getattr(dataset, "cardinality", int)() == tf.data.INFINITE_CARDINALITY
+    require(not endless, f"`{name}` must end: call its `take`.", "an endless dataset")
+    # Python reads these by their index, and past their end.
+    rule = f"`{name}` must be a list of its batches: `[data[i] for i in range(len(data))]`."
+    is_by_index = isinstance(dataset, keras.utils.Sequence)
+    require(not is_by_index, rule, type(dataset).__name__)
+    return dataset
 
 
 def is_array(value: Any) -> bool:

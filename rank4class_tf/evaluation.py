@@ -246,15 +246,17 @@ class Evaluator:
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
 
-    def __call__(self, dataset: Dataset, batch_size: int = 256) -> Evaluation:
-        """Measures a dataset; see `evaluate`."""
+    def __call__(
+        self, dataset: Dataset, batch_size: int = 256, name: str = "dataset"
+    ) -> Evaluation:
+        """Measures a dataset, the argument `name`; see `evaluate`."""
         if isinstance(self._model, TwoTower):
             self._model.encode_what_changed()  # As `TwoTower.evaluate` does.
         results = [
             tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
-            for batch in batches(dataset, batch_size)
+            for batch in batches(dataset, batch_size, name)
         ]
-        _checks.require(results, "`dataset` must have at least one batch.", "none")
+        _checks.require(results, f"`{name}` must have at least one batch.", "none")
 
         # Join the batches: first the items of each list, then the values of each metric.
         items, batches_of_metrics = zip(*results, strict=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -15,20 +17,38 @@ from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._types import PathLike
 
 if TYPE_CHECKING:
+    import pandas
     from matplotlib.figure import Figure
 
 # Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
 # Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
-Test: TypeAlias = dict[str, Sequence]
+TestResult: TypeAlias = dict[str, Sequence]
+
+# Fewer settings tune too little, fewer seeds or test lists show no gain.
+FEW_SETTINGS, FEW_SEEDS, FEW_LISTS = 4, 3, 30
+_WIDTH = 100  # Columns of the table.
 
 
 class Training(NamedTuple):
-    """A finished training: the best validation value, and the seconds of an epoch."""
+    """A finished training: the best validation value, seconds of an epoch and of all epochs."""
 
     value: float
     seconds: float
-    setting: Setting
+    total_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain(Comparison):
+    """The difference of a candidate and the first one on the same test lists and seeds.
+
+    Attributes:
+        detectable: the smallest true gain that would have shown with a probability of 0.8.
+        seeds_ahead: the number of seeds in which the candidate was ahead.
+    """
+
+    detectable: float
+    seeds_ahead: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,18 +56,20 @@ class Trial:
     """What `try_out` found out about a candidate.
 
     Attributes:
-        values: name of a metric -> its `Estimate` on the test data.
-        gains: name of a metric -> its `Comparison` with the first candidate, which has none.
-        settings: for each seed, the chosen learning rate, weight decay and own parameter.
+        validation: `monitor` on the validation data with the best setting, the mean over seeds.
+        setting: the best learning rate, weight decay and own parameter.
         seconds: per epoch, the median.
-        build: returns a new model, compiled with the settings of the first seed.
+        values: name of a metric -> its `Estimate` on the test data; empty if not tested.
+        gains: name of a metric -> its `Gain` over the first candidate, which has none.
+        build: returns a new model, compiled with the setting.
     """
 
     name: str
-    values: dict[str, Estimate]
-    gains: dict[str, Comparison]
-    settings: list[Setting]
+    validation: float
+    setting: Setting
     seconds: float
+    values: dict[str, Estimate]
+    gains: dict[str, Gain]
     build: Callable[[], keras.Model] = dataclasses.field(repr=False)
 
 
@@ -57,62 +79,123 @@ class TryOut:
 
     Attributes:
         trials: a `Trial` for each candidate, in the order given.
-        monitor: the metric by which settings and epochs were chosen.
-        num_settings: how many settings each candidate tried for each seed.
+        monitor: the metric by which settings, epochs and finalists were chosen.
+        num_settings: how many settings each candidate tried.
+        num_seeds: how many fresh seeds the tested candidates were trained with.
         notes: what to know before you trust the table.
         noise: the estimate of wrong labels, or None: their `"share"`; `"concentration"`, the share
             of them that are the most frequent confusion of their class, 1 / (number of classes - 1)
             if spread evenly; and the first `"confusions"`: true class, label, number of examples.
+        unfair: why there is no verdict, or None.
     """
 
     trials: list[Trial]
     monitor: str
     num_settings: int
+    num_seeds: int
     notes: list[str]
     noise: dict[str, Any] | None
+    unfair: str | None
 
     @property
     def best(self) -> Trial:
         """The best on the test data of those that beat the first beyond noise, else the first."""
         gains = [(trial, trial.gains.get(self.monitor)) for trial in self.trials]
         better = [t for t, gain in gains if gain and gain.difference > 0 and gain.p_value < 0.05]
-        if len(self.trials[0].settings) == 1:  # One seed cannot tell luck from gain.
+        if self.unfair:
             better = []
         return max(better, key=lambda t: t.values[self.monitor].value, default=self.trials[0])
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The recommendation: take a candidate, stay with the first, undecided, or no verdict."""
         first, best = self.trials[0].name, self.best
-        if best.name == first:
-            return f"Stay with {first}: nothing is better in {self.monitor} beyond noise."
-        return f"Take {best.name}: {_gain(best, self.monitor)} in {self.monitor} over {first}."
+        if self.unfair:
+            return f"No verdict: {self.unfair}."
+        if best.name != first:
+            return f"Take {best.name}: {_gain(best, self.monitor)} in {self.monitor} over {first}."
+        rivals = [(trial.gains[self.monitor], trial) for trial in self.trials[1:] if trial.gains]
+        gain, leader = max(rivals, key=lambda pair: pair[0].difference)
+        detectable = max(gain.detectable for gain, _ in rivals)
+        # Its interval leaves out a gain that would have shown.
+        if all(gain.high < detectable for gain, _ in rivals):
+            return f"Stay with {first}: a gain of {detectable:.3f} in {self.monitor} would have shown."
+        text = "Undecided: {0} {1.difference:+.3f} ({1.low:+.3f} to {1.high:+.3f}) in {2}, ahead in "
+        text += "{1.seeds_ahead} of {3} seeds; more test data or seeds would decide."
+        return text.format(leader.name, gain, self.monitor, self.num_seeds)
+
+    def _rows(self) -> list[list[str]]:
+        """The cells of the table: name, monitored metric, gain and p-value."""
+        rows = [["", f"{self.monitor} (95 %)", f"gain over {self.trials[0].name}", "p"]]
+        for trial in self.trials:
+            cells = [f"not tested; validation {trial.validation:.3f}", "", ""]
+            if trial.values:
+                value = trial.values[self.monitor]
+                cells[0] = f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
+            if gain := trial.gains.get(self.monitor):
+                cells[1:] = _gain(trial, self.monitor).split(", p ")
+            rows.append([trial.name, *cells])
+        return rows
+
+    def _lines(self) -> list[str]:
+        """What stands below the table, the verdict last."""
+        lines = [
+            f"Each tried {_number(self.num_settings, 'setting')}, judged by {self.monitor} on "
+            f"validation data; those tested were then trained on {_number(self.num_seeds, 'seed')}."
+        ]
+        for trial in self.trials:
+            others = [f"{k} {x.value:.3f}" for k, x in trial.values.items() if k != self.monitor]
+            setting = [f"{name} {value:.2g}" for name, value in trial.setting.items()]
+            parts = [*others, *setting, f"{trial.seconds:.2g} s an epoch"]
+            lines.append(f"{trial.name}: {', '.join(parts)}")
+        return [*lines, *self.notes, self.verdict]
 
     def __repr__(self) -> str:
-        rows = [["", *self.trials[0].values, f"gain in {self.monitor}", "settings", "s/epoch"]]
-        for trial in self.trials:
-            values = [f"{x.value:.3f} ({x.low:.3f} to {x.high:.3f})" for x in trial.values.values()]
-            columns = {name: [s[name] for s in trial.settings] for name in trial.settings[0]}
-            settings = ", ".join(f"{name} {np.median(x):.2g}" for name, x in columns.items())
-            gain = _gain(trial, self.monitor)
-            rows.append([trial.name, *values, gain, settings, f"{trial.seconds:.2g}"])
+        rows = self._rows()
+        # A long name leaves the numbers their columns.
+        taken = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        widest = max(_WIDTH - sum(taken[1:]) - 6, 12)
+        for row in rows:
+            row[0] = row[0] if len(row[0]) <= widest else f"{row[0][: widest - 1]}…"
+        head = rows[0][2]
+        rows[0][2] = head if len(head) <= max(taken[2], 26) else "gain"
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        seeds = len(self.trials[0].settings)
-        lines.append(f"Each tried {self.num_settings} settings for each of {seeds} seeds.")
-        return "\n".join([*lines, *self.notes, self.verdict])
+        for line in self._lines():
+            lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        cells = ([f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows())
+        rows = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+        return f"<table>{rows}</table>" + "".join(f"<p>{html.escape(x)}</p>" for x in self._lines())
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The table with all metrics as a pandas `DataFrame`: a row for each candidate."""
+        import pandas  # No other part needs it.
+
+        rows = {}
+        for trial in self.trials:
+            row = {"validation": trial.validation, "seconds": trial.seconds, **trial.setting}
+            for name, x in trial.values.items():
+                row |= {name: x.value, f"{name}_low": x.low, f"{name}_high": x.high}
+            for name, x in trial.gains.items():
+                row |= {f"{name}_gain": x.difference, f"{name}_p": x.p_value}
+            rows[trial.name] = row
+        return pandas.DataFrame.from_dict(rows, orient="index")
 
     def plot(self, path: PathLike | None = None) -> Figure:
         """Draws the monitored metric with its intervals, and writes it if there is a path."""
         from rank4class_tf.plots import new_figure  # No saved model needs that module.
 
-        figure, axes = new_figure(6.4, 1.2 + 0.35 * len(self.trials))
-        estimates = [trial.values[self.monitor] for trial in self.trials]
+        tested = [trial for trial in self.trials if trial.values]
+        figure, axes = new_figure(6.4, 1.2 + 0.35 * len(tested))
+        estimates = [trial.values[self.monitor] for trial in tested]
         values = [x.value for x in estimates]
         errors = np.transpose([(x.value - x.low, x.high - x.value) for x in estimates])
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
-        axes.set_yticks(range(len(values)), [trial.name for trial in self.trials], parse_math=False)
+        axes.set_yticks(range(len(values)), [trial.name for trial in tested], parse_math=False)
         axes.invert_yaxis()
         axes.set_xlabel(f"{self.monitor} on test data, 95 % intervals")
         if path is not None:
@@ -126,88 +209,122 @@ class TryOut:
         _files.write_text(path, json.dumps(content, indent=1, default=vars))
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def _gain(trial: Trial, metric: str) -> str:
-    gain = trial.gains.get(metric)
     text = "{0.difference:+.3f} ({0.low:+.3f} to {0.high:+.3f}), p {0.p_value:.2g}"
-    return text.format(gain) if gain else ""
+    return text.format(trial.gains[metric])
+
+
+def finalists(values: dict[str, np.ndarray], number: int) -> dict[str, int]:
+    """The best setting of the first candidate and of its best rivals, by validation.
+
+    Args:
+        values: name of a candidate -> `[settings, seeds]`, its validation values.
+        number: of rivals.
+    """
+    means = {name: of_settings.mean(axis=1) for name, of_settings in values.items()}
+    first, *others = means
+    best = sorted(others, key=lambda name: -means[name].max())[:number]
+    return {name: int(means[name].argmax()) for name in means if name in (first, *best)}
+
+
+def unfair(
+    values: dict[str, np.ndarray], tests: dict[str, list[TestResult]], monitor: str
+) -> str | None:
+    """Why the comparison allows no verdict, or None."""
+    first, *others = tests
+    num_settings, num_seeds = len(values[first]), len(tests[first])
+    num_lists = np.count_nonzero(tests[first][0][monitor][1])
+    if not others:
+        return f"{first} has no rival"
+    if num_settings == 1:
+        return "one setting each is no tuning"
+    if num_seeds < FEW_SEEDS:
+        return f"{_number(num_seeds, 'seed')} cannot tell luck from gain"
+    if num_lists < FEW_LISTS:
+        return f"{_number(num_lists, 'test example')} cannot tell luck from gain"
+    if values[first].max() == -np.inf:
+        return f"{first} had no finite loss"
+    if all(values[name].max() == -np.inf for name in others):
+        return "no rival had a finite loss"
+    return None
 
 
 def notes(
-    trainings: dict[str, list[list[Training]]],
-    chosen: dict[str, list[Setting]],
-    length: float | None,
-    ahead: list[str],
+    settings: dict[str, list[Setting]], values: dict[str, np.ndarray], median_norm: float | None
 ) -> Iterator[str]:
-    """What a reader must know; `length` is that of encodings, `ahead` have gains over the first."""
-    if length is not None and not 0.1 <= length <= 100:
+    """What a reader must know; `median_norm` is the median length of encodings."""
+    if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
-            f"Before training, the encodings have a length of {length:.2g}. Far from 1, they slow "
-            "a Dense down, so that other heads seem better. Try `Rescaling` before the head."
+            f"Before training, the encodings have a length of {median_norm:.2g}. Far from 1, they "
+            "slow a Dense down, so that other heads seem better. Try `Rescaling` before the head."
         )
-    (first, baseline), *_ = trainings.items()
-    if len(baseline) == 1:
-        yield "One seed: the intervals leave out the luck of training, and prove no gain."
-    for name, seeds in trainings.items():
-        if any(max(training.value for training in seed) == -np.inf for seed in seeds):
-            yield f"{name}: in a seed, no setting had a finite loss; its values mean nothing."
-    if len(baseline[0]) < 4:
+    first, *others = values
+    for name, of_settings in values.items():
+        if of_settings.max() == -np.inf:
+            yield f"{name}: no setting had a finite loss; its values mean nothing."
+    if len(values[first]) < FEW_SETTINGS:
         yield "Fewer than four settings were tried: tune more before you decide."
         return
-    # A parameter whose best value is at the end of its range in most seeds wants a wider range.
-    for name, seeds in trainings.items():
-        for parameter in chosen[name][0]:
-            best = [setting[parameter] for setting in chosen[name]]
-            tried = [[training.setting[parameter] for training in seed] for seed in seeds]
-            for side, end in (("lowest", min), ("highest", max)):
-                at_end = [value == end(values) for value, values in zip(best, tried, strict=True)]
-                if 2 * sum(at_end) > len(at_end):
+    means = {name: of_settings.mean(axis=1) for name, of_settings in values.items()}
+    # A parameter whose best value is at the end of its range wants a wider range.
+    for name, tried in settings.items():
+        for parameter, best in tried[means[name].argmax()].items():
+            numbers = [setting[parameter] for setting in tried]
+            for side, end in (("lowest", min(numbers)), ("highest", max(numbers))):
+                if best == end:
                     yield f"{name}: the best {parameter} is the {side} that was tried."
-    if "weight_decay" not in baseline[0][0].setting:
+    if "weight_decay" not in settings[first][0]:
         return
-    # A gain over a baseline with little decay may be one of decay, and not of the candidate.
-    little_decay = []
-    for seed in baseline:
-        by_decay = sorted(seed, key=lambda training: training.setting["weight_decay"])
-        little_decay.append(by_decay[: len(by_decay) // 2])
-    undecayed, best_value = _mean_of_best(little_decay), _mean_of_best(baseline)
-    for name in ahead:
-        if undecayed < _mean_of_best(trainings[name]) <= best_value:
+    # A gain over a baseline with little decay may come from the decay, not from the candidate.
+    by_decay = np.argsort([setting["weight_decay"] for setting in settings[first]])
+    little_decay = means[first][by_decay[: len(by_decay) // 2]].max()
+    for name in others:
+        if little_decay < means[name].max() <= means[first].max():
             yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."
 
 
-def _mean_of_best(seeds: list[list[Training]]) -> np.floating:
-    return np.mean([max(training.value for training in seed) for seed in seeds])
-
-
-def estimate(tests: list[Test], metric: str) -> Estimate:
+def estimate(tests: list[TestResult], metric: str) -> Estimate:
     """The mean of a metric with its interval, from the tests of one candidate."""
-    values, weights, (low, high) = _values_of_lists(tests, metric)
+    values, weights, (low, high) = _values(tests, metric)
     mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
-    spread = mean_difference(values - mean, weights, 0.95, high - low)
-    return Estimate(mean, max(low, mean + spread.low), min(high, mean + spread.high))
+    interval = mean_difference(values - mean, weights, 0.95, high - low)
+    return Estimate(mean, max(low, mean + interval.low), min(high, mean + interval.high))
 
 
-def gains(tests: dict[str, list[Test]]) -> dict[str, dict[str, Comparison]]:
-    """Comparisons of each candidate with the first, by metric."""
+def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
+    """The gain of each candidate over the first, by metric."""
     first, *others = tests
-    compared: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
+    corrected: dict[str, dict[str, Gain]] = {name: {} for name in tests}
     for metric in tests[first][0]:
-        # Candidates share the lists and, in pairs, the seeds: their difference is the sample.
-        base, weights, (low, high) = _values_of_lists(tests[first], metric)
-        comparisons = []
+        # Candidates share the lists and the seeds, so their paired differences are the sample.
+        baseline, weights, (low, high) = _values(tests[first], metric)
+        compared = []
         for name in others:
-            differences = _values_of_lists(tests[name], metric)[0] - base
-            comparisons.append((name, mean_difference(differences, weights, 0.95, high - low)))
+            differences = _values(tests[name], metric)[0] - baseline
+
+            def comparison(confidence: float, x: np.ndarray = differences) -> Comparison:
+                return mean_difference(x, weights, confidence, high - low)
+
+            # A true gain shows with the power 0.8 if it is so far above 0: the quantile of the
+            # corrected test and that of the power, each as half of an interval's length.
+            ends = [comparison(confidence) for confidence in (1 - 0.05 / len(others), 0.6)]
+            detectable = sum(x.high - x.low for x in ends) / 2
+            seeds_ahead = int(np.count_nonzero(differences @ weights > 0))
+            compared.append((name, Gain(*vars(comparison(0.95)).values(), detectable, seeds_ahead)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
-        comparisons.sort(key=lambda pair: pair[1].p_value)
-        highest = 0.0
-        for rank, (name, comparison) in enumerate(comparisons):
-            highest = max(highest, min(1.0, comparison.p_value * (len(others) - rank)))
-            compared[name][metric] = dataclasses.replace(comparison, p_value=highest)
-    return compared
+        compared.sort(key=lambda pair: pair[1].p_value)
+        p_value = 0.0
+        for rank, (name, gain) in enumerate(compared):
+            p_value = max(p_value, min(1.0, gain.p_value * (len(others) - rank)))
+            corrected[name][metric] = dataclasses.replace(gain, p_value=p_value)
+    return corrected
 
 
-def _values_of_lists(tests: list[Test], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
+def _values(tests: list[TestResult], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
     _, weights, bounds = tests[0][metric]
     values = np.array([test[metric][0] for test in tests])

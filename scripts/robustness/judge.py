@@ -1,0 +1,211 @@
+"""How often is the verdict of `try_out` right? Repeated comparisons whose truth is known.
+
+    python -m scripts.robustness.judge --repeats 12 --csv judge.csv
+
+Four losses train linear models on eight Gaussian classes of four kinds: clean labels, labels of
+which up to 40 % are those of the next class, up to 45 % are drawn at random, and few examples. Each
+comparison has 200 validation and 1,000 test examples. The truth is a loss's mean accuracy on 10,000
+other examples over 20 seeds, tuned anew with each. A design is a way to spend trainings: how many
+settings on how many seeds, whether all candidates or only the best two are then tested, and on how
+many fresh seeds. A verdict agrees with the truth if it takes a loss that is better, or takes none
+where none is better by .02. "False" is the share of verdicts that take a loss which is not better.
+
+The second table has no gain at all: twelve candidates whose seeds and test examples are drawn. The
+luck of a seed is its standard deviation ÷ that of the mean over the test examples.
+"""
+
+import itertools
+import types
+
+import numpy as np
+
+from rank4class_tf._intervals import Estimate
+from rank4class_tf.trials import report
+from scripts import command_line, tables
+
+CLASSES, WIDTH, SETTINGS, SEEDS, STEPS, MONITOR = 8, 20, 12, 20, 60, "accuracy"
+KINDS = ("clean", "next class", "drawn", "few")
+IDENTITY = np.eye(CLASSES, dtype=np.float32)
+# Settings, seeds of the screening, rivals that are tested, and fresh seeds; None tests all
+# candidates on the seeds that tuned them, each with its own best setting, as before.
+DESIGNS = {
+    "every candidate tuned and tested on 3 seeds": (12, 3, None, 3),
+    "the same on 8 seeds": (12, 8, None, 8),
+    "2 seeds choose, the best two on 8 fresh ones": (12, 2, 2, 8),
+    "2 seeds choose, the best two on 3 fresh ones": (12, 2, 2, 3),
+    "1 seed chooses, the best two on 8 fresh ones": (12, 1, 2, 8),
+    "2 seeds choose, the best one on 8 fresh ones": (12, 2, 1, 8),
+}
+
+
+def softmax(scores):
+    """Probabilities along the last axis."""
+    exponentials = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return exponentials / exponentials.sum(axis=-1, keepdims=True)
+
+
+def cross_entropy(scores, right, factor):
+    """The gradient of softmax cross-entropy; as those below, of scores and one-hot labels."""
+    return softmax(scores) - right
+
+
+def smoothed(scores, right, factor):
+    """The gradient of cross-entropy with smoothed labels."""
+    share = 0.1 * factor / (1 + 0.1 * (factor - 1))
+    return softmax(scores) - (1 - share) * right - share / CLASSES
+
+
+def generalized(scores, right, factor):
+    """The gradient of generalised cross-entropy."""
+    q, p = 0.7 * factor / (1 + 0.7 * (factor - 1)), softmax(scores)
+    return (p * right).sum(axis=-1, keepdims=True) ** q * (p - right)
+
+
+def crammer_singer(scores, right, factor):
+    """The gradient of the hinge loss of the highest other class."""
+    others = np.where(right > 0, -np.inf, scores)
+    violation = others.max(axis=-1) - (scores * right).sum(axis=-1) + factor[..., 0]
+    return (IDENTITY[others.argmax(axis=-1)] - right) * (violation > 0)[..., np.newaxis]
+
+
+LOSSES = (cross_entropy, smoothed, generalized, crammer_singer)
+
+
+def examples(kind, rng):
+    """Features and classes to train, validate, test, and to know the truth."""
+    centers = rng.normal(size=(CLASSES, WIDTH)) * (1.1 if kind == "clean" else 1.3) / 2
+
+    def draw(count):
+        y = rng.integers(0, CLASSES, count)
+        return (centers[y] + rng.normal(size=(count, WIDTH))).astype(np.float32), y
+
+    x, y = draw(80 if kind == "few" else 300)
+    wrong = {"next class": (y + 1) % CLASSES, "drawn": rng.integers(0, CLASSES, len(y))}
+    is_wrong = rng.random(len(y)) < rng.uniform(0.05, 0.4 if kind == "next class" else 0.45)
+    y = np.where(is_wrong, wrong.get(kind, y), y)
+    return (x, y), draw(200), draw(1_000), draw(10_000)
+
+
+def trained(gradient, data):
+    """Values `[SEEDS, SETTINGS]`: validation, hits of the test examples `[..., n]`, and truth."""
+    (x, y), validation, test, truth = data
+    rngs = [np.random.default_rng(seed) for seed in range(SEEDS)]
+    # A seed has its own sample of the examples and its own first weights.
+    rows = np.stack([rng.integers(0, len(x), len(x)) for rng in rngs])
+    x, right = x[rows][:, np.newaxis], IDENTITY[y[rows]][:, np.newaxis]
+    weights = np.stack([0.3 * rng.normal(size=(1, WIDTH, CLASSES)) for rng in rngs])
+    weights = np.repeat(weights.astype(np.float32), SETTINGS, axis=1)
+    low, high = np.log([1e-3, 1e-4, 0.25]), np.log([1, 1, 4])
+    cells = np.stack([np.random.default_rng(i).permutation(SETTINGS) for i in range(3)], axis=1)
+    drawn = np.exp(low + (cells + 0.5) / SETTINGS * (high - low)).astype(np.float32)
+    rate, decay, factor = drawn.T[:, np.newaxis, :, np.newaxis, np.newaxis]
+    mean, square = np.zeros_like(weights), np.zeros_like(weights)
+    best, best_weights = np.full((SEEDS, SETTINGS), -1.0), weights
+
+    def hits(weights, part):
+        return np.matmul(part[0], weights).argmax(axis=-1) == part[1]
+
+    for step in range(1, STEPS + 1):  # AdamW.
+        slope = gradient(np.matmul(x, weights), right, factor) / x.shape[2]
+        slope = np.matmul(np.swapaxes(x, 2, 3), slope)
+        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
+        scale = np.sqrt(square / (1 - 0.99**step)) + 1e-7
+        weights = weights - rate * (mean / (1 - 0.9**step) / scale + decay * weights)
+        if step % 5 == 0:  # An epoch.
+            value = hits(weights, validation).mean(axis=-1)
+            is_best = value > best
+            best = np.where(is_best, value, best)
+            best_weights = np.where(is_best[..., np.newaxis, np.newaxis], weights, best_weights)
+    means = np.stack([hits(of_seed, truth).mean(axis=-1) for of_seed in best_weights])
+    return best, hits(best_weights, test), means
+
+
+def taken(values, tests):
+    """The candidate that the judge of `try_out` takes, from hits `[seeds, lists]` by name."""
+    results = {
+        name: [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in np.asarray(hits, float)]
+        for name, hits in tests.items()
+    }
+    gains = report.gains(results)
+    trials = [
+        types.SimpleNamespace(name=name, values={MONITOR: Estimate(np.mean(x), 0, 1)}, gains=gain)
+        for (name, x), gain in zip(tests.items(), gains.values(), strict=True)
+    ]
+    unfair = report.unfair(values, results, MONITOR)
+    return report.TryOut(trials, MONITOR, len(values[0]), len(tests[0]), [], None, unfair).best.name
+
+
+def judged(runs, design, first_seed):
+    """What a design takes; its seeds begin at `first_seed`."""
+    num_settings, num_screened, finalists, num_tested = design
+    seeds = (np.arange(num_screened + num_tested) + first_seed) % SEEDS
+    screened, fresh = seeds[:num_screened], seeds[num_screened:]
+    values = {name: run[0][screened, :num_settings].T for name, run in enumerate(runs)}
+    if finalists is None:
+        tests = {name: run[1][screened, values[name].argmax(axis=0)] for name, run in enumerate(runs)}
+    else:
+        best = report.finalists(values, finalists)
+        tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
+    return taken(values, tests)
+
+
+def agreement(repeats):
+    """A row for each design: agreement, false verdicts, how often gains are taken, trainings."""
+    results, truths = [], []
+    for kind, repeat in itertools.product(KINDS, range(repeats)):
+        data = examples(kind, np.random.default_rng([repeat, KINDS.index(kind)]))
+        runs = [trained(gradient, data) for gradient in LOSSES]
+        means = [run[2][range(SEEDS), run[0].argmax(axis=1)].mean() for run in runs]
+        truths.append(np.array(means) - means[0])
+        results.append([[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()])
+    truths, results = np.array(truths), np.array(results)  # `[n, losses]`, `[n, designs, starts]`.
+    most = truths.max(axis=1)
+    for design, (name, (tuned, screened, finalists, tested)) in enumerate(DESIGNS.items()):
+        takes = results[:, design] > 0
+        gained = np.take_along_axis(truths, results[:, design], axis=1)
+        agrees = np.where(takes, gained > 0, most[:, np.newaxis] < 0.02)
+        cost = len(LOSSES) * tuned * screened
+        cost += tested * (len(LOSSES) if finalists is None else finalists + 1)
+        shares = [agrees.mean(), (takes & (gained <= 0)).mean()]
+        for low, high in ((0.02, 0.05), (0.05, 1)):
+            shares.append(takes[(most >= low) & (most < high)].mean())
+        yield [name, *(f"{share:.3f}" for share in shares), str(cost)]
+
+
+def false_alarms(repeats, candidates=12, lists=1_000):
+    """A row for each luck of seeds: the share of verdicts that take one of equal candidates."""
+    rng = np.random.default_rng(0)
+    for luck in (0, 0.5, 1, 2, 4):
+        alarms = 0
+        for _ in range(repeats):
+            values = dict(enumerate(rng.normal(size=(candidates, SETTINGS, 2))))
+            tests = {}
+            for name in report.finalists(values, 2):
+                seeds = luck * 0.3 / np.sqrt(lists) * rng.normal(size=(8, 1))
+                tests[name] = seeds + 0.3 * rng.normal(size=lists) / np.sqrt(2)
+                tests[name] += 0.3 * rng.normal(size=(8, lists)) / np.sqrt(2)
+            names = dict(enumerate(tests))  # The first is the baseline, 0.
+            alarms += taken(values, {names[i]: tests[names[i]] for i in names}) != 0
+        yield [f"{luck:g}", f"{alarms / repeats:.3f}"]
+
+
+def main(argv=None):
+    """Prints both tables."""
+    parser = command_line.parser(__spec__, {"repeats": 1, "null_repeats": 20}, description=__doc__)
+    count = command_line.positive(int)
+    parser.add_argument("--repeats", type=count, default=12, help="data sets of each kind")
+    parser.add_argument("--null-repeats", type=count, default=1_000, help="for the second table")
+    parser.add_argument("--csv", help="a file for both tables")
+    args = parser.parse_args(argv)
+    head = ["design", "agrees", "false", "gains .02 to .05 taken", "above .05", "trainings"]
+    shown = [("Designs", head, [*agreement(args.repeats)])]
+    shown += [("No gain", ["luck of a seed", "false"], [*false_alarms(args.null_repeats)])]
+    for title, head, rows in shown:
+        print(f"\n**{title}**\n\n" + "\n".join(tables.table(head, rows, len(head) - 1)))
+    if args.csv:
+        with open(args.csv, "w", encoding="utf-8") as file:
+            file.writelines(tables.as_csv(head, rows, title) for title, head, rows in shown)
+
+
+if __name__ == "__main__":
+    main()
