@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
 # Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
-Test: TypeAlias = dict[str, Sequence]
+TestResult: TypeAlias = dict[str, Sequence]
 
 
 class Training(NamedTuple):
@@ -82,7 +82,7 @@ class TryOut:
 
     @property
     def verdict(self) -> str:
-        """One sentence."""
+        """The recommendation, in one sentence."""
         first, best = self.trials[0].name, self.best
         if best.name == first:
             return f"Stay with {first}: nothing is better in {self.monitor} beyond noise."
@@ -92,14 +92,14 @@ class TryOut:
         rows = [["", *self.trials[0].values, f"gain in {self.monitor}", "settings", "s/epoch"]]
         for trial in self.trials:
             values = [f"{x.value:.3f} ({x.low:.3f} to {x.high:.3f})" for x in trial.values.values()]
-            columns = {name: [s[name] for s in trial.settings] for name in trial.settings[0]}
-            settings = ", ".join(f"{name} {np.median(x):.2g}" for name, x in columns.items())
+            by_name = {name: [s[name] for s in trial.settings] for name in trial.settings[0]}
+            settings = ", ".join(f"{name} {np.median(x):.2g}" for name, x in by_name.items())
             gain = _gain(trial, self.monitor)
             rows.append([trial.name, *values, gain, settings, f"{trial.seconds:.2g}"])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        seeds = len(self.trials[0].settings)
-        lines.append(f"Each tried {self.num_settings} settings for each of {seeds} seeds.")
+        num_seeds = len(self.trials[0].settings)
+        lines.append(f"Each tried {self.num_settings} settings for each of {num_seeds} seeds.")
         return "\n".join([*lines, *self.notes, self.verdict])
 
     def plot(self, path: PathLike | None = None) -> Figure:
@@ -135,79 +135,79 @@ def _gain(trial: Trial, metric: str) -> str:
 def notes(
     trainings: dict[str, list[list[Training]]],
     chosen: dict[str, list[Setting]],
-    length: float | None,
-    ahead: list[str],
+    median_norm: float | None,
+    names_ahead: list[str],
 ) -> Iterator[str]:
-    """What a reader must know; `length` is that of encodings, `ahead` have gains over the first."""
-    if length is not None and not 0.1 <= length <= 100:
+    """What a reader must know: `median_norm` is of encodings, `names_ahead` gain on the first."""
+    if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
-            f"Before training, the encodings have a length of {length:.2g}. Far from 1, they slow "
-            "a Dense down, so that other heads seem better. Try `Rescaling` before the head."
+            f"Before training, the encodings have a length of {median_norm:.2g}. Far from 1, they "
+            "slow a Dense down, so that other heads seem better. Try `Rescaling` before the head."
         )
     (first, baseline), *_ = trainings.items()
     if len(baseline) == 1:
         yield "One seed: the intervals leave out the luck of training, and prove no gain."
-    for name, seeds in trainings.items():
-        if any(max(training.value for training in seed) == -np.inf for seed in seeds):
+    for name, by_seed in trainings.items():
+        if any(max(training.value for training in tries) == -np.inf for tries in by_seed):
             yield f"{name}: in a seed, no setting had a finite loss; its values mean nothing."
     if len(baseline[0]) < 4:
         yield "Fewer than four settings were tried: tune more before you decide."
         return
     # A parameter whose best value is at the end of its range in most seeds wants a wider range.
-    for name, seeds in trainings.items():
+    for name, by_seed in trainings.items():
         for parameter in chosen[name][0]:
             best = [setting[parameter] for setting in chosen[name]]
-            tried = [[training.setting[parameter] for training in seed] for seed in seeds]
-            for side, end in (("lowest", min), ("highest", max)):
-                at_end = [value == end(values) for value, values in zip(best, tried, strict=True)]
+            tried = [[training.setting[parameter] for training in tries] for tries in by_seed]
+            for side, end_of in (("lowest", min), ("highest", max)):
+                at_end = [x == end_of(values) for x, values in zip(best, tried, strict=True)]
                 if 2 * sum(at_end) > len(at_end):
                     yield f"{name}: the best {parameter} is the {side} that was tried."
     if "weight_decay" not in baseline[0][0].setting:
         return
-    # A gain over a baseline with little decay may be one of decay, and not of the candidate.
+    # A gain over a baseline with little decay may come from the decay, not from the candidate.
     little_decay = []
-    for seed in baseline:
-        by_decay = sorted(seed, key=lambda training: training.setting["weight_decay"])
+    for tries in baseline:
+        by_decay = sorted(tries, key=lambda training: training.setting["weight_decay"])
         little_decay.append(by_decay[: len(by_decay) // 2])
-    undecayed, best_value = _mean_of_best(little_decay), _mean_of_best(baseline)
-    for name in ahead:
-        if undecayed < _mean_of_best(trainings[name]) <= best_value:
+    little_decay_value, best_value = _mean_of_best(little_decay), _mean_of_best(baseline)
+    for name in names_ahead:
+        if little_decay_value < _mean_of_best(trainings[name]) <= best_value:
             yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."
 
 
-def _mean_of_best(seeds: list[list[Training]]) -> np.floating:
-    return np.mean([max(training.value for training in seed) for seed in seeds])
+def _mean_of_best(by_seed: list[list[Training]]) -> np.floating:
+    return np.mean([max(training.value for training in tries) for tries in by_seed])
 
 
-def estimate(tests: list[Test], metric: str) -> Estimate:
+def estimate(tests: list[TestResult], metric: str) -> Estimate:
     """The mean of a metric with its interval, from the tests of one candidate."""
-    values, weights, (low, high) = _values_of_lists(tests, metric)
+    values, weights, (low, high) = _values(tests, metric)
     mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
-    spread = mean_difference(values - mean, weights, 0.95, high - low)
-    return Estimate(mean, max(low, mean + spread.low), min(high, mean + spread.high))
+    interval = mean_difference(values - mean, weights, 0.95, high - low)
+    return Estimate(mean, max(low, mean + interval.low), min(high, mean + interval.high))
 
 
-def gains(tests: dict[str, list[Test]]) -> dict[str, dict[str, Comparison]]:
+def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Comparison]]:
     """Comparisons of each candidate with the first, by metric."""
     first, *others = tests
-    compared: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
+    corrected: dict[str, dict[str, Comparison]] = {name: {} for name in tests}
     for metric in tests[first][0]:
-        # Candidates share the lists and, in pairs, the seeds: their difference is the sample.
-        base, weights, (low, high) = _values_of_lists(tests[first], metric)
+        # Candidates share the lists and the seeds, so their paired differences are the sample.
+        baseline, weights, (low, high) = _values(tests[first], metric)
         comparisons = []
         for name in others:
-            differences = _values_of_lists(tests[name], metric)[0] - base
+            differences = _values(tests[name], metric)[0] - baseline
             comparisons.append((name, mean_difference(differences, weights, 0.95, high - low)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
         comparisons.sort(key=lambda pair: pair[1].p_value)
-        highest = 0.0
+        p_value = 0.0
         for rank, (name, comparison) in enumerate(comparisons):
-            highest = max(highest, min(1.0, comparison.p_value * (len(others) - rank)))
-            compared[name][metric] = dataclasses.replace(comparison, p_value=highest)
-    return compared
+            p_value = max(p_value, min(1.0, comparison.p_value * (len(others) - rank)))
+            corrected[name][metric] = dataclasses.replace(comparison, p_value=p_value)
+    return corrected
 
 
-def _values_of_lists(tests: list[Test], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
+def _values(tests: list[TestResult], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
     _, weights, bounds = tests[0][metric]
     values = np.array([test[metric][0] for test in tests])

@@ -29,7 +29,7 @@ from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
 # rate), and the factor of a candidate's own parameter.
 _RANGES = ((1e-4, 1e-1), (1e-4, 1.0), (0.25, 4.0))
 
-# The parameters that are shares of one: the factor multiplies their odds, so that they stay below.
+# The parameters in [0, 1]: the factor multiplies their odds, so that they stay below 1.
 _SHARES = ("label_smoothing", "q")
 
 
@@ -56,14 +56,14 @@ def try_out(
 
     For each seed, each candidate tries the same number of settings from one Latin hypercube:
     learning rates in [1e-4, 0.1], weight decays of AdamW in [1e-4, 1], and a factor in [1/4, 4] of
-    its margin, temperature or scale, or of the odds of label smoothing or q: what it has first.
+    its margin, temperature or scale, or the odds of label smoothing or q: the first that it has.
     `monitor` on the validation data chooses settings and epochs. The chosen models see the test
     data once. Intervals and p-values count test lists and seeds as samples; p-values are corrected
     for the number of candidates (Holm). Global seeds are set.
 
     Args:
         build: a function of a layer that returns a Keras model that ends in it; or of nothing, for
-            models with an end of their own, such as a `TwoTower`. It makes new layers at each call.
+            models with their own last layer, such as a `TwoTower`. Each call makes new layers.
             If it compiles the model, its optimizer is used, else AdamW.
         train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
             or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
@@ -76,7 +76,7 @@ def try_out(
         monitor: the name of the one to choose by, higher is better; None means the last.
         settings: how many settings each candidate tries for each seed.
         seeds: how often everything is repeated; two can hardly show a gain, one cannot.
-        minutes: a budget. Where it ends early, all candidates have tried equally fewer settings.
+        minutes: a budget. If it runs out, all candidates have tried equally few settings.
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation value.
         batch_size: examples per batch of arrays.
@@ -107,10 +107,10 @@ def try_out(
     # Where the model ends in encodings `[batch, time, d]`, labels `[batch, time]` are class ids.
     encodings = build(keras.layers.Activation("linear")) if takes_head else None
     rank = len(getattr(encodings, "output_shape", (None, None)))
-    num_classes = max(_num_classes(name, part, rank) for name, part in data.items())
+    num_classes = max(_num_classes(name, examples, rank) for name, examples in data.items())
     head = keras.layers.Dense(num_classes) if takes_head else None
     if candidates is None:
-        candidates = _a_dozen(num_classes if takes_head else None)
+        candidates = _default_candidates(num_classes if takes_head else None)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
     limits = epochs, patience, batch_size
@@ -122,44 +122,44 @@ def try_out(
     baseline = compiled[first]
 
     # Read what an earlier call with the same arguments and data has finished.
-    prints = [] if path is None else [_fingerprint(part) for part in data.values()]
+    fingerprints = [] if path is None else [_fingerprint(x) for x in data.values()]
     to_config = keras.utils.serialize_keras_object
     measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
-    parts = [candidate.described for candidate in compiled.values()]
-    described = [[parts, measured, settings, seeds, batch_size, prints], epochs, patience]
-    kept = _Kept(path, json.dumps(described, default=str))
+    descriptions = [candidate.description for candidate in compiled.values()]
+    header = [[descriptions, measured, settings, seeds, batch_size, fingerprints], epochs, patience]
+    finished = _FinishedTrainings(path, json.dumps(header, default=str))
 
     # Train each candidate with each setting, then once more with the best one of each seed. A seed
-    # repeats split, weights, draws and choice, so that the spread over seeds holds the luck of all.
+    # has its own split, weights, draws and choice, so the spread over seeds holds the luck of all.
     total = (settings + 1) * seeds * len(compiled)
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
     trainings: dict[str, Any] = {name: [[] for _ in range(seeds)] for name in compiled}
-    drawn = [_draws(settings, seed) for seed in range(seeds)]
-    begin = start = time.monotonic()
-    # A round is one setting of every candidate and seed, so that all have tried as many at any end.
+    drawn_settings = [_draw_settings(settings, seed) for seed in range(seeds)]
+    begin = round_begin = time.monotonic()
+    # A round is one setting of every candidate and seed, so that all have tried equally many.
     for index in range(settings):
         for seed, (name, candidate) in itertools.product(range(seeds), compiled.items()):
-            setting = candidate.setting(drawn[seed][index])
+            setting = candidate.setting(drawn_settings[seed][index])
             train_once = functools.partial(candidate.train, setting, seed)
-            value, seconds = kept.get(f"{name}/{seed}/{index}", train_once)
+            value, seconds = finished.get_or_make(f"{name}/{seed}/{index}", train_once)
             trainings[name][seed].append(Training(value, seconds, setting))
             bar.add(1)
-        seconds_of_round, start = time.monotonic() - start, time.monotonic()
-        # The tests take as long as a round.
-        if minutes is not None and start - begin + 2 * seconds_of_round > 60 * minutes:
+        round_seconds, round_begin = time.monotonic() - round_begin, time.monotonic()
+        # A budget needs time for another round, and for the tests, which take as long as a round.
+        if minutes is not None and round_begin - begin + 2 * round_seconds > 60 * minutes:
             break
 
     # Measure the test data, which no choice has seen.
     chosen: dict[str, list[Setting]] = {name: [] for name in compiled}
-    tests: dict[str, list[report.Test]] = {name: [] for name in compiled}
+    tests: dict[str, list[report.TestResult]] = {name: [] for name in compiled}
     for name, seed in itertools.product(compiled, range(seeds)):
-        best = int(np.argmax([training.value for training in trainings[name][seed]]))
-        setting = trainings[name][seed][best].setting
+        best_index = int(np.argmax([training.value for training in trainings[name][seed]]))
+        setting = trainings[name][seed][best_index].setting
         measure = functools.partial(compiled[name].test, setting, seed, data["test"])
         chosen[name].append(setting)
-        tests[name].append(kept.get(f"{name}/{seed}/test of {best}", measure))
+        tests[name].append(finished.get_or_make(f"{name}/{seed}/test of {best_index}", measure))
         bar.add(1)
 
     # Report.
@@ -170,13 +170,13 @@ def try_out(
             values={metric: report.estimate(tests[name], metric) for metric in tests[name][0]},
             gains=gains[name],
             settings=chosen[name],
-            seconds=float(np.median([run.seconds for run in itertools.chain(*trainings[name])])),
+            seconds=float(np.median([x.seconds for x in itertools.chain(*trainings[name])])),
             build=functools.partial(candidate.new, chosen[name][0]),
         )
         for name, candidate in compiled.items()
     ]
-    ahead = [name for name in others if gains[name][baseline.monitor].difference > 0]
-    notes = list(report.notes(trainings, chosen, baseline.length_of_encodings(), ahead))
+    names_ahead = [name for name in others if gains[name][baseline.monitor].difference > 0]
+    notes = list(report.notes(trainings, chosen, baseline.median_norm(), names_ahead))
     estimate = None if noise is None else baseline.estimate_noise(chosen[first][0])
     if estimate is not None:
         pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in estimate["confusions"])
@@ -187,15 +187,15 @@ def try_out(
     return TryOut(trials, baseline.monitor, len(trainings[first][0]), notes, estimate)
 
 
-def _draws(number: int, seed: int) -> np.ndarray:
-    """Settings `[number, 3]`: each parameter has one value in each of `number` equal steps."""
+def _draw_settings(count: int, seed: int) -> np.ndarray:
+    """A Latin hypercube `[count, 3]`: each parameter has a value in each of `count` equal steps."""
     rng = np.random.default_rng([seed, 0])
     low, high = np.log(_RANGES).T
-    steps = np.stack([rng.permutation(number) for _ in low], axis=1) + rng.random((number, 3))
-    return np.exp(low + steps / number * (high - low))
+    steps = np.stack([rng.permutation(count) for _ in low], axis=1) + rng.random((count, 3))
+    return np.exp(low + steps / count * (high - low))
 
 
-def _a_dozen(num_classes: int | None) -> dict[str, Any]:
+def _default_candidates(num_classes: int | None) -> dict[str, Any]:
     names = ["softmax", "generalized_cross_entropy", "rankmax", "sparsemax", "approx_ndcg"]
     names += ["approx_mrr", "pairwise_logistic", "warp"]
     candidates: dict[str, Any] = {name: losses.get(f"{name}_loss") for name in names}
@@ -206,36 +206,36 @@ def _a_dozen(num_classes: int | None) -> dict[str, Any]:
     return candidates
 
 
-def _num_classes(name: str, part: Dataset | float, rank: int) -> int:
+def _num_classes(name: str, examples: Dataset | float, rank: int) -> int:
     """The width of dense relevance, which has the rank of the scores; or the highest id plus 1."""
-    if isinstance(part, float):
+    if isinstance(examples, float):
         return 1
-    if isinstance(part, tf.data.Dataset):
-        is_right = part.cardinality() != tf.data.INFINITE_CARDINALITY
+    if isinstance(examples, tf.data.Dataset):
+        is_right = examples.cardinality() != tf.data.INFINITE_CARDINALITY
         _checks.require(is_right, f"`{name}` must be a dataset that ends.", "an endless one")
     highest = 0
-    for _, labels, *_ in batches(part, 1024):
+    for _, labels, *_ in batches(examples, 1024):
         labels = np.asarray(getattr(labels, "flat_values", labels))
         rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
         _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
         if labels.ndim == rank and labels.shape[-1] > 1:
             rising = np.sort(labels, axis=-1)
-            repeats = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
-            if labels.dtype.kind in "fb" or repeats.any():  # A class id stands once in a list.
+            is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
+            if labels.dtype.kind in "fb" or is_repeated.any():  # Class ids of a list are distinct.
                 return labels.shape[-1]
         highest = max(highest, int(labels.max(initial=0)))
     return highest + 1
 
 
 def _fingerprint(examples: Dataset | float) -> int | str:
-    """What tells other data apart: the content of arrays, the form of datasets."""
+    """Differs for other data: by the content of arrays, or the form of datasets."""
     if not isinstance(examples, tuple):
         return str(examples)
-    flat = (x for batch in batches(examples, 1024) for x in tf.nest.flatten(batch, True))
-    return sum(zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in flat)
+    tensors = (x for batch in batches(examples, 1024) for x in tf.nest.flatten(batch, True))
+    return sum(zlib.crc32(tf.io.serialize_tensor(x).numpy()) for x in tensors)
 
 
-def _rows(examples: Any, indices: np.ndarray) -> Any:
+def _select(examples: Any, indices: np.ndarray) -> Any:
     return tf.nest.map_structure(lambda x: tf.gather(x, indices), examples)
 
 
@@ -257,58 +257,58 @@ class _Candidate:
         self._loss, self._head, self._build = loss, head or default_head, build
         self._train, self._validation = data["train"], data["validation"]
         self._epochs, self._patience, self._batch_size = limits
-        # Two names for one loss start from other weights: what they differ by is chance.
+        # Each name has its own initial weights: two names of one loss differ, but only by chance.
         self._seed = zlib.crc32(name.encode())
         self._features = next(batches(self._train, self._batch_size))[0]
 
-        # What a setting changes is a variable of the graph. It starts at the middle of the ranges.
+        # The parameters of a setting are variables of the graph. They start mid-range.
         self._tuned, self._parameter, self._default = _tunable(self._loss, self._head)
-        self._decays = True
+        self._has_decay = True
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
-        self._numbers = _as_variables(middle)
-        self._model = self.new(self._numbers)
+        self._setting_variables = _as_variables(middle)
+        self._model = self.new(self._setting_variables)
         self._variables = list(self._model.variables)
 
         # What each training starts from, besides the weights of a new model.
         optimizer = self._model.optimizer
-        self._decays = bool(getattr(_inner(optimizer), "weight_decay", None))
+        self._has_decay = bool(getattr(_inner_optimizer(optimizer), "weight_decay", None))
         optimizer.build(self._model.trainable_variables)
-        self._start = [np.array(x) for x in optimizer.variables]
+        self._optimizer_values = [np.array(x) for x in optimizer.variables]
         self._evaluate = Evaluator(self._model, metrics)
         names, rising = self._evaluate.names, self._evaluate.rising
         self.monitor = _checks.one_of("monitor", monitor or names[-1], rising)
         configs = [x and {**x.get_config(), "name": None} for x in (self._loss, self._head)]
         shapes = [tuple(x.shape) for x in self._variables]
-        self.described = [name, type(self._loss).__name__, configs, shapes, self.monitor]
+        self.description = [name, type(self._loss).__name__, configs, shapes, self.monitor]
 
     def setting(self, drawn: np.ndarray) -> Setting:
-        """The parameters by name, from a row of `_draws`."""
+        """The parameters by name, from a row of `_draw_settings`."""
         rate, decay, factor = map(float, drawn)
-        setting = {"learning_rate": rate, **({"weight_decay": decay} if self._decays else {})}
+        setting = {"learning_rate": rate, **({"weight_decay": decay} if self._has_decay else {})}
         while self._parameter:
             value = self._default * factor
             if self._parameter in _SHARES:
                 value /= 1 + self._default * (factor - 1)
             setting[self._parameter] = value
             try:
-                self._copy(self._tuned, setting)
+                self._tuned_copy(self._tuned, setting)
                 break
-            except ValueError:  # Too large for the loss: go half way back to the default.
+            except ValueError:  # Out of range: go half way back to the default.
                 if factor == 1:
                     raise
                 factor **= 0.5
         return setting
 
-    def _copy(self, part: Any, setting: Setting) -> Any:
-        """A copy of the loss or the head, with the value of a setting if that is of its own."""
-        if part is None:
+    def _tuned_copy(self, loss_or_head: Any, setting: Setting) -> Any:
+        """A copy of the loss or the head; the tuned one takes its parameter from the setting."""
+        if loss_or_head is None:
             return None
-        tuned = {self._parameter: setting[self._parameter]} if part is self._tuned else {}
-        return type(part).from_config({**part.get_config(), **tuned})
+        tuned = {self._parameter: setting[self._parameter]} if loss_or_head is self._tuned else {}
+        return type(loss_or_head).from_config({**loss_or_head.get_config(), **tuned})
 
     def new(self, setting: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
-        loss, head = self._copy(self._loss, setting), self._copy(self._head, setting)
+        loss, head = self._tuned_copy(self._loss, setting), self._tuned_copy(self._head, setting)
         takes_scores = loss.get_config().get("from_logits", True)
         _checks.require(takes_scores, "`candidates` must take scores.", "from_logits=False")
         model = self._build() if head is None else self._build(head)
@@ -318,8 +318,8 @@ class _Candidate:
         rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
         _checks.require(not in_shards, rule, model.name)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
-        if getattr(_inner(optimizer), "weight_decay", None):
-            _inner(optimizer).weight_decay = setting["weight_decay"]
+        if getattr(_inner_optimizer(optimizer), "weight_decay", None):
+            _inner_optimizer(optimizer).weight_decay = setting["weight_decay"]
         optimizer.learning_rate = float(setting["learning_rate"])
         model.compile(optimizer, loss)
         return model
@@ -336,31 +336,31 @@ class _Candidate:
             _checks.require(is_right, rule, f"{validation} of {type(train).__name__}")
             order = np.random.default_rng(seed).permutation(len(tf.nest.flatten(train)[0]))
             size = round(validation * len(order))
-            train, validation = _rows(train, order[size:]), _rows(train, order[:size])
+            train, validation = _select(train, order[size:]), _select(train, order[:size])
         if isinstance(train, tuple):
-            number = len(tf.nest.flatten(train)[0])
-            train = tf.data.Dataset.from_tensor_slices(train).shuffle(number)
+            num_examples = len(tf.nest.flatten(train)[0])
+            train = tf.data.Dataset.from_tensor_slices(train).shuffle(num_examples)
             train = train.batch(self._batch_size)
 
         # Start the compiled model from the weights and draws of a new one.
         fresh, model = self.new(_as_variables(setting)), self._model
-        old = {id(variable) for variable in model.trainable_variables}
-        shared = [variable for variable in fresh.trainable_variables if id(variable) in old]
+        trained_ids = {id(variable) for variable in model.trainable_variables}
+        shared = [variable for variable in fresh.trainable_variables if id(variable) in trained_ids]
         rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
         _checks.require(not shared, rule, f"{len(shared)} variables again")
-        starts = [*fresh.variables, *self._start]
+        initial_values = [*fresh.variables, *self._optimizer_values]
         variables = [*self._variables, *model.optimizer.variables]
-        for variable, start in zip(variables, starts, strict=True):
-            variable.assign(start)
+        for variable, value in zip(variables, initial_values, strict=True):
+            variable.assign(value)
         if getattr(fresh.loss, "is_random", False):
             state: dict[str, Any] = {}
             fresh.loss.save_own_variables(state)
             model.loss.load_own_variables(state)
         model.optimizer.learning_rate = setting["learning_rate"]
         for name, number in setting.items():
-            self._numbers[name].assign(number)
+            self._setting_variables[name].assign(number)
 
-        # Train until `patience` epochs bring nothing, and return to the best epoch.
+        # Train until `patience` epochs bring no better value, and return to the best epoch.
         best, best_epoch, weights = -np.inf, 0, model.get_weights()
         begin = time.monotonic()
         for epoch in range(1, self._epochs + 1):
@@ -376,7 +376,7 @@ class _Candidate:
         model.set_weights(weights)
         return best, (time.monotonic() - begin) / epoch
 
-    def test(self, setting: Setting, seed: int, test: Dataset) -> report.Test:
+    def test(self, setting: Setting, seed: int, test: Dataset) -> report.TestResult:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
         self.train(setting, seed)
         measured = self._evaluate(test)
@@ -389,8 +389,8 @@ class _Candidate:
         """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
         from cleanlab.count import compute_confident_joint
 
-        # The loss of the graph has a variable, of which no layer of probabilities is made.
-        loss = self._copy(self._loss, setting)
+        # A copy: the graph's loss holds variables, from which no layer of probabilities is made.
+        loss = self._tuned_copy(self._loss, setting)
         to_probabilities = getattr(loss, "probabilities", None) or layers.Probabilities()
         examples: Any = self._train
         labels = np.asarray(examples[1])
@@ -398,8 +398,8 @@ class _Candidate:
         rows, probabilities = [], []
         for fold in range(folds):
             held_out = np.flatnonzero(fold_of_row == fold)
-            self.train(setting, 0, _rows(examples, np.flatnonzero(fold_of_row != fold)))
-            scores = self._model.predict(_rows(examples[0], held_out), verbose=0)
+            self.train(setting, 0, _select(examples, np.flatnonzero(fold_of_row != fold)))
+            scores = self._model.predict(_select(examples[0], held_out), verbose=0)
             rows.append(held_out)
             probabilities.append(to_probabilities(scores).numpy())
         order = np.argsort(np.concatenate(rows))
@@ -413,16 +413,16 @@ class _Candidate:
             "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
         }
 
-    def length_of_encodings(self) -> float | None:
-        """The median length of what the head gets before training, or None without a head."""
+    def median_norm(self) -> float | None:
+        """The median length of the head's inputs before training, or None without a head."""
         if self._head is None:
             return None
         encodings = self._build(keras.layers.Activation("linear"))(self._features, training=False)
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
 
 
-def _inner(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer itself, where one for mixed precision is around it."""
+def _inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
+    """The optimizer itself, if one for mixed precision wraps it."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -430,21 +430,21 @@ def _as_variables(setting: Setting) -> Setting:
     return {name: tf.Variable(number, trainable=False) for name, number in setting.items()}
 
 
-def _tunable(*parts: Any) -> tuple[Any, str, float]:
-    """The loss or head that a candidate's own parameter is of, its name, and its default."""
-    for part in parts:
-        for name in getattr(type(part), "tunable", ()):
-            default = part.get_config()[name]
+def _tunable(*loss_and_head: Any) -> tuple[Any, str, float]:
+    """The loss or head that has a candidate's own parameter, the parameter's name and default."""
+    for loss_or_head in loss_and_head:
+        for name in getattr(type(loss_or_head), "tunable", ()):
+            default = loss_or_head.get_config()[name]
             if isinstance(default, float) and default > 0:
-                return part, name, default
+                return loss_or_head, name, default
     return None, "", 1.0
 
 
-class _Kept:
+class _FinishedTrainings:
     """Finished trainings by name, in a file of JSON lines if a path is given."""
 
-    def __init__(self, path: PathLike | None, described: str) -> None:
-        self._path, self._results, lines = path, {}, [described + "\n"]
+    def __init__(self, path: PathLike | None, header: str) -> None:
+        self._path, self._results, lines = path, {}, [header + "\n"]
         if path is None:
             return
         if os.path.exists(path):
@@ -452,13 +452,13 @@ class _Kept:
                 old_lines = file.readlines()
             rule = "`path` must be new, or a file of this comparison on this data."
             _checks.require(old_lines[:1] == lines, rule, path)
-            # A line that a killed process cut has no end.
+            # A killed process may leave a last line without its end.
             lines = [line for line in old_lines if line.endswith("\n")]
             self._results = dict(map(json.loads, lines[1:]))
         _files.write_text(path, "".join(lines))
 
-    def get(self, name: str, make: Callable[[], Any]) -> Any:
-        """What was kept, or else what `make` returns."""
+    def get_or_make(self, name: str, make: Callable[[], Any]) -> Any:
+        """The result with this name, which `make` returns if there is none yet."""
         if name not in self._results:
             self._results[name] = make()
             if self._path is not None:
