@@ -35,7 +35,7 @@ def calibrate(
     is convex in 1 / T, so the result is exact. Several positives share an example equally. The
     order of the classes stays the same, and so do all ranking metrics.
 
-    If there is no best temperature, it warns and takes the end of scikit-learn's range: `e**-10`
+    If there is no best temperature, it warns and takes an end of scikit-learn's range: `e**-10`
     if all positives have the highest scores, so that a lower one always fits better, and `e**10` if
     the scores say nothing about the labels. It also warns if the `model.loss.probabilities` of a
     compiled model have a lower Brier score: use these.
@@ -64,9 +64,9 @@ def calibrate(
     scores, relevance, weights = (
         tf.cast(tf.concat(arrays, axis=0), tf.float64) for arrays in zip(*examples, strict=True)
     )
-    labelled = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
+    has_labels = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
-    _checks.require(bool(labelled), rule, "none")
+    _checks.require(bool(has_labels), rule, "none")
 
     # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
@@ -79,7 +79,7 @@ def calibrate(
             f" the temperature {temperature:.2g}, the end of the range.",
             stacklevel=2,
         )
-    fitted = Probabilities(temperature)
+    fitted_layer = Probabilities(temperature)
 
     # Compare its Brier score with that of the probabilities of a compiled model's loss.
     loss_probabilities = getattr(getattr(model, "loss", None), "probabilities", None)
@@ -88,7 +88,7 @@ def calibrate(
         targets = tf.math.divide_no_nan(relevance, positives)
         weights = tf.where(positives[:, 0] > 0, weights, 0)
         brier_scores = []
-        for layer in (fitted, loss_probabilities):
+        for layer in (fitted_layer, loss_probabilities):
             squares = tf.square(tf.cast(layer(scores), scores.dtype) - targets)
             total = tf.reduce_sum(weights * tf.reduce_sum(squares, axis=-1))
             brier_scores.append(float(total / tf.reduce_sum(weights)))
@@ -99,7 +99,7 @@ def calibrate(
                 f"`model.loss.probabilities`. Brier scores: {loss_brier:.4f} and {brier:.4f}.",
                 stacklevel=2,
             )
-    return fitted
+    return fitted_layer
 
 
 def conformalize(
@@ -163,7 +163,7 @@ def conformalize(
     return PredictionSets(threshold * (1 - _ROUNDING_MARGIN), method, probabilities)
 
 
-# What stands for the temperatures 0 and infinity: the ends of scikit-learn's range, and why.
+# What replaces the temperatures 0 and infinity: the ends of scikit-learn's range, and the reasons.
 _ENDS = {
     0.0: (
         math.exp(-10),
@@ -245,19 +245,19 @@ def _labelled_scores(
 
     # TensorFlow warns if it often traces the same function. A new partial is another function.
     compiled = tf.function(functools.partial(scores_and_mask))
-    num_classes, function = None, "softmax" if logits else None
+    num_classes, activation = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
         positions = positions_of(scores)
         if positions is not None:
             y_true, positions = positions.labels(y_true)
-            counted, weights = positions.flat_mask, map(positions.weights, sample_weight)
-            sample_weight = [tf.boolean_mask(x, counted) if x.shape.rank else x for x in weights]
-            y_true, scores = (tf.boolean_mask(x, counted) for x in (y_true, positions.rows()))
+            mask, weights = positions.flat_mask, map(positions.weights, sample_weight)
+            sample_weight = [tf.boolean_mask(x, mask) if x.shape.rank else x for x in weights]
+            y_true, scores = (tf.boolean_mask(x, mask) for x in (y_true, positions.rows()))
         labels = _labels.parse(y_true, scores, label_format)
         # One batch may look like probabilities by chance, so that every batch must look like them.
-        function = function and _checks.function_behind(labels.scores)
+        activation = activation and _checks.function_behind(labels.scores)
         width = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
         _checks.require(num_classes in (None, width), rule, f"{num_classes} and {width}")
@@ -272,4 +272,4 @@ def _labelled_scores(
                 weights = _labels.mean_weights(labels, item_weights)
         yield labels, tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1])
     _checks.require(num_classes is not None, "`dataset` must have at least one batch.", "none")
-    _checks.no_probabilities("model", function)
+    _checks.no_probabilities("model", activation)

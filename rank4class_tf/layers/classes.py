@@ -1,6 +1,6 @@
 """The classes that a head scores: a table, features through an encoder, attention among them.
 
-A layer of classes gives rows, and perhaps biases, by class id; it knows no formula of a score.
+A layer of classes gives rows (encodings), and perhaps biases, by class id. Heads compute scores.
 """
 
 import base64
@@ -60,11 +60,11 @@ class Classes(keras.layers.Layer):
         return (rows,) if biases is None else (rows, biases)
 
     def shard(self) -> Shard | None:
-        """The classes that `tables` has, where this replica has only some; None for all."""
+        """Which classes this replica's `tables` have; None if they have all classes."""
         return None
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
-        """Rows of ids that a step scores: `[m]`, the same on all replicas, or `[batch, m]`."""
+        """Rows for each tensor of ids: `[m]`, the same on all replicas, or `[batch, m]`."""
         return [self.rows(x) for x in ids]
 
     def to_table(self, block_size: int = 1024) -> "Classes":
@@ -111,7 +111,7 @@ class ClassTable(_registry.Configured, Classes):
 
     @classmethod
     def from_rows(cls, rows: Array, biases: Array | None = None, **kwargs: Any) -> "ClassTable":
-        """Returns a table with rows `[n, width]`, perhaps biases `[n]`, and further arguments."""
+        """Returns a table of rows `[n, width]` and biases `[n]`; `kwargs` are the constructor's."""
         rows = tf.convert_to_tensor(rows)
         rule = "`rows` must have the shape [n, width]."
         _checks.require(rows.shape.rank == 2, rule, f"{rows.shape}")
@@ -167,16 +167,16 @@ class ClassTable(_registry.Configured, Classes):
             biases: None for 0, or `[m]`; only if the classes have biases.
         """
         dtype = self.embeddings.dtype
-        rows = _numbers("rows", rows, dtype)
+        rows = _rounded("rows", rows, dtype)
         rule = f"`rows` must have the shape [m, {self.width}]."
         _checks.require(rows.shape[1:] == (self.width,), rule, f"shape {rows.shape}")
-        added = _numbers("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
-        is_right = added.shape == (len(rows),) and (biases is None or self.use_bias)
+        new_biases = _rounded("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
+        is_right = new_biases.shape == (len(rows),) and (biases is None or self.use_bias)
         rule = f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`."
-        _checks.require(is_right, rule, f"shape {added.shape}, use_bias={self.use_bias}")
+        _checks.require(is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}")
         all_rows = np.concatenate([np.array(self.embeddings), rows])
-        all_biases = np.concatenate([np.array(self.bias), added]) if self.use_bias else None
-        # A weight cannot grow, so that others replace it.
+        all_biases = np.concatenate([np.array(self.bias), new_biases]) if self.use_bias else None
+        # A weight cannot grow, so new weights replace it.
         with _keras.changing_weights(self):
             self.num_classes = len(all_rows)
             del self.embeddings
@@ -194,8 +194,8 @@ def _lookup(weight: Any, ids: Array | None) -> Tensor:
     return tf.gather(_keras.variable(weight), ids)
 
 
-def _numbers(name: str, values: Array, dtype: Any) -> np.ndarray:
-    """The values as an array, rounded as a weight of this dtype holds them."""
+def _rounded(name: str, values: Array, dtype: Any) -> np.ndarray:
+    """The values as an array, rounded to the dtype of a weight."""
     try:
         return tf.cast(values, dtype).numpy()
     except (ValueError, TypeError, tf.errors.OpError) as error:
@@ -243,10 +243,10 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
 
 @_keras.register
 class TiedClasses(_registry.Configured, Classes):
-    """Classes whose rows are the weights of a Keras layer that a model has anyway.
+    """Classes whose rows are the weights of a Keras layer that the model already has.
 
-    A head or an `ExtremeClassifier` makes one of such a layer in place of its `classes`. A language
-    model then trains over the table that looks up its own words.
+    A head or an `ExtremeClassifier` that gets such a layer as its `classes` wraps it in this one. A
+    language model then scores words by the table that embeds its inputs.
 
     Source: Press & Wolf 2017, "Using the Output Embedding to Improve Language Models".
 
@@ -281,10 +281,10 @@ class TiedClasses(_registry.Configured, Classes):
     def _table(self) -> tuple[Any, bool]:
         """The weights of the rows, and whether the classes are the columns."""
         # A `ReversibleEmbedding` that is not tied has `reverse_embeddings`.
-        kernel = "kernel" if isinstance(self.layer, keras.layers.Dense) else "reverse_embeddings"
-        are_columns = hasattr(self.layer, kernel)
-        table = getattr(self.layer, kernel if are_columns else "embeddings")
-        # With LoRA it is a tensor.
+        name = "kernel" if isinstance(self.layer, keras.layers.Dense) else "reverse_embeddings"
+        are_columns = hasattr(self.layer, name)
+        table = getattr(self.layer, name if are_columns else "embeddings")
+        # With LoRA the table is a tensor, computed from several variables.
         return table if tf.is_tensor(table) else _keras.variable(table), are_columns
 
     def rows(self, ids: Array | None = None) -> Tensor:
@@ -323,9 +323,9 @@ class EncodedClasses(Classes):
 
     Classes with few examples learn from similar ones, and unseen classes can be scored.
 
-    A head encodes each class that it scores once in a step, in `over_classes` without dropout. For
-    inference, `to_table` encodes all once. The features are part of the config, and so of a saved
-    model. XLA does not support strings: use token ids or similar there.
+    In a step, a head encodes each class that it scores once; `over_classes` does so without
+    dropout. For inference, `to_table` encodes all classes once. The features are part of the config
+    and of a saved model. XLA does not support strings: use token ids or similar there.
 
     Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
@@ -350,7 +350,7 @@ class EncodedClasses(Classes):
         self.num_classes = self._features.num_rows
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
-        self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 asks for it.
+        self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 reads it.
 
     @property
     def features(self) -> Any:
@@ -379,8 +379,8 @@ class EncodedClasses(Classes):
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
         joined = functools.partial(_checks.joined, "features")
-        more = _Features(features).tensors
-        self._features = _Features(tf.nest.map_structure(joined, self.features, more))
+        new_features = _Features(features).tensors
+        self._features = _Features(tf.nest.map_structure(joined, self.features, new_features))
         self.num_classes = self._features.num_rows
 
     def get_config(self) -> dict[str, Any]:
@@ -395,7 +395,7 @@ class EncodedClasses(Classes):
 
 
 class _Features:
-    """Tensors in a structure, with a row for each class; Keras would wrap a plain structure."""
+    """A structure of tensors with a row for each class; as an attribute Keras would wrap it."""
 
     def __init__(self, structure: Any):
         self.tensors = _tensors(structure)
@@ -424,7 +424,7 @@ def _tensors(structure: Any) -> Any:
 
 
 def _to_config(structure: Any) -> dict[str, Any]:
-    """The structure in JSON's types, as tensors' bytes, since Keras's form loses dtypes."""
+    """The structure in JSON's types, with the bytes of tensors: Keras's own form loses dtypes."""
     if isinstance(structure, dict):
         return {"dict": {key: _to_config(value) for key, value in structure.items()}}
     if isinstance(structure, tuple):
@@ -437,9 +437,9 @@ def _from_config(config: dict[str, Any]) -> Any:
     """The structure that `_to_config` described."""
     ((kind, value),) = config.items()
     if kind == "dict":
-        return {key: _from_config(part) for key, part in value.items()}
+        return {key: _from_config(inner) for key, inner in value.items()}
     if kind == "tuple":
-        return tuple(_from_config(part) for part in value)
+        return tuple(_from_config(inner) for inner in value)
     dtype, data = value
     return tf.io.parse_tensor(base64.b64decode(data), dtype)
 
@@ -453,7 +453,7 @@ class ClassAttention(_registry.Configured, Classes):
     Source: Rank4Class, section 6, which suggests relations between classes as future work; Vaswani
     et al. 2017, "Attention Is All You Need", with the normalisation first.
 
-    Time and memory are O(n²) for n classes, also for the rows of a few: for up to thousands.
+    Time and memory are O(n²) for n classes, even to read a few rows: use up to thousands.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.

@@ -52,7 +52,7 @@ class Head(keras.layers.Layer):
     tunable: tuple[str, ...] = ()  # The arguments that `try_out` may tune; see `RankingLoss`.
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
-        for name in ("kernel_regularizer", "kernel_initializer"):  # Those of a `Dense`.
+        for name in ("kernel_regularizer", "kernel_initializer"):  # Arguments of `Dense`.
             table = f"a `ClassTable({name.removeprefix('kernel_')}=...)`"
             rule = f"`{name}` is no argument of this head: `classes` may be {table}."
             _checks.require(name not in kwargs, rule, f"{name}={kwargs.get(name)!r}")
@@ -141,9 +141,9 @@ class Head(keras.layers.Layer):
         return (*input_shape[:-1], self.num_classes)
 
     def get_config(self) -> dict:
-        # The arguments of this class only: a named head has some of its interaction instead of
-        # the interaction. An argument without an attribute raises, since it would be lost.
-        known = {
+        # Only the arguments of this class: a named head takes arguments of its interaction in place
+        # of the interaction. An argument without an attribute raises, since it would be lost.
+        values = {
             **self.interaction.get_config(),
             **vars(self),
             "classes": keras.utils.serialize_keras_object(self.classes),
@@ -152,7 +152,7 @@ class Head(keras.layers.Layer):
         config = super().get_config()
         for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
             if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                config[name] = known[name] if name in known else getattr(self, name)
+                config[name] = values[name] if name in values else getattr(self, name)
         return config
 
 
@@ -243,16 +243,16 @@ class CosineHead(Head):
                 warnings.warn(f"{problem}: {remedy}", stacklevel=2)
             return super().call(inputs)
 
-        def lowered_scores(inputs: tf.Tensor, class_ids: Array, _: None) -> tf.Tensor:
+        def score_with_margin(inputs: tf.Tensor, class_ids: Array, _: None) -> tf.Tensor:
             scores = self._row_scores(inputs)
             positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
-            positives = _labels.distinct_ids(positives)  # Each class is lowered once.
+            positives = _labels.distinct_ids(positives)  # A repeated id counts once.
             margin = self.interaction.scale * self.margin
             margin *= tf.cast(training or False, scores.dtype)
-            lowered = tf.where(positives >= 0, -margin, 0)
-            return search.add_columns(scores, tf.maximum(positives, 0), lowered)
+            penalties = tf.where(positives >= 0, -margin, 0)
+            return search.add_columns(scores, tf.maximum(positives, 0), penalties)
 
-        return at_positions(lowered_scores, inputs, class_ids)
+        return at_positions(score_with_margin, inputs, class_ids)
 
     def over_classes(self, encodings: Array) -> ClassProducts:
         rule = "`margin` must be 0 for a loss over classes in blocks."
@@ -292,8 +292,8 @@ class LatentCrossHead(_MLPHead):
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest hidden layer, that of a thousand classes if they are more than two thousand. The
-    arguments are those of `Head`, with classes as wide as the encodings, and `MLPInteraction`.
+    widest hidden layer, with n = 1,000 if there are more than two thousand classes. The arguments
+    are those of `Head`, with classes as wide as the encodings, and `MLPInteraction`.
 
     Example:
         >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))

@@ -1,6 +1,6 @@
 """Interactions: how the encodings of an example and of a class are combined into a score.
 
-An interaction knows neither the layer of classes nor biases: heads and TF-Ranking scorers call it.
+Heads and TF-Ranking scorers call an interaction, which knows neither a layer of classes nor biases.
 """
 
 from collections.abc import Sequence
@@ -238,11 +238,15 @@ class MLPInteraction(Interaction):
     def score_candidates(
         self, encodings: Tensor, candidates: Tensor, training: bool | None = None
     ) -> Tensor:
-        drops = self.dropout > 0 and training
-        if drops:
+        has_dropout = self.dropout > 0 and training
+        if has_dropout:
             # Keras's dropout would draw other numbers when a block is computed again.
             seed = _random.step_seed(self.random_state, training)
+<<<<<<< HEAD
             seed = _random.replica_seed(seed, 0)
+=======
+            seed = _random.on_this_device(seed, stream=0)
+>>>>>>> r3
         first_layer = _keras.with_autograph_of_caller(self.first_layer)
         weights = [
             [tf.cast(tf.convert_to_tensor(weight), encodings.dtype) for weight in group]
@@ -254,7 +258,7 @@ class MLPInteraction(Interaction):
             hidden = first_layer(encodings, candidates, first) + biases[0]
             for i, (kernel, bias) in enumerate(zip(kernels, biases[1:], strict=True)):
                 hidden = self.activation(hidden)
-                if drops:
+                if has_dropout:
                     draws = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
                     hidden = tf.where(draws >= self.dropout, hidden / (1 - self.dropout), 0)
                 hidden = tf.tensordot(hidden, kernel, axes=1) + bias
@@ -315,8 +319,8 @@ class ConcatInteraction(MLPInteraction):
     """
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
-        names = {"first_of_encodings": width, "first_of_candidates": class_width}
-        return [self.add_kernel(name, (size, self.units[0])) for name, size in names.items()]
+        widths = {"first_of_encodings": width, "first_of_candidates": class_width}
+        return [self.add_kernel(name, (size, self.units[0])) for name, size in widths.items()]
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
         # The first layer acts on each half separately, so that pairs are formed only after it.

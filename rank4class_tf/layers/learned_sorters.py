@@ -1,7 +1,7 @@
-"""Sorters that were trained to rank: convolutional, recurrent, sets.
+"""Sorters that were trained to rank: convolutional, recurrent, on sets.
 
-The base owns the features of an item, how an output becomes a rank, and the files of weights. Those
-in `weights/` are of `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
+The base owns the features of an item, how an output becomes a rank, and the files of weights. The
+files in `weights/` come from `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
 """
 
 import io
@@ -23,11 +23,11 @@ from rank4class_tf.layers.lstm import bidirectional_lstm
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
-# How sharply ranks bend beyond the ends: the sharper, the smaller their change and their gradient.
+# How sharply ranks beyond 1 and d are bent back: the sharper, the smaller change and gradient.
 _BEND = 5.0
-# In a configuration, the file that comes with the package, wherever that is.
+# In a configuration, this stands for the file of the package, wherever it is installed.
 _SHIPPED_NAME = "shipped"
-_SHIPPED = pathlib.Path(__file__).resolve().parents[1] / "weights"
+_SHIPPED_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "weights"
 
 
 class LearnedSorter(Sorter):
@@ -63,12 +63,12 @@ class LearnedSorter(Sorter):
 
     def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         """The features of each item, `[batch, d, number of features]`."""
-        angles = standardized[:, :, None] * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
-        log_counts = tf.math.log(_count(standardized, mask)) / 5 * tf.ones_like(standardized)
-        columns = standardized[:, :, None]
-        # The last feature is about 1 for 100 items.
-        parts = [columns, tf.sin(angles), tf.cos(angles), log_counts[:, :, None]]
-        features = tf.concat(parts, axis=2)
+        scores = standardized[:, :, None]
+        angles = scores * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
+        # About 1 for 100 items.
+        log_counts = tf.math.log(_count_items(standardized, mask)) / 5 * tf.ones_like(standardized)
+        columns = [scores, tf.sin(angles), tf.cos(angles), log_counts[:, :, None]]
+        features = tf.concat(columns, axis=2)
         return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -78,10 +78,9 @@ class LearnedSorter(Sorter):
             remedy = "or train one with scripts/reproductions/train_sorter.py."
             warnings.warn(f"{problem} Use {name}.pretrained(), {remedy}", stacklevel=2)
         standardized = tf.cast(standardize(scores, mask), tf.float32)
-        num_items = _count(standardized, mask)
+        num_items = _count_items(standardized, mask)
         ranks = self._network(standardized, mask)
-        # Ranks beyond 1 and d are bent back to half a rank at most; those between change by at
-        # most a hundredth of a rank.
+        # Ranks end at most half a rank beyond 1 and d; those between change by at most .01.
         ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
         ranks = num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
         return tf.cast(ranks, scores.dtype)
@@ -106,15 +105,15 @@ class LearnedSorter(Sorter):
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
     def _decoder_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        crossed = width + self._num_features
+        crossed_width = width + self._num_features
         shapes = _dense_shapes("gate", self._num_features, width)
-        shapes |= _dense_shapes("hidden", crossed, self.units)
-        return {**shapes, **_dense_shapes("output", self.units + crossed, 1)}
+        shapes |= _dense_shapes("hidden", crossed_width, self.units)
+        return {**shapes, **_dense_shapes("output", self.units + crossed_width, 1)}
 
     def _decode(self, features: Tensor, context: Tensor) -> Tensor:
         """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`."""
-        # The context may also be one for each item. A series of the list's distribution at an item
-        # is made of products of the two.
+        # The context may also be `[batch, d, width]`. Sums of products of features and context are
+        # Fourier series, such as that of the list's distribution at an item.
         crossed = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", crossed))
         return self._dense("output", tf.concat([hidden, crossed], axis=2))[:, :, 0]
@@ -127,7 +126,7 @@ class LearnedSorter(Sorter):
 
         They come from a file that `save_pretrained` wrote; without a path, from the package.
         """
-        shipped = _SHIPPED / f"{_registry.snake_case(cls.__name__)}.npz"
+        shipped = _SHIPPED_FOLDER / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
         content = io.BytesIO(file.read_bytes())  # `np.load` leaves a damaged file open.
         try:
@@ -203,10 +202,10 @@ def _dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, 
     return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
 
 
-def _count(standardized: Tensor, mask: Tensor | None) -> Tensor:
-    """How many items count, float32 `[batch, 1]`, at least 1."""
-    present = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
-    return tf.maximum(tf.reduce_sum(present, axis=1, keepdims=True), 1)
+def _count_items(standardized: Tensor, mask: Tensor | None) -> Tensor:
+    """The number of valid items, float32 `[batch, 1]`, at least 1."""
+    valid = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
+    return tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1)
 
 
 @_registry.register("sorter")
@@ -246,16 +245,16 @@ class ConvolutionalSorter(LearnedSorter):
     ):
         super().__init__(frequencies, units, trainable, **kwargs)
         self.length = _checks.positive_int("length", length)
-        self._halvings = (self.length - 1).bit_length()
+        self._num_halvings = (self.length - 1).bit_length()
 
     def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
         shapes = _dense_shapes("items", self._num_features, self.units)
-        for i in range(self._halvings):
+        for i in range(self._num_halvings):
             shapes |= _dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
         return {**shapes, **self._decoder_shapes(self.units)}
 
     def _initializer(self, name: str) -> Any:
-        # The way down starts near a mean of the list.
+        # The convolutions start small, so that their output is near a mean of the list.
         if name.startswith("convolution_") and name.endswith("_kernel"):
             return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
         return super()._initializer(name)
@@ -267,24 +266,24 @@ class ConvolutionalSorter(LearnedSorter):
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
-        # Where masked items stand must change nothing, so they go to the end.
+        # The positions of masked items must change nothing, so these items move to the end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
         inverse = tf.argsort(order, axis=1)
         scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
         return tf.gather(super().soft_ranks(scores, mask), inverse, axis=1, batch_dims=1)
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        # x_i of the formula, and the first layer of the way down.
+        # `features` are the $x_i$ of the formula; `items` are the inputs of the convolutions.
         features = self._features(standardized, mask)
         items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = _count(standardized, mask)
-        size = 2**self._halvings
+        num_items = _count_items(standardized, mask)
+        size = 2**self._num_halvings
         # Means of the valid items: masked items and the padding to a power of two add 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
         context *= size / num_items[:, :, None]
-        for i in range(self._halvings):
+        for i in range(self._num_halvings):
             size //= 2
             pairs = tf.reshape(context, [-1, size, 2 * self.units])
             first, second = tf.split(pairs, 2, axis=2)
@@ -331,43 +330,44 @@ class RecurrentSorter(LearnedSorter):
         return {**shapes, **self._decoder_shapes(2 * self.units)}
 
     def _initializer(self, name: str) -> Any:
-        # Gates that let a state start as a running mean.
+        # Gates that let a state start as a running mean; "ward" matches both directions.
         if name.endswith("ward_kernel"):
             return _running_mean_kernel
         if name.endswith("ward_recurrent_kernel"):
-            return _weak()
+            return _small_kernel()
         if name.endswith("ward_bias"):
             return _running_mean_bias
         return super()._initializer(name)
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         features = self._features(standardized, mask)
-        parts = ("kernel", "recurrent_kernel", "bias")
+        suffixes = ("kernel", "recurrent_kernel", "bias")
         forward, backward = (
-            [self._weight(f"{direction}_{part}") for part in parts]
+            [self._weight(f"{direction}_{suffix}") for suffix in suffixes]
             for direction in ("forward", "backward")
         )
         states = bidirectional_lstm(features, forward, backward, mask)
-        return 0.5 + _count(standardized, mask) * (0.5 + self._decode(features, states))
+        return 0.5 + _count_items(standardized, mask) * (0.5 + self._decode(features, states))
 
 
-def _weak() -> keras.initializers.Initializer:
+def _small_kernel() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
 
 
 def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-    """Input gates of 1 / (d + 1), by the last feature, the logarithm of d over 5."""
+    """A kernel with input gates of 1 / (d + 1): the last feature, log(d) / 5, has the weight -5."""
     features, units = shape[0], shape[1] // 4
-    log_count = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
-    input_gates = _weak()((features, units), "float32") * (1 + log_count / 5) + log_count
-    other_gates = _weak()((features, 2 * units), "float32")
-    contents = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
-    parts = [input_gates, other_gates, contents((features, units), "float32")]
-    return tf.cast(tf.concat(parts, axis=1), dtype or tf.float32)
+    last_row = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
+    input_gates = _small_kernel()((features, units), "float32") * (1 + last_row / 5) + last_row
+    forget_and_output_gates = _small_kernel()((features, 2 * units), "float32")
+    cell_initializer = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
+    cell_inputs = cell_initializer((features, units), "float32")
+    kernel = tf.concat([input_gates, forget_and_output_gates, cell_inputs], axis=1)
+    return tf.cast(kernel, dtype or tf.float32)
 
 
 def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-    """Forget gates of 0.998; the LSTM itself adds 1."""
+    """A bias with forget gates of sigmoid(5 + 1) = 0.998; the LSTM itself adds the 1."""
     biases = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
     return tf.cast(biases, dtype or tf.float32)
 
@@ -416,11 +416,11 @@ class SetSorter(LearnedSorter):
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
         ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
-        parts = [self._features(standardized, mask), tf.stack(differences, axis=2)]
-        features = tf.concat(parts, axis=2)
+        features = self._features(standardized, mask)
+        features = tf.concat([features, tf.stack(differences, axis=2)], axis=2)
         items = self._dense("set", tf.nn.relu(self._dense("items", features)))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = _count(standardized, mask)[:, :, None]
+        num_items = _count_items(standardized, mask)[:, :, None]
         context = tf.reduce_sum(items, axis=1, keepdims=True) / num_items
         return ranks[1] + self._decode(features, context)

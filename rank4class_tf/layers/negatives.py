@@ -1,7 +1,7 @@
 """Layers that choose and correct the negatives of a step, for `TwoTower` or a user's own model.
 
-Negatives that a head scores by class id are in `sampled.py`. The dtype of all is float32, also
-under mixed precision, unless another is set.
+Negatives that a head scores by class id are in `sampled.py`. The dtype of all layers here is
+float32, also under mixed precision, unless another is set.
 """
 
 from typing import Any, Self
@@ -22,26 +22,26 @@ from rank4class_tf.layers.serving import ScoreLayer
 
 
 def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:
-    """Checks scores and labels; returns scores, columns, booleans and zeros."""
-    # The columns `[batch, P]` have another one of the list, or 0, in place of padding; there the
-    # booleans are False. The zeros `[batch, 1]` are NaN where a label is no column.
+    """Checks its arguments; returns scores, columns of positives, `is_present` and `zero`."""
+    # In place of padding, the columns `[batch, P]` repeat a positive of the list, or are 0, and
+    # `is_present` is False. `zero`, `[batch, 1]`, is NaN where a label is no column.
     scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)
     rule = "`scores` must have the shape [batch, n]."
     _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
     rule = "`labels` must hold the columns of the positives, each once, not one-hot labels"
-    several = labels.shape.rank == 2 and labels.shape[1] != 1
-    is_right = labels.shape.rank in (1, 2) and not (several and labels.dtype.is_floating)
+    has_several = labels.shape.rank == 2 and labels.shape[1] != 1
+    is_right = labels.shape.rank in (1, 2) and not (has_several and labels.dtype.is_floating)
     received = f"{labels.dtype.name} {labels.shape}"
     _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
     num_columns = scores.shape[1] or tf.shape(scores)[1]
     zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
     columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
     # A column that is given twice would count as two positives.
-    if several:
-        ordered = tf.sort(columns, axis=1)
-        repeated = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
-        zero = checked(zero, tf.pad(repeated, [[0, 0], [1, 0]]), ordered, rule)
+    if has_several:
+        rising = tf.sort(columns, axis=1)
+        is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        zero = checked(zero, tf.pad(is_repeated, [[0, 0], [1, 0]]), rising, rule)
     is_present = columns >= 0
     filler = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
     return scores, tf.where(is_present, columns, tf.maximum(filler, 0)), is_present, zero
@@ -90,7 +90,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     @classmethod
     def from_counts(cls, counts: Array, **kwargs: Any) -> Self:
-        """Returns a layer with fixed counts, integers >= 0, of the ids from 0 on as positives."""
+        """Returns a layer with fixed counts, integers >= 0, of each id from 0 on as a positive."""
         counts = checked_counts(counts)
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)
@@ -107,9 +107,9 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         # A call in training counts its ids before it reads how frequent they are.
         counts = tf.identity(_keras.variable(self.counts))
         if training and self.running:
-            flat = tf.reshape(buckets, [-1])
-            is_id = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
-            counts += tf.math.unsorted_segment_sum(is_id, flat, self.num_buckets)
+            flat_buckets = tf.reshape(buckets, [-1])
+            increments = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
+            counts += tf.math.unsorted_segment_sum(increments, flat_buckets, self.num_buckets)
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)
         id_counts = tf.cast(tf.maximum(tf.gather(counts, buckets), 1), tf.float64)
@@ -117,9 +117,9 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         if self.running:
             return shares
         rule = "`ids` must be below `num_buckets`, the number of counts that were given"
-        rows = tf.reshape(ids, [-1, 1])
-        is_invalid = (rows < -1) | (rows >= self.num_buckets)
-        shares = checked(tf.reshape(shares, [-1]), is_invalid, rows, rule)
+        id_rows = tf.reshape(ids, [-1, 1])
+        is_invalid = (id_rows < -1) | (id_rows >= self.num_buckets)
+        shares = checked(tf.reshape(shares, [-1]), is_invalid, id_rows, rule)
         return tf.reshape(shares, tf.shape(ids))
 
 
@@ -167,18 +167,18 @@ class CrossBatchMemory(ScoreLayer):
         received = f"{ids.shape} for encodings {encodings.shape}"
         _checks.require(ids.shape.rank in (None, 1), rule, received)
         ids = same_sizes(ids, encodings, rule)
-        # The content before this batch, which is put in below.
-        kept = tf.identity(_keras.variable(self.encodings))
+        # What the memory held before this batch, which is added below.
+        kept_encodings = tf.identity(_keras.variable(self.encodings))
         kept_ids = tf.identity(_keras.variable(self.ids))
         num_filled = tf.identity(_keras.variable(self.num_filled))
-        filled = tf.range(self.size, dtype=tf.int64) >= self.size - num_filled
+        is_filled = tf.range(self.size, dtype=tf.int64) >= self.size - num_filled
         if training:
-            new = tf.cast(tf.stop_gradient(encodings), kept.dtype)
-            self.encodings.assign(tf.concat([kept, new], axis=0)[-self.size :])
+            new_encodings = tf.cast(tf.stop_gradient(encodings), kept_encodings.dtype)
+            self.encodings.assign(tf.concat([kept_encodings, new_encodings], axis=0)[-self.size :])
             new_ids = tf.cast(ids, tf.int64)
             self.ids.assign(tf.concat([kept_ids, new_ids], axis=0)[-self.size :])
             self.num_filled.assign(tf.minimum(num_filled + tf.size(ids, tf.int64), self.size))
-        return kept, kept_ids, filled
+        return kept_encodings, kept_ids, is_filled
 
     def load_own_variables(self, store: Any) -> None:
         # A layer that has not seen encodings learns their width from the file.
@@ -216,27 +216,27 @@ class HardNegativeMining(ScoreLayer):
 
     def call(self, scores: Array, labels: Array) -> TensorPair:
         scores, columns, is_present, zero = _positive_columns(scores, labels)
-        least = min if scores.shape[1] else tf.minimum
-        size = least(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
+        minimum = min if scores.shape[1] else tf.minimum  # An int if the width is static.
+        num_mined = minimum(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
-        positives = tf.where(is_present, column_scores, minus_infinity) + zero
+        positive_scores = tf.where(is_present, column_scores, minus_infinity) + zero
 
         # The search leaves out the columns of positives, if there are any.
-        negatives = tf.stop_gradient(scores)
+        fixed_scores = tf.stop_gradient(scores)
         has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        kept = tf.where(has_positive, minus_infinity, tf.stop_gradient(column_scores))
-        searched = tf.tensor_scatter_nd_update(negatives, indices(columns), kept)
-        highest, mined_columns = search.top_k(searched, size)
+        updates = tf.where(has_positive, minus_infinity, tf.stop_gradient(column_scores))
+        search_scores = tf.tensor_scatter_nd_update(fixed_scores, indices(columns), updates)
+        highest, mined = search.top_k(search_scores, num_mined)
 
         # In a list with fewer negatives the search may return the positive.
-        mined = tf.where(highest > minus_infinity, gather(scores, mined_columns), minus_infinity)
-        # A search may miss a NaN.
-        mined = tf.where(~has_nan(negatives)[:, tf.newaxis], mined, float("nan"))
+        mined_scores = tf.where(highest > minus_infinity, gather(scores, mined), minus_infinity)
+        # A search may miss a NaN, so that a list with one becomes NaN.
+        mined_scores = tf.where(~has_nan(fixed_scores)[:, tf.newaxis], mined_scores, float("nan"))
         labels = tf.where(is_present, tf.range(tf.shape(is_present)[1]), -1)
         if is_present.shape[1] == 1:
             labels = labels[:, 0]
-        return tf.concat([positives, mined], axis=1), labels
+        return tf.concat([positive_scores, mined_scores], axis=1), labels
 
 
 @_keras.register
@@ -264,7 +264,7 @@ class RemoveAccidentalHits(ScoreLayer):
         positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
         if positive_ids.shape[1] == 1:
             hits = (positive_ids == ids) & is_present
-        else:  # One positive at a time, so that no [batch, P, n] tensor appears.
+        else:  # One positive (id, presence) at a time, so that no [batch, P, n] appears.
             hits = tf.foldl(
                 lambda hits, positive: (
                     hits | (positive[0][:, tf.newaxis] == ids) & positive[1][:, tf.newaxis]
@@ -274,7 +274,7 @@ class RemoveAccidentalHits(ScoreLayer):
                 parallel_iterations=1,
             )
         hits = tf.tensor_scatter_nd_update(hits, indices(columns), tf.zeros_like(is_present))
-        # An addition costs nothing in the backward pass. Where nothing raises, zeros may be NaN.
+        # An addition costs nothing in the backward pass. XLA cannot raise, so `zero` may be NaN.
         scores += tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
         return scores + zero if raising.in_xla() else scores
 
@@ -291,7 +291,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
     negative is the positive (`RemoveAccidentalHits`). TensorFlow's `sampled_softmax_loss` corrects
     the positive's score too, so its sum has another expectation.
 
-    For `SoftmaxLoss` and its like. A temperature must divide the scores before this layer.
+    For `SoftmaxLoss` and similar losses. A temperature must divide the scores before this layer.
 
     Source: Bengio and Senécal 2008; Yi et al. 2019, see `CandidateFrequencies`.
 
@@ -312,18 +312,18 @@ class SamplingProbabilityCorrection(ScoreLayer):
         is_valid = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(is_valid, counts, tf.constant(float("nan"), scores.dtype))
         logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
-        # That of a positive, which may be NaN, becomes 0.
+        # The logarithm of a positive's count, which may be NaN, becomes 0.
         has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        kept = tf.where(has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero)
-        return scores - tf.tensor_scatter_nd_update(logs, indices(columns), kept)
+        updates = tf.where(has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero)
+        return scores - tf.tensor_scatter_nd_update(logs, indices(columns), updates)
 
 
 @_keras.register
 class UniformNegatives(_registry.Configured, keras.layers.Layer):
     """Draws negatives from all candidates, uniformly without replacement.
 
-    In-batch negatives are mostly frequent candidates. Each call in training draws others, the same
-    on all devices of a strategy.
+    In-batch negatives are mostly frequent candidates. Each call in training draws anew, the same on
+    all devices of a strategy.
 
     Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
     Recommendations".

@@ -21,7 +21,7 @@ from rank4class_tf.layers.interactions import CosineInteraction, DotProductInter
 from rank4class_tf.layers.scoring import ClassScores
 
 
-# In a graph the steps reuse memory; eagerly, each would take that of a whole table.
+# In a graph, the steps of the draw reuse memory; eagerly, each step would allocate a whole table.
 @tf.function(
     input_signature=[
         tf.TensorSpec([None], tf.int32),
@@ -50,9 +50,9 @@ class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
 # With at most so many negatives for each mined one, the gradient of the product of all encodings
-# and negatives costs less than rows that are gathered for each example. For 128 examples of 64
-# numbers, a step takes .83 of the time with 64 of 1,024 negatives for each mined one, 1.16 with
-# all 1,024, and 1.49 with 5 mined of 16,384.
+# and negatives costs less than gathering rows for each example. For 128 examples of 64 numbers, a
+# step takes .83 of the time with 64 of 1,024 negatives for each mined one, 1.16 with all 1,024, and
+# 1.49 with 5 mined of 16,384.
 _NEGATIVES_PER_MINED = 64
 
 
@@ -65,7 +65,7 @@ class SampledScores(Head):
     Called with only encodings, it scores all classes, as any head does. Called with class ids too,
     it scores one class of each example and negatives. Each call in training draws `num_sampled`
     classes uniformly without replacement as negatives, the same for the whole batch on all devices,
-    and leaves out those of the example. With `num_mined`, at most B, only the highest-scoring
+    and leaves out an example's own classes. With `num_mined`, at most B, only the highest-scoring
     negatives get gradients, so the cost of the backward pass and of the table update depends only
     on `num_mined`, unless the sample is not much larger.
 
@@ -143,13 +143,13 @@ class SampledScores(Head):
     ) -> Tensor:
         """Scores all classes; or those of the examples and negatives, all or the highest ones."""
 
-        def scores(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
+        def score(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
             encodings = self._class_scores.scaled(inputs)
             if class_ids is None:
                 return self._class_scores(encodings, tf.range(self.num_classes))[0]
-            return self._sampled(encodings, class_ids, self._checked(num_mined), training)
+            return self._sampled(encodings, class_ids, self._checked_num_mined(num_mined), training)
 
-        return at_positions(scores, inputs, class_ids)
+        return at_positions(score, inputs, class_ids)
 
     def compute_output_spec(
         self, inputs: Any, class_ids: Any = None, num_mined: Any = None, training: Any = None
@@ -157,10 +157,10 @@ class SampledScores(Head):
         """Returns what Keras 3 expects of a call."""
         width = self.num_classes
         if class_ids is not None:
-            width = 1 + (self._checked(num_mined) or self.num_negatives)
+            width = 1 + (self._checked_num_mined(num_mined) or self.num_negatives)
         return keras.KerasTensor((*inputs.shape[:-1], width), "float32")
 
-    def _checked(self, num_mined: Any) -> int | None:
+    def _checked_num_mined(self, num_mined: Any) -> int | None:
         if num_mined is not None:
             rule = "`num_mined` must not exceed the number of negatives."
             sizes = f"num_sampled={self.num_sampled}, num_classes={self.num_classes}"
@@ -171,7 +171,7 @@ class SampledScores(Head):
     def _sampled(
         self, encodings: Tensor, class_ids: Array, num_mined: int | None, training: bool | None
     ) -> Tensor:
-        # The classes of each example; an id outside [0, n) makes it NaN.
+        # The classes of each example; an id outside [0, n) makes `zero` NaN.
         class_scores, num_classes = self._class_scores, self.num_classes
         zero = tf.zeros_like(encodings[:, :1])
         positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
@@ -179,28 +179,32 @@ class SampledScores(Head):
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
 
-        # One of them is scored, drawn uniformly; class 0 where all are padding.
-        seed, drawn = _random.step_seed(self.random_state, training), positives
+        # One of its classes is drawn uniformly and scored; class 0 where all are padding.
+        seed, drawn_ids = _random.step_seed(self.random_state, training), positives
         if positives.shape[1] != 1:
+<<<<<<< HEAD
             draws = ops.uniform(tf.shape(positives), _random.replica_seed(seed, 1))
+=======
+            draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, stream=1))
+>>>>>>> r3
             draws = tf.where(positives >= 0, draws, -1.0)
-            drawn = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
-        drawn = tf.maximum(drawn, 0)
+            drawn_ids = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+        drawn_ids = tf.maximum(drawn_ids, 0)
 
-        # The negatives of the batch. Their scores are -inf where they are an example's own classes:
-        # we search the few columns of these, and make no mask `[batch, m]`.
-        negatives, columns, size = tf.range(num_classes), positives, self.num_negatives
-        if size < num_classes:
-            negatives = ops.sample_distinct(num_classes, size, seed)[0]
+        # The negatives of the batch. The score is -inf where one is an example's own class: we find
+        # the few columns of these by binary search, and make no mask `[batch, m]`.
+        negatives, columns, num_negatives = tf.range(num_classes), positives, self.num_negatives
+        if num_negatives < num_classes:
+            negatives = ops.sample_distinct(num_classes, num_negatives, seed)[0]
             order = tf.argsort(negatives)
             columns = search.places_in(tf.gather(negatives, order), positives)
-            columns = tf.gather(order, tf.minimum(columns, size - 1))
+            columns = tf.gather(order, tf.minimum(columns, num_negatives - 1))
         columns = tf.maximum(columns, 0)
         penalties = tf.where(tf.gather(negatives, columns) == positives, -float("inf"), 0.0)
 
-        if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
+        if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= num_negatives:
             # All negatives get gradients, through one product.
-            drawn_scores, scores = class_scores(encodings, drawn, negatives)
+            positive_scores, scores = class_scores(encodings, drawn_ids, negatives)
             scores = search.add_columns(scores, columns, penalties)
             if num_mined is not None:
                 # A search may miss a NaN.
@@ -208,16 +212,15 @@ class SampledScores(Head):
                 highest, mined = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
                 scores = tf.where(highest > -float("inf"), gather(scores, mined), -float("inf"))
-            drawn_scores = tf.where(has_positive, drawn_scores, -float("inf"))
-            scores = tf.concat([drawn_scores, scores], axis=1)
+            positive_scores = tf.where(has_positive, positive_scores, -float("inf"))
+            scores = tf.concat([positive_scores, scores], axis=1)
         else:
-            # Algorithm 1 of Reddi et al.: a search without gradients, then the scores of what it
-            # returns.
-            searched = class_scores.without_gradient(tf.stop_gradient(encodings), negatives)
-            searched = search.add_columns(searched, columns, penalties)
-            is_invalid |= has_nan(searched)
-            highest, mined = search.top_k(searched, num_mined)
-            ids = tf.concat([drawn, tf.gather(negatives, mined)], axis=1)
+            # Algorithm 1 of Reddi et al.: search without gradients, then score what it returns.
+            search_scores = class_scores.without_gradient(tf.stop_gradient(encodings), negatives)
+            search_scores = search.add_columns(search_scores, columns, penalties)
+            is_invalid |= has_nan(search_scores)
+            highest, mined = search.top_k(search_scores, num_mined)
+            ids = tf.concat([drawn_ids, tf.gather(negatives, mined)], axis=1)
             (scores,) = class_scores(encodings, ids)
             is_present = tf.concat([has_positive, highest > -float("inf")], axis=1)
             scores = tf.where(is_present, scores, -float("inf"))
@@ -267,7 +270,7 @@ class SampledScores(Head):
         Args:
             path: the file, which `np.load(path, mmap_mode="r")` reads without loading all. Its rows
                 are float32, of length 1 if `normalize` is True, so inner products with them rank as
-                the layer does. It appears once complete; after an `OSError` an older one is there.
+                the layer does. It appears once complete; an `OSError` leaves an older file as is.
         """
         class_scores, classes = self._built_scores(), self.classes
         if classes.biases(tf.constant([0])) is not None:

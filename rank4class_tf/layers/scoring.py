@@ -1,4 +1,4 @@
-"""Scores of classes as products, the best classes, and the ranks of given ones.
+"""Scores of classes as dot products, the best classes, and the ranks of given classes.
 
 All classes are searched block by block, in one table or in shards (`shards.py`). The loops over
 blocks are in `_tf/search.py` and `ops/blocks.py`.
@@ -16,19 +16,18 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
 from rank4class_tf._tf.gather import within
-from rank4class_tf._types import Array, Tensor, TensorPair, Weighted
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.layers.classes import Classes
-from rank4class_tf.layers.shards import OneShard, ShardedClassTable, Shards
+from rank4class_tf.layers.shards import ShardedClassTable, Shards, TableShard
 from rank4class_tf.ops import blocks
 
-# Without a gradient, rows of more numbers are not scaled to length 1; their scores are divided. For
-# 128 examples and 1,024 classes this takes 1.07 of the time with 64 numbers, .88 with 256 and .59
-# with 1,024.
+# Without a gradient, rows wider than this are not scaled to length 1: their scores are divided by
+# the lengths. For 128 examples and 1,024 classes this takes 1.07 of the time with 64 numbers, .88
+# with 256 and .59 with 1,024.
 _WIDE = 256
 
-# With fewer classes for each example, products of all numbers and their sums replace `tf.einsum`.
-# For 256 examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with 8, and more
-# memory.
+# With fewer classes for each example, sums of elementwise products replace `tf.einsum`. For 256
+# examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with 8, and more memory.
 _FEW = 4
 
 
@@ -40,12 +39,12 @@ class ClassScores:
         self.normalize = normalize
 
     def scaled(self, rows: Tensor) -> Tensor:
-        """Encodings or rows of classes as they are multiplied."""
+        """Encodings or rows of classes in float32, of length 1 if `normalize`."""
         rows = tf.cast(rows, tf.float32)
         return blocks.unit_rows(rows) if self.normalize else rows
 
     def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
-        """Scores as in a call of one tensor of ids; rows of classes get no gradient."""
+        """Scores as in a call with one tensor of ids; rows of classes get no gradient."""
         rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
         biases = self.classes.biases(ids)
         if self.normalize and rows.shape[-1] > _WIDE:
@@ -74,35 +73,35 @@ class ClassScores:
 
     def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None) -> TensorPair:
         """The k highest scores and their ids, `[batch, k]`; -inf for an id that is excluded."""
-        encodings, exclude = self._scaled_and_excluded(encodings, exclude)
+        encodings, exclude = self._prepare(encodings, exclude)
         shards = _shards(self.classes)
 
         def search_all(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
-            def search_shard(shard: OneShard | _Whole) -> TensorPair:
+            def search_shard(shard: TableShard | _WholeTable) -> TensorPair:
                 size = shard.last - shard.first
                 score_block = self._block_scores(shard, encodings, exclude)
-                largest = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
+                num_best = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
                 block_size = search.search_block(encodings)
-                scores, rows = search.top_k_by_blocks(score_block, size, largest, block_size)
+                scores, rows = search.top_k_by_blocks(score_block, size, num_best, block_size)
                 return scores, shard.first + rows
 
             return shards.best(search_shard, k)
 
-        return shards.together(search_all, encodings, exclude)
+        return shards.on_joined_batch(search_all, encodings, exclude)
 
     def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None) -> TensorPair:
         """How many classes score above the ids, and as high as they, int32 `[batch, P]`."""
         encodings = tf.convert_to_tensor(encodings)
         num_classes = self.classes.num_classes
         class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
-        encodings, exclude = self._scaled_and_excluded(encodings, exclude)
+        encodings, exclude = self._prepare(encodings, exclude)
         shards = _shards(self.classes)
 
         def count_all(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
             block_size = search.search_block(encodings)
 
             # First the scores of the ids, each from the shard that has its class.
-            def score(shard: OneShard | _Whole) -> list[Tensor]:
+            def score(shard: TableShard | _WholeTable) -> list[Tensor]:
                 size = shard.last - shard.first
                 rows, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
@@ -112,19 +111,19 @@ class ClassScores:
 
             scores, tolerance = shards.total(score)
 
-            # Then every shard counts its classes above and beside them.
-            def count(shard: OneShard | _Whole) -> list[Tensor]:
+            # Then every shard counts its classes that score higher, and other classes that tie.
+            def count(shard: TableShard | _WholeTable) -> list[Tensor]:
                 score_block = self._block_scores(shard, encodings, exclude)
                 size, rows = shard.last - shard.first, class_ids - shard.first
                 return blocks.count_others_by_blocks(
                     score_block, size, rows, scores, block_size, tolerance
                 )
 
-            above, others = shards.total(count)
+            num_above, num_tied = shards.total(count)
             is_ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(scores), tf.int32)
-            return above * is_ranked, (others + 1) * is_ranked
+            return num_above * is_ranked, (num_tied + 1) * is_ranked
 
-        return shards.together(count_all, encodings, class_ids, exclude)
+        return shards.on_joined_batch(count_all, encodings, class_ids, exclude)
 
     def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
         r"""How far apart the scores of two equal rows may be, for ids `[batch, P]`."""
@@ -133,14 +132,14 @@ class ClassScores:
         # any order, a sum with n roundings is within gamma(n) |h| |c| of the exact one, with
         # u = 2**-24 and gamma(n) = n u / (1 - n u). Two such sums are within twice as much.
         # Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
-        def gamma(number: int | Tensor) -> float | Tensor:
-            return number / (2**24 - number)
+        def gamma(n: int | Tensor) -> float | Tensor:
+            return n / (2**24 - n)
 
         biases = self.classes.biases(ids)
         # As many products as numbers, the bias, and one more for the rounding of this bound.
         roundings = self.classes.width + 1 + (biases is not None)
         if self.normalize:
-            # The squares are another sum; its root halves the error. Then the root and a division.
+            # The sum of squares rounds too; its root halves the error. Then root and division.
             roundings += self.classes.width // 2 + 3
         # One column at a time, so that no [batch, P, d] tensor appears.
         lengths = tf.map_fn(
@@ -154,42 +153,43 @@ class ClassScores:
             return bound
         return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
 
-    def _scaled_and_excluded(self, encodings: Array, exclude: Array | None) -> Weighted:
-        """Scaled encodings, and the ids to leave out `[batch, E]` or None."""
+    def _prepare(self, encodings: Array, exclude: Array | None) -> tuple[Tensor, Tensor | None]:
+        """Returns scaled encodings, and the ids to leave out, `[batch, E]` or None."""
         encodings = self.scaled(encodings)
         if exclude is None:
             return encodings, None
         exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
         num_classes = self.classes.num_classes
-        return _labels.padded_ids(exclude, num_classes, encodings, "exclude")[::-1]
+        excluded, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
+        return encodings, excluded
 
     def _block_scores(
-        self, shard: OneShard | _Whole, encodings: Tensor, exclude: Tensor | None = None
+        self, shard: TableShard | _WholeTable, encodings: Tensor, exclude: Tensor | None = None
     ) -> Callable[[Tensor], Tensor]:
-        """A function from rows `[m]` of a shard to scores, `[batch, m]`."""
+        """A function from rows `[m]` of a shard to scores `[batch, m]`."""
         shard_scores = ClassScores(shard.table, self.normalize)
-        if exclude is not None:  # As rows of the shard; those of other shards are none of them.
+        if exclude is not None:  # Rows of this shard; ids of other shards fall outside of it.
             exclude -= shard.first
 
-        def score(ids: Tensor) -> Tensor:
-            scores = shard_scores.without_gradient(encodings, ids)
+        def score(rows: Tensor) -> Tensor:
+            scores = shard_scores.without_gradient(encodings, rows)
             if exclude is None:
                 return scores
             # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
-            columns, is_here = within(exclude - ids[0], tf.size(ids))
+            columns, is_here = within(exclude - rows[0], tf.size(rows))
             penalties = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
             return search.add_columns(scores, columns, penalties)
 
         return score
 
 
-class _Whole:
-    """Classes that are not divided, as one shard; see `Shards`."""
+class _WholeTable:
+    """Classes that are not divided, in the role of `Shards` and of its only shard."""
 
     def __init__(self, classes: Classes):
         self.first, self.last, self.table = 0, classes.num_classes, classes
 
-    def together(self, function: Callable, *batch: Any) -> Any:
+    def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
         return function(*batch)
 
     def best(self, function: Callable, k: int | Tensor) -> TensorPair:
@@ -199,8 +199,8 @@ class _Whole:
         return function(self)
 
 
-def _shards(classes: Classes) -> Shards | _Whole:
-    return classes.shards if isinstance(classes, ShardedClassTable) else _Whole(classes)
+def _shards(classes: Classes) -> Shards | _WholeTable:
+    return classes.shards if isinstance(classes, ShardedClassTable) else _WholeTable(classes)
 
 
 def _lengths(rows: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import concurrent.futures
 import math
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,15 @@ from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._tf.gather import within
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, WithGradient
+from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, Tensors, WithGradient
 from rank4class_tf.layers.classes import Classes, ClassTable
 
-# Rows drawn from one seed, whatever the number of shards; files are written in such blocks.
-_ROWS = 16_384
+# Rows in a block, which has its own seed whatever the number of shards, and is written at once.
+_BLOCK = 16_384
 
 
-class OneShard:
-    """Rows of the classes in [first, last) and their optimizer; files hold what is `kept`."""
+class TableShard:
+    """Rows of the classes in [first, last) and their optimizer; files hold what is `saved`."""
 
     def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any):
         self.first, self.last = first, last
@@ -38,30 +38,30 @@ class OneShard:
         self.table.build((None, width))
         self.variable = _keras.variable(self.table.embeddings)
         self.variable._trainable = False  # No tape watches it.
-        self.kept = {"rows": self.variable}
+        self.saved = {"rows": self.variable}
         limit = math.sqrt(3 / width)  # Rows have a length of about 1.
-        for block in range(first // _ROWS, -(-last // _ROWS)):
-            draws = ops.uniform([_ROWS, width], ops.fold_in([seed, 1], block))
-            self.set("rows", block * _ROWS, (block + 1) * _ROWS, limit * (2 * draws - 1))
-        # Slots of the optimizer have an entry for each row, and stand in files beside the rows.
+        for block in range(first // _BLOCK, -(-last // _BLOCK)):
+            draws = ops.uniform([_BLOCK, width], ops.fold_in([seed, 1], block))
+            self.set("rows", block * _BLOCK, (block + 1) * _BLOCK, limit * (2 * draws - 1))
+        # Slots of the optimizer have an entry for each row, and are saved with the rows.
         if optimizer is not None:
             self._optimizer = _keras.deserialized(optimizer)
             self._optimizer.build([self.table.embeddings])
             slots = [x for x in self._optimizer.variables if len(x.shape)]
-            self.kept |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
-            self.kept["iterations"] = _keras.variable(self._optimizer.iterations)
+            self.saved |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
+            self.saved["iterations"] = _keras.variable(self._optimizer.iterations)
 
     def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
-        """Values of ids `[m]`, 0 for other shards' classes; their rows; whether they are here."""
+        """Values of ids `[m]`, 0 in other shards; their rows; whether this shard has them."""
         rows, is_here = within(ids - self.first, self.last - self.first)
-        values = tf.gather(self.kept[name], rows)
+        values = tf.gather(self.saved[name], rows)
         return tf.where(is_here[:, tf.newaxis], values, 0.0), rows, is_here
 
     def set(self, name: str, start: int, stop: int, values: Any) -> None:
-        """Sets the rows of the ids in [start, stop), as far as they are here."""
+        """Sets those rows of the ids in [start, stop) that this shard has."""
         first, last = max(start, self.first), min(stop, self.last)
         rows = slice(first - self.first, last - self.first)
-        self.kept[name][rows].assign(values[first - start : last - start])
+        self.saved[name][rows].assign(values[first - start : last - start])
 
     def update(self, gradient: Any) -> None:
         rate = _keras.current_rate(self._optimizer)
@@ -79,25 +79,25 @@ class Shards(Trackable):
         rule = "`num_classes` must be at least the number of replicas."
         received = f"num_classes={num_classes}, {self.size} replicas"
         _checks.require(num_classes >= self.size, rule, received)
-        devices, before = [None], 0
+        devices, first_rank = [None], 0
         if tf.distribute.has_strategy():
             devices = self._strategy.extended.worker_devices  # Of this process.
-            before = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
+            first_rank = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
 
         # Shards differ in size by one at most.
-        def build(rank: int, device: str | None) -> OneShard:
+        def build(rank: int, device: str | None) -> TableShard:
             first, last = (num_classes * i // self.size for i in (rank, rank + 1))
             with tf.device(device):
-                return OneShard(first, last, width, seed, optimizer)
+                return TableShard(first, last, width, seed, optimizer)
 
-        # A thread of its own has no strategy, which would put each variable on all replicas.
+        # A new thread has no strategy; a strategy would put each variable on all replicas.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            ranks = range(before, before + len(devices))
+            ranks = range(first_rank, first_rank + len(devices))
             self.local = dict(zip(ranks, thread.map(build, ranks, devices), strict=True))
 
     @property
-    def are_exchanged(self) -> bool:
-        """Whether this code runs in a replica of the strategy, beside the others."""
+    def in_replica(self) -> bool:
+        """Whether this code runs in a replica of the strategy, while the others run it too."""
         if tf.distribute.get_replica_context() is None:
             return False
         is_same = tf.distribute.get_strategy() is self._strategy
@@ -107,22 +107,22 @@ class Shards(Trackable):
         return is_same
 
     @property
-    def replica_shard(self) -> OneShard:
+    def replica_shard(self) -> TableShard:
         """The shard of the replica that runs this code."""
         return self.local[Exchange().rank]
 
-    def together(self, function: Callable, *batch: Any) -> Any:
-        """Results of a function of a batch, which meets the shards of all replicas."""
+    def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
+        """Results of a function for this batch, which it joins with those of other replicas."""
         # In a step each replica has some examples and some classes: all examples meet all shards.
-        if self.are_exchanged:
-            exchange, number = Exchange(), tf.shape(batch[0])[0]
-            first = exchange.first_row(batch[0])
+        if self.in_replica:
+            exchange, num_examples = Exchange(), tf.shape(batch[0])[0]
+            first_row = exchange.first_row(batch[0])
             joined = (None if x is None else exchange.joined_lists(x, -1) for x in batch)
             results = function(*joined)
-            return tf.nest.map_structure(lambda x: x[first : first + number], results)
-        if self.are_here:
+            return tf.nest.map_structure(lambda x: x[first_row : first_row + num_examples], results)
+        if self.has_all_shards:
             return function(*batch)
-        return self._run(lambda *batch: self.together(function, *batch), *batch)
+        return self._run(lambda *batch: self.on_joined_batch(function, *batch), *batch)
 
     def _run(self, function: Callable, *args: Any) -> Any:
         """Calls a function on all replicas from outside a step; all workers must do so."""
@@ -130,30 +130,30 @@ class Shards(Trackable):
         received = f"{len(self.local)} of {self.size} shards"
         _checks.require(tf.executing_eagerly(), rule, received)
         results = self._strategy.run(tf.function(function), args=args)
-        local = self._strategy.experimental_local_results
-        return tf.nest.map_structure(lambda x: local(x)[0], results)
+        local_results = self._strategy.experimental_local_results
+        return tf.nest.map_structure(lambda x: local_results(x)[0], results)
 
     @property
-    def are_here(self) -> bool:
+    def has_all_shards(self) -> bool:
         """Whether a loop over `local` reads all shards, or the graph never runs."""
         return len(self.local) == self.size or _keras.builds_symbolically()
 
     def read(self, ids: Tensor, name: str = "rows") -> Tensor:
         """Rows of ids `[m]` from outside of a step."""
-        if self.are_here:
+        if self.has_all_shards:
             return tf.add_n([shard.lookup(ids, name)[0] for shard in self.local.values()])
         return self._run(lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids)
 
     def best(self, function: Callable, k: Array) -> TensorPair:
         """The k best of a function's results for each shard: values, ids, `[batch, <= k]`."""
-        if self.are_exchanged:
+        if self.in_replica:
             values, ids = function(self.replica_shard)
             return Exchange().best(values, ids, k)
         return best_of([function(shard) for shard in self.local.values()], k)
 
     def total(self, function: Callable) -> Any:
         """The sums of a function's results for each shard, a list of tensors."""
-        if self.are_exchanged:
+        if self.in_replica:
             return [Exchange().total(x) for x in function(self.replica_shard)]
         return [tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)]
 
@@ -161,61 +161,61 @@ class Shards(Trackable):
 
     def values(self) -> dict[str, np.ndarray]:
         """The rows `[K, width]` and what the optimizer keeps, by name."""
-        starts = range(0, self.num_classes, _ROWS)
-        blocks = [tf.range(i, min(i + _ROWS, self.num_classes)) for i in starts]
-        kept = next(iter(self.local.values())).kept
+        starts = range(0, self.num_classes, _BLOCK)
+        blocks = [tf.range(i, min(i + _BLOCK, self.num_classes)) for i in starts]
+        saved = next(iter(self.local.values())).saved
         return {
             name: np.concatenate([self.read(ids, name).numpy() for ids in blocks])
             if len(variable.shape)
             else variable.numpy()
-            for name, variable in kept.items()
+            for name, variable in saved.items()
         }
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Sets the shards of this process to what `values` returned, or to a part of it."""
         for shard in self.local.values():
-            for name, variable in shard.kept.items():
+            for name, variable in shard.saved.items():
                 if name not in values:
                     continue
-                new = values[name]
+                value = values[name]
                 if not len(variable.shape):
-                    variable.assign(new)
+                    variable.assign(value)
                     continue
                 shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
                 rule = f"`{name}` must have the shape {shape}."
-                _checks.require(shape.is_compatible_with(new.shape), rule, f"{new.shape}")
-                for first in range(shard.first, shard.last, _ROWS):
-                    last = min(first + _ROWS, shard.last)
-                    shard.set(name, first, last, new[first:last])
+                _checks.require(shape.is_compatible_with(value.shape), rule, f"{value.shape}")
+                for first in range(shard.first, shard.last, _BLOCK):
+                    last = min(first + _BLOCK, shard.last)
+                    shard.set(name, first, last, value[first:last])
 
     def _serialize_to_tensors(self) -> dict[str, Any]:
-        # What `tf.train.Checkpoint` writes; that of TensorFlow 2.15 takes tensors only.
+        # `tf.train.Checkpoint` writes these; in TensorFlow 2.15 it takes tensors only.
         return {name: tf.convert_to_tensor(x) for name, x in self.values().items()}
 
     def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> None:
         self.assign(restored_tensors)
 
 
-class _Joined:
+class _JoinedFiles:
     """The rows of several files. A slice reads only the rows that it asks for."""
 
-    def __init__(self, folder: PathLike, parts: list[tuple[int, np.ndarray]]):
-        self._parts = sorted(parts, key=lambda part: part[0])
+    def __init__(self, folder: PathLike, files: list[tuple[int, np.ndarray]]):
+        self._files = sorted(files, key=lambda file: file[0])  # (first id, rows) of each.
         end = 0
-        for first, rows in self._parts:
+        for first, rows in self._files:
             rule = f"`folder` must have the rows from {end} on."
             _checks.require(first == end, rule, f"{folder}")
             end = first + len(rows)
-        self.shape = (end, *self._parts[0][1].shape[1:])
+        self.shape = (end, *self._files[0][1].shape[1:])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         return np.concatenate(
-            [x[max(rows.start - i, 0) : max(rows.stop - i, 0)] for i, x in self._parts]
+            [x[max(rows.start - first, 0) : max(rows.stop - first, 0)] for first, x in self._files]
         )
 
 
 # With these options a step needs the gradients of all shards, or changes rows without one.
-_NOT_LOCAL = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
+_GLOBAL_OPTIONS = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
 
 
 @_keras.register
@@ -266,11 +266,11 @@ class ShardedClassTable(_registry.Configured, Classes):
             optimizer = _keras.deserialized(optimizer)
         self.optimizer = None  # Its configuration.
         if optimizer is not None:
-            # It updates rows of a shard without the others.
+            # It must update the rows of one shard without the others.
             has_rows = callable(getattr(optimizer, "update_rows", None))
             rule = "`optimizer` must be one of rank4class_tf.optimizers, such as"
             _checks.require(has_rows, f"{rule} `RowwiseAdagrad(0.03)`.", repr(optimizer))
-            for name in _NOT_LOCAL:
+            for name in _GLOBAL_OPTIONS:
                 value = getattr(optimizer, name, None)
                 rule = f"`optimizer` must have no `{name}`, which needs more than the rows of"
                 _checks.require(not value, f"{rule} a shard.", f"{name}={value}")
@@ -290,8 +290,8 @@ class ShardedClassTable(_registry.Configured, Classes):
         self.width = self.width or int(input_shape[-1])
         self.shards = Shards(self.num_classes, self.width, self.seed, self.optimizer)
         if self.optimizer is not None:
-            # Rows are no weights of Keras's, which all replicas would hold. This number, which
-            # nothing reads, ties them to the tapes.
+            # Rows are no weights of Keras's, since all replicas would hold those. A gradient tape
+            # reaches the rows through this number, whose value nothing uses.
             self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
         self.built = True
 
@@ -310,32 +310,32 @@ class ShardedClassTable(_registry.Configured, Classes):
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         # All in one exchange: ids `[batch, m]`, which differ between replicas, before ids `[m]`.
-        local = [x for x in ids if x.shape.rank > 1]
-        shared = [x for x in ids if x.shape.rank == 1]
-        rows = self._joint_rows(local, shared)
-        shared_rows = rows[len(local) :]
+        local_ids = [x for x in ids if x.shape.rank > 1]
+        shared_ids = [x for x in ids if x.shape.rank == 1]
+        rows = self._joint_rows(local_ids, shared_ids)
+        shared_rows = rows[len(local_ids) :]
         return [shared_rows.pop(0) if x.shape.rank == 1 else rows.pop(0) for x in ids]
 
-    def _joint_rows(self, local: Sequence[Tensor], shared: Sequence[Tensor]) -> list[Tensor]:
+    def _joint_rows(self, local_ids: Tensors, shared_ids: Tensors) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
-        ids = [tf.cast(x, tf.int32) for x in (*local, *shared)]
+        ids = [tf.cast(x, tf.int32) for x in (*local_ids, *shared_ids)]
         sizes = [tf.size(x) for x in ids]
         flat = tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0)
-        num_local = tf.add_n([tf.constant(0), *sizes[: len(local)]])
-        is_exchanged = self.shards.are_exchanged
+        num_local = tf.add_n([tf.constant(0), *sizes[: len(local_ids)]])
+        is_exchanged = self.shards.in_replica
         rows = self._exchanged_rows(flat, num_local) if is_exchanged else self.shards.read(flat)
         shapes = [tf.concat([tf.shape(x), [self.width]], axis=0) for x in ids]
         return [
-            tf.ensure_shape(tf.reshape(part, shape), [*x.shape, self.width])
-            for part, shape, x in zip(tf.split(rows, sizes), shapes, ids, strict=True)
+            tf.ensure_shape(tf.reshape(id_rows, shape), [*x.shape, self.width])
+            for id_rows, shape, x in zip(tf.split(rows, sizes), shapes, ids, strict=True)
         ]
 
     def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
-        """Rows of ids `[m]`, of which the first may differ between replicas."""
+        """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""
         # Every replica asks its shard for the ids of all, and takes the sum over the shards.
         exchange, shard = Exchange(), self.shards.replica_shard
         joined = exchange.joined(ids[:num_local])
-        first = exchange.first_row(ids[:num_local])
+        first_row = exchange.first_row(ids[:num_local])
         all_ids = tf.concat([joined, ids[num_local:]], axis=0)
 
         @tf.custom_gradient
@@ -343,44 +343,44 @@ class ShardedClassTable(_registry.Configured, Classes):
             rows, shard_rows, is_here = shard.lookup(all_ids)
 
             def gradient(upstream: Tensor) -> Tensor:
-                # The local rows stand among those of all replicas; the shard sums over these.
-                after = tf.size(joined) - first - num_local
-                local = tf.pad(upstream[:num_local], [[first, after], [0, 0]])
-                upstream = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
+                # Gradients of local rows go among those of all replicas, which the shard sums.
+                num_after = tf.size(joined) - first_row - num_local
+                local_gradient = tf.pad(upstream[:num_local], [[first_row, num_after], [0, 0]])
+                upstream = exchange.total(tf.concat([local_gradient, upstream[num_local:]], axis=0))
                 slices = (tf.boolean_mask(x, is_here) for x in (upstream, shard_rows))
                 self._update(shard, tf.IndexedSlices(*slices, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
             rows = exchange.total(rows)
-            parts = [rows[first : first + num_local], rows[tf.size(joined) :]]
-            return tf.concat(parts, axis=0), gradient
+            replica_rows = [rows[first_row : first_row + num_local], rows[tf.size(joined) :]]
+            return tf.concat(replica_rows, axis=0), gradient
 
-        return lookup(self._tie())
+        return lookup(self._anchor_value())
 
     @property
     def _is_trained(self) -> bool:
         return self.optimizer is not None and self.trainable
 
-    def _tie(self) -> Tensor:
+    def _anchor_value(self) -> Tensor:
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
-    def _update(self, shard: OneShard, gradient: Any) -> None:
+    def _update(self, shard: TableShard, gradient: Any) -> None:
         if self._is_trained and gradient is not None:
             shard.update(gradient)
 
     def tables(self) -> tuple[Any, ...]:
         shards = self.shards
-        return (shards.replica_shard.variable if shards.are_exchanged else self.rows(),)
+        return (shards.replica_shard.variable if shards.in_replica else self.rows(),)
 
     def shard(self) -> Shard | None:
-        if not self.shards.are_exchanged:
+        if not self.shards.in_replica:
             return None
         shard = self.shards.replica_shard
         return Shard(
             first=shard.first,
             num_classes=self.num_classes,
             exchange=Exchange(),
-            anchor=self._tie(),
+            anchor=self._anchor_value(),
             update=lambda gradients: self._update(shard, gradients[0]),
         )
 
@@ -392,25 +392,25 @@ class ShardedClassTable(_registry.Configured, Classes):
         """
         os.makedirs(folder, exist_ok=True)
         for shard in self.shards.local.values():
-            for name, variable in shard.kept.items():
+            for name, variable in shard.saved.items():
                 path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
                 if not len(variable.shape):
                     with _files.replacing(path) as temporary, open(temporary, "wb") as file:
                         np.save(file, variable.numpy())
                     continue
                 with _files.appending_rows(path, tuple(variable.shape[1:])) as append:
-                    for start in range(0, variable.shape[0], _ROWS):
-                        append(variable[start : start + _ROWS])
+                    for start in range(0, variable.shape[0], _BLOCK):
+                        append(variable[start : start + _BLOCK])
 
     def load_shards(self, folder: PathLike) -> None:
         """Reads what `save_shards` of all processes wrote, with any number of shards."""
-        parts: dict[str, list] = collections.defaultdict(list)
+        files: dict[str, list] = collections.defaultdict(list)
         for path in pathlib.Path(folder).glob("*-*-*.npy"):
             name, first, _ = path.stem.split("-")
-            parts[name].append((int(first), np.load(path, mmap_mode="r")))
+            files[name].append((int(first), np.load(path, mmap_mode="r")))
         values = {
-            name: _Joined(folder, files) if files[0][1].ndim else files[0][1]
-            for name, files in parts.items()
+            name: _JoinedFiles(folder, arrays) if arrays[0][1].ndim else arrays[0][1]
+            for name, arrays in files.items()
         }
         _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
         self.shards.assign(values)

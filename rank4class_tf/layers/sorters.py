@@ -1,7 +1,7 @@
 """Sorters give differentiable ranks: their base, three closed forms, and `get_sorter`.
 
-The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter is one formula, of which the
-closed ones are in `ops/soft_ranks.py`.
+The base owns shapes, masks, dtypes, infinite and NaN scores; a sorter adds one formula. The closed
+forms are in `ops/soft_ranks.py`.
 """
 
 from typing import Any
@@ -12,8 +12,8 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, projected_ranks
 
-# Scores beyond this limit count as equal. In float32, differences stay finite for all scores,
-# squares of differences for ten thousand items of up to 1e15.
+# Scores beyond this limit count as equal. In float32, differences stay finite for all scores; sums
+# of squared differences do for ten thousand items with scores of up to 1e15.
 _LIMIT = 1e30
 
 
@@ -50,16 +50,16 @@ class Sorter(_registry.Configured, keras.layers.Layer):
             scores = tf.cast(scores, tf.float32)
         is_right = scores.shape.rank in (None, 2)
         _checks.require(is_right, "`scores` must have the shape [batch, d].", f"{scores.shape}")
-        nan = tf.math.is_nan(scores)
+        is_nan = tf.math.is_nan(scores)
         if mask is not None:
             mask = _checks.mask(mask, scores)
-            nan &= mask
-        clean = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
-        clean = tf.where(nan if mask is None else nan | ~mask, tf.zeros_like(scores), clean)
-        ranks = _keras.with_autograph_of_caller(self.soft_ranks)(clean, mask)
-        # A product, so that the gradient of such a list is NaN as well.
-        broken = tf.reduce_any(nan, axis=1, keepdims=True)
-        ranks *= tf.where(broken, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))
+            is_nan &= mask
+        finite = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
+        finite = tf.where(is_nan if mask is None else is_nan | ~mask, tf.zeros_like(scores), finite)
+        ranks = _keras.with_autograph_of_caller(self.soft_ranks)(finite, mask)
+        # A product, so that the gradient of a list with NaN is NaN as well.
+        has_nan = tf.reduce_any(is_nan, axis=1, keepdims=True)
+        ranks *= tf.where(has_nan, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks))
         return ranks if mask is None else tf.where(mask, ranks, tf.zeros_like(ranks))
 
 
