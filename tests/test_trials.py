@@ -1,6 +1,5 @@
 """`try_out`: a fair comparison, resumed, budgeted, and honest about chance."""
 
-import functools
 import json
 
 import numpy as np
@@ -32,6 +31,11 @@ def try_out(data, candidates, **options):
     return r4c.try_out(build, data[0], 0.2, data[1], candidates, **options)
 
 
+def text_of(result):
+    """The table as one line, wherever it broke its lines."""
+    return " ".join(str(result).split())
+
+
 @pytest.mark.keras2
 def test_the_table_says_what_was_tried(data, tmp_path):
     candidates = {
@@ -43,30 +47,37 @@ def test_the_table_says_what_was_tried(data, tmp_path):
         "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     }
     names = ["top_k_accuracy_at_1", "macro_ndcg_at_2"]
-    result = try_out(data, candidates, metrics=names, epochs=1)
+    result = try_out(data, candidates, metrics=names, epochs=1, finalists=5)
     assert [trial.name for trial in result.trials] == list(candidates)
-    assert result.num_settings == 2 and result.monitor == names[1]
+    assert (result.num_settings, result.num_seeds, result.monitor) == (2, 2, names[1])
     for trial in result.trials:
-        assert len(trial.settings) == 2 and list(trial.values) == names
+        assert list(trial.values) == names
         for name in names:
             assert trial.values[name].low <= trial.values[name].value <= trial.values[name].high
-    owns = [[*trial.settings[0]][2:] for trial in result.trials]
+    owns = [[*trial.setting][2:] for trial in result.trials]
     assert owns == [["temperature"], ["label_smoothing"], ["margin"], ["q"], ["scale"], []]
-    text = str(result)
+    assert max(map(len, str(result).splitlines())) <= 100
+    text = text_of(result)
     assert all(name in text for name in candidates) and text.endswith(result.verdict)
-    assert "Each tried 2 settings for each of 2 seeds." in text and "Fewer than four" in text
+    assert "Each tried 2 settings, judged by" in text and "trained on 2 seeds." in text
+    assert "Fewer than four" in text and "No verdict: 2 seeds cannot" in text
     result.save(tmp_path / "tried.json")
     assert json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
     assert result.plot(tmp_path / "tried.png").axes
     trial = result.trials[1]
     model = trial.build()
-    assert float(model.optimizer.learning_rate) == pytest.approx(trial.settings[0]["learning_rate"])
-    assert model.loss.label_smoothing == trial.settings[0]["label_smoothing"]
+    assert float(model.optimizer.learning_rate) == pytest.approx(trial.setting["learning_rate"])
+    assert model.loss.label_smoothing == trial.setting["label_smoothing"]
     model.fit(*data[0], verbose=0)
     model.save(tmp_path / "model.keras")
 
 
-@pytest.mark.parametrize("loss", [losses.SoftmaxLoss, lambda: losses.WARPLoss(num_trials=2)])
+RANDOM_SUM = lambda: losses.WeightedSumLoss([losses.WARPLoss(num_trials=2)], [1.0])  # noqa: E731
+
+
+@pytest.mark.parametrize(
+    "loss", [losses.SoftmaxLoss, lambda: losses.WARPLoss(num_trials=2), RANDOM_SUM]
+)
 def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
     candidates = {"a": loss(), "b": losses.RankmaxLoss()}
     whole = try_out(data, candidates, path=tmp_path / "whole")
@@ -78,37 +89,86 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path, loss):
         path = tmp_path / f"cut{kept}"
         path.write_text("".join(lines[:kept]) + lines[kept][:9])  # Cut within a line.
         for a, b in zip(whole.trials, try_out(data, candidates, path=path).trials, strict=True):
-            assert (a.values, a.gains, a.settings) == (b.values, b.gains, b.settings)
+            assert (a.values, a.gains, a.setting) == (b.values, b.gains, b.setting)
+
+
+def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
     (x, y), test = data
-    linear = {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]}
-    for others, examples, options in (
-        ({"a": losses.RankmaxLoss(margin=2.0)}, data, {}),
-        (candidates, ((x, y[::-1]), test), {}),
-        (candidates, data, linear),  # Of the same names.
+    candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
+    weights, columns = y.astype(np.float32), np.eye(NUM_CLASSES, dtype=np.float32)
+
+    def build_of_two(head):
+        inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
+        return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
+
+    def run_with(train=(x, y, weights), candidates=candidates, build=build, **options):
+        options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False, **options}
+        parts = train, (train[0], *train[1:]), train
+        return r4c.try_out(build, *parts, candidates, path=tmp_path / "kept", **options)
+
+    run_with()
+    shifted = np.roll(y, 64)  # By a whole batch: the same batches in another order.
+    for changes in (
+        {"train": (x, shifted, weights)},
+        {"train": (x, weights, y)},
+        {"train": (x.astype(np.float64), y, weights)},
+        {"train": (x[::-1], y[::-1], weights[::-1])},
+        {"candidates": {"a": losses.RankmaxLoss(margin=2.0), "b": losses.RankmaxLoss()}},
+        {"candidates": {"b": losses.RankmaxLoss(), "a": losses.SoftmaxLoss()}},
+        {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
+        {"build": lambda head: build(head)},
     ):
         with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
-            try_out(examples, others, path=tmp_path / "whole", **options)
-
-
-def test_more_time_for_a_kept_run_chooses_and_tests_anew(data, tmp_path):
-    candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
-    options = {"settings": 4, "seeds": 1}
-    try_out(data, candidates, path=tmp_path / "kept", minutes=1e-6, **options)
-    resumed = try_out(data, candidates, path=tmp_path / "kept", **options)
-    whole = try_out(data, candidates, **options)
-    for a, b in zip(whole.trials, resumed.trials, strict=True):
-        assert (a.values, a.settings) == (b.values, b.settings)
+            run_with(**changes)
+    (tmp_path / "kept").unlink()
+    options = {"build": build_of_two, "candidates": candidates}
+    run_with(({"u": x, "v": x @ columns[::-1]}, y), **options)
+    with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
+        run_with(({"u": x @ columns[::-1], "v": x}, y), **options)
     (tmp_path / "thesis").write_text("precious")
     with pytest.raises(ValueError, match="`path` must be new"):
         try_out(data, candidates, path=tmp_path / "thesis")
     assert (tmp_path / "thesis").read_text() == "precious"
 
 
-def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
+def test_a_kept_run_goes_on_with_more_time_and_seeds(data, tmp_path):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
-    assert try_out(data, candidates, settings=9, seeds=1, minutes=1e-3).num_settings == 1
+    try_out(data, candidates, path=tmp_path / "kept", minutes=1e-6, settings=4, seeds=2)
+    resumed = try_out(data, candidates, path=tmp_path / "kept", settings=4, seeds=3)
+    whole = try_out(data, candidates, settings=4, seeds=3)
+    for a, b in zip(whole.trials, resumed.trials, strict=True):
+        assert (a.values, a.setting) == (b.values, b.setting)
+
+
+def test_only_the_first_and_the_best_see_the_test_data(data):
+    bad = losses.SoftmaxLoss(class_weight=[0, 0, 0, 1])
+    candidates = {"bad": bad, "worse": bad, "good": losses.SoftmaxLoss()}
+    result = try_out(data, candidates, seeds=3, epochs=9, finalists=1)
+    bad, worse, good = result.trials
+    assert bad.values and good.values and not worse.values and not worse.gains
+    assert f"not tested; validation {worse.validation:.3f}" in text_of(result)
+    assert result.plot().axes[0].get_yticklabels()[1].get_text() == "good"
+
+
+def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
+    candidates = {"a": "softmax_loss", "b": losses.RankmaxLoss()}
+    result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3)
+    assert (result.num_settings, result.num_seeds) == (1, 1) and "No verdict" in result.verdict
+    assert "minutes=0.001 held 1 of 9 settings and 1 of 5 seeds." in result.notes
     result = try_out(data, None, settings=1, seeds=1, epochs=1)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
+
+
+def test_what_a_budget_affords():
+    # A pass costs 10 s, a seed of the test 5 s.
+    for left, expected in (
+        (1000, (20, 8)),  # All that is wanted.
+        (140, (10, 8)),  # Fewer settings: 140 s - 8 * 5 s.
+        (95, (8, 3)),  # Not enough settings beside eight seeds, so fewer seeds.
+        (12, (0, 2)),
+        (-5, (0, 1)),  # One seed always, but no verdict.
+    ):
+        assert run._affordable(left, (10, 5), 20, 8, 7) == expected
 
 
 def test_a_candidate_compiles_once(data):
@@ -126,10 +186,12 @@ def test_a_candidate_compiles_once(data):
 def test_a_gain_that_is_there_is_found(data):
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 1, 1])
     candidates = {"bad": bad, "good": losses.SoftmaxLoss()}
-    result = try_out(data, candidates, settings=4, epochs=15)
+    result = try_out(data, candidates, settings=4, epochs=15, seeds=4)
     assert result.best.name == "good" and "Take good" in result.verdict
+    gain = result.trials[1].gains[result.monitor]
+    assert gain.seeds_ahead == 4 and gain.detectable < gain.difference
     alone = try_out(data, candidates, settings=4, epochs=15, seeds=1)
-    assert "Stay with bad" in alone.verdict and "One seed" in str(alone)
+    assert alone.best.name == "bad" and "No verdict: 1 seed cannot" in alone.verdict
 
 
 def test_a_loss_that_is_not_finite_is_named(data):
@@ -139,8 +201,13 @@ def test_a_loss_that_is_not_finite_is_named(data):
             return tf.reduce_sum(scores, axis=1) * float("nan")
 
     result = try_out(data, {"a": losses.SoftmaxLoss(), "b": Broken()})
-    assert "b: in a seed, no setting had a finite loss" in str(result)
-    assert "a: in a seed" not in str(result)
+    assert "b: no setting had a finite loss" in text_of(result) and "a: no setting" not in text_of(
+        result
+    )
+    assert (
+        "No verdict: no rival had a finite loss."
+        in try_out(data, {"a": losses.SoftmaxLoss(), "b": Broken()}, seeds=3).verdict
+    )
 
 
 def test_forms_of_labels():
@@ -166,14 +233,16 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
 
     options = {"settings": 4, "seeds": 1, "epochs": 1, "verbose": False}
     result = r4c.try_out(sgd, data[0], 0.2, data[1], {"a": losses.SoftmaxLoss()}, **options)
-    assert [*result.trials[0].settings[0]] == ["learning_rate", "temperature"]
-    assert "decay" not in str(result)
+    assert [*result.trials[0].setting] == ["learning_rate", "temperature"]
+    assert "decay" not in text_of(result)
 
 
 def test_two_names_for_one_loss_draw_other_weights(data):
-    result = try_out(data, {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}, epochs=1)
+    candidates = {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}
+    result = try_out(data, candidates, epochs=1, seeds=3)
     assert result.trials[0].values != result.trials[1].values
-    assert result.best is result.trials[0] and "Stay with a" in result.verdict
+    assert result.best is result.trials[0]
+    assert result.verdict.startswith(("Stay with a: a gain of ", "Undecided: b "))
 
 
 @pytest.mark.slow
@@ -216,8 +285,81 @@ def test_p_values_are_corrected():
     assert not gains["first"]
 
 
+def results_of(gains, spread, rng, lists=400):
+    """Tests of a first candidate and of rivals with these true gains, in eight seeds."""
+    noise = 0.1 * rng.normal(size=(len(gains) + 1, 8, lists)) + 0.5
+    noise += spread * rng.normal(size=(len(gains) + 1, 8, 1))
+    means = [0.0, *gains]
+    return {
+        name: [{"mrr": [x.tolist(), [1.0] * lists, [0, 1]]} for x in values + mean]
+        for name, mean, values in zip("abc", means, noise, strict=False)
+    }
+
+
+def verdict_of(gains, spread, rng):
+    tests = results_of(gains, spread, rng)
+    found = report.gains(tests)
+    trials = [
+        report.Trial(name, 0.5, {}, 1.0, {"mrr": report.estimate(x, "mrr")}, found[name], None)
+        for name, x in tests.items()
+    ]
+    return report.TryOut(trials, "mrr", 9, 8, [], None, None)
+
+
+def test_three_verdicts(rng):
+    assert verdict_of([0.05, 0.0], 0.0, rng).verdict.startswith("Take b: +0.05")
+    stay = verdict_of([-0.1, -0.2], 0.0, rng).verdict
+    assert stay.startswith("Stay with a: a gain of 0.0") and stay.endswith("would have shown.")
+    undecided = verdict_of([0.08], 0.1, rng).verdict
+    assert undecided.startswith("Undecided: b +0.") and " of 8 seeds; more test" in undecided
+
+
+def test_a_detectable_gain_shows_four_times_of_five(rng):
+    detectable = np.mean(
+        [report.gains(results_of([0.0], 0.01, rng))["b"]["mrr"].detectable for _ in range(50)]
+    )
+    shown = 0
+    for _ in range(300):
+        gain = report.gains(results_of([detectable], 0.01, rng))["b"]["mrr"]
+        shown += gain.p_value < 0.05 and gain.difference > 0
+    assert 0.72 <= shown / 300 <= 0.88  # 3.5 standard errors.
+
+
+def test_forms_of_a_result(rng):
+    pandas = pytest.importorskip("pandas")
+    result = verdict_of([0.05], 0.0, rng)
+    object.__setattr__(result.trials[1], "name", "a rival with a <name> that is " + "very " * 20)
+    lines = str(result).splitlines()
+    assert max(map(len, lines)) <= 100 and lines[2].startswith("a rival with a <name> that is very")
+    assert "&lt;name&gt;" in result._repr_html_() and result._repr_html_().count("<tr>") == 3
+    frame = result.to_frame()
+    assert isinstance(frame, pandas.DataFrame) and frame.index[0] == "a"
+    gain = result.trials[1].gains["mrr"]
+    assert (frame["mrr_gain"].iloc[1], frame["mrr_p"].iloc[1]) == (gain.difference, gain.p_value)
+
+
+def test_no_verdict_without_a_fair_comparison():
+    values = {name: np.ones((5, 2)) for name in "ab"}
+
+    def tests(seeds=8, lists=40):
+        test = {"mrr": [[0.5] * lists, [1.0] * lists, [0, 1]]}
+        return {name: [test] * seeds for name in "ab"}
+
+    assert report.unfair(values, tests(), "mrr") is None
+    infinite = np.full((5, 2), -np.inf)
+    for of_values, of_tests, reason in (
+        ({name: x[:1] for name, x in values.items()}, tests(), "one setting each is no tuning"),
+        (values, tests(seeds=2), "2 seeds cannot tell luck from gain"),
+        (values, tests(lists=29), "29 test examples cannot tell luck from gain"),
+        (values, {"a": tests()["a"]}, "a has no rival"),
+        ({**values, "a": infinite}, tests(), "a had no finite loss"),
+        ({**values, "b": infinite}, tests(), "no rival had a finite loss"),
+    ):
+        assert report.unfair(of_values, of_tests, "mrr") == reason
+
+
 def test_settings_cover_their_ranges():
-    settings = np.sort(np.log(run._draw_settings(10, seed=3)), axis=0)
+    settings = np.sort(np.log(run._draw_settings(10)), axis=0)
     for values, ends in zip(settings.T, np.log(run._RANGES), strict=True):
         edges = np.linspace(*ends, 11)
         assert (edges[:-1] <= values).all() and (values <= edges[1:]).all()
@@ -226,28 +368,26 @@ def test_settings_cover_their_ranges():
 def test_notes(data):
     settings = [{"learning_rate": 1.0 * i, "weight_decay": 10.0**-i} for i in range(5)]
 
-    def done(values):
-        pairs = zip(values, settings, strict=True)
-        return [[report.Training(value, 1.0, setting) for value, setting in pairs]] * 3
+    def notes(values, length=None):
+        values = {name: np.transpose([x, x]) for name, x in values.items()}
+        return [*report.notes(dict.fromkeys(values, settings), values, length)]
 
-    highest, middle = [settings[4]] * 3, [settings[2]] * 3
-    notes = report.notes({"a": done(range(5))}, {"a": highest}, None, [])
-    assert [*notes] == [
+    assert notes({"a": range(5)}) == [
         "a: the best learning_rate is the highest that was tried.",
         "a: the best weight_decay is the lowest that was tried.",
     ]
-    # The first reaches .9 with much decay, and .2 with little; the other .5.
-    runs = {"a": done([0.9, 0.4, 0.3, 0.2, 0.1]), "b": done([0.5] * 5)}
-    notes = functools.partial(report.notes, runs, {"a": middle, "b": middle}, 1.0)
-    assert [*notes(["b"])] == ["b: its gain over a vanishes once a has its best weight decay."]
-    assert [*notes([])] == []
+    # The first reaches .9 with some decay, and .2 with little; the other .5.
+    vanishes = "b: its gain over a vanishes once a has its best weight decay."
+    first, other = [0.3, 0.4, 0.9, 0.2, 0.1], [0.1, 0.4, 0.5, 0.1, 0.1]
+    assert notes({"a": first, "b": other}, 1.0) == [vanishes]
+    assert notes({"a": first, "b": [0.1, 0.1, 0.15, 0.1, 0.1]}, 1.0) == []
 
     def short(head):
         return keras.Sequential([keras.Input((4,)), keras.layers.Rescaling(1e-3), head])
 
     options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False}
     result = r4c.try_out(short, data[0], *data[1:] * 2, {"a": losses.SoftmaxLoss()}, **options)
-    assert "encodings have a length of 0.00" in str(result)
+    assert "encodings have a length of 0.00" in text_of(result)
 
 
 def test_wrong_labels_are_estimated(rng):
@@ -257,11 +397,18 @@ def test_wrong_labels_are_estimated(rng):
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
-    result = try_out(data, {"a": losses.SoftmaxLoss()}, settings=4, epochs=15, noise="estimate")
+    result = try_out(
+        data,
+        {"a": losses.SoftmaxLoss()},
+        settings=4,
+        epochs=15,
+        noise="estimate",
+        class_names="abcd",
+    )
     assert abs(result.noise["share"] - wrong[:500].mean()) < 0.03
     assert result.noise["concentration"] > 0.8
-    assert result.noise["confusions"][0][:2] == (2, 3)
-    assert "of the labels look wrong" in str(result)
+    assert result.noise["confusions"][0][:2] == ("c", "d")
+    assert "of the labels look wrong" in text_of(result)
 
 
 def test_wrong_labels_are_estimated_for_a_loss_whose_probabilities_are_tuned(data):
@@ -275,8 +422,8 @@ def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
     monkeypatch.setattr(run, "_RANGES", (*run._RANGES[:2], (3.9, 4.0)))
     candidates = {"a": losses.PairwiseLogisticLoss(label_smoothing=0.4)}
     (trial,) = try_out(data, candidates, settings=1, seeds=1, epochs=1).trials
-    assert 0.4 < trial.settings[0]["label_smoothing"] < 0.5
-    assert trial.build().loss.label_smoothing == trial.settings[0]["label_smoothing"]
+    assert 0.4 < trial.setting["label_smoothing"] < 0.5
+    assert trial.build().loss.label_smoothing == trial.setting["label_smoothing"]
 
 
 def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
@@ -315,14 +462,17 @@ def test_arguments_are_checked(data):
     for changes, message in (
         ({"settings": 0}, "`settings` must be a positive integer"),
         ({"monitor": "mrr"}, "`monitor` must be one of"),
-        ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`monitor` must be one of"),
+        ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`metrics` must have one that is hi"),
+        ({"build": lambda head: None}, "`build` must return a Keras model. Received: NoneType"),
+        ({"validation": 0.001}, "`validation` must leave at least one of 170 examples"),
+        ({"test": batches.repeat()}, "`test` must end: call its `take`"),
         ({"noise": True}, "`noise` must be one of"),
         ({"candidates": {}}, "`candidates` must be a dict with at least one"),
         ({"minutes": 0}, "`minutes` must be"),
         ({"patience": 0}, "`patience` must be a positive integer"),
         ({"candidates": {"a": of_probabilities}}, "`candidates` must take scores"),
         ({"train": names}, "`train` must have labels that are numbers"),
-        ({"train": batches.repeat()}, "`train` must be a dataset that ends"),
+        ({"train": batches.repeat()}, "`train` must end: call its `take`"),
         ({"build": with_shared}, "`build` must make new layers at each call"),
         (
             {"build": lambda: models.ExtremeClassifier(shared, table, 3, None)},

@@ -242,11 +242,7 @@ class MLPInteraction(Interaction):
         if has_dropout:
             # Keras's dropout would draw other numbers when a block is computed again.
             seed = _random.step_seed(self.random_state, training)
-<<<<<<< HEAD
-            seed = _random.replica_seed(seed, 0)
-=======
-            seed = _random.on_this_device(seed, stream=0)
->>>>>>> r3
+            seed = _random.replica_seed(seed, stream=0)
         first_layer = _keras.with_autograph_of_caller(self.first_layer)
         weights = [
             [tf.cast(tf.convert_to_tensor(weight), encodings.dtype) for weight in group]

@@ -182,11 +182,7 @@ class SampledScores(Head):
         # One of its classes is drawn uniformly and scored; class 0 where all are padding.
         seed, drawn_ids = _random.step_seed(self.random_state, training), positives
         if positives.shape[1] != 1:
-<<<<<<< HEAD
-            draws = ops.uniform(tf.shape(positives), _random.replica_seed(seed, 1))
-=======
-            draws = ops.uniform(tf.shape(positives), _random.on_this_device(seed, stream=1))
->>>>>>> r3
+            draws = ops.uniform(tf.shape(positives), _random.replica_seed(seed, stream=1))
             draws = tf.where(positives >= 0, draws, -1.0)
             drawn_ids = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
         drawn_ids = tf.maximum(drawn_ids, 0)

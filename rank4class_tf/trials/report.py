@@ -119,8 +119,12 @@ class TryOut:
         detectable = max(gain.detectable for gain, _ in rivals)
         # Its interval leaves out a gain that would have shown.
         if all(gain.high < detectable for gain, _ in rivals):
-            return f"Stay with {first}: a gain of {detectable:.3f} in {self.monitor} would have shown."
-        text = "Undecided: {0} {1.difference:+.3f} ({1.low:+.3f} to {1.high:+.3f}) in {2}, ahead in "
+            return (
+                f"Stay with {first}: a gain of {detectable:.3f} in {self.monitor} would have shown."
+            )
+        text = (
+            "Undecided: {0} {1.difference:+.3f} ({1.low:+.3f} to {1.high:+.3f}) in {2}, ahead in "
+        )
         text += "{1.seeds_ahead} of {3} seeds; more test data or seeds would decide."
         return text.format(leader.name, gain, self.monitor, self.num_seeds)
 
@@ -132,7 +136,7 @@ class TryOut:
             if trial.values:
                 value = trial.values[self.monitor]
                 cells[0] = f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
-            if gain := trial.gains.get(self.monitor):
+            if trial.gains:
                 cells[1:] = _gain(trial, self.monitor).split(", p ")
             rows.append([trial.name, *cells])
         return rows
@@ -305,16 +309,15 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
         compared = []
         for name in others:
             differences = _values(tests[name], metric)[0] - baseline
-
-            def comparison(confidence: float, x: np.ndarray = differences) -> Comparison:
-                return mean_difference(x, weights, confidence, high - low)
-
             # A true gain shows with the power 0.8 if it is so far above 0: the quantile of the
             # corrected test and that of the power, each as half of an interval's length.
-            ends = [comparison(confidence) for confidence in (1 - 0.05 / len(others), 0.6)]
-            detectable = sum(x.high - x.low for x in ends) / 2
+            comparison, tested, power = (
+                mean_difference(differences, weights, confidence, high - low)
+                for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
+            )
+            detectable = (tested.high - tested.low + power.high - power.low) / 2
             seeds_ahead = int(np.count_nonzero(differences @ weights > 0))
-            compared.append((name, Gain(*vars(comparison(0.95)).values(), detectable, seeds_ahead)))
+            compared.append((name, Gain(*vars(comparison).values(), detectable, seeds_ahead)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
         compared.sort(key=lambda pair: pair[1].p_value)
         p_value = 0.0

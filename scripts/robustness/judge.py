@@ -142,7 +142,7 @@ def judged(runs, design, first_seed):
     screened, fresh = seeds[:num_screened], seeds[num_screened:]
     values = {name: run[0][screened, :num_settings].T for name, run in enumerate(runs)}
     if finalists is None:
-        tests = {name: run[1][screened, values[name].argmax(axis=0)] for name, run in enumerate(runs)}
+        tests = {i: run[1][screened, values[i].argmax(axis=0)] for i, run in enumerate(runs)}
     else:
         best = report.finalists(values, finalists)
         tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
