@@ -210,7 +210,26 @@ class Evaluator:
         keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
-            if self._ranks_all:
+            if not self._ranks_all:
+                labels = one_output("`dataset` must give labels", labels)
+                scores = scores_of(model, features)
+                left_out = None if exclude is None else exclude(features)
+                lists = labels, scores, sample_weight, left_out
+                if not isinstance(scores, _metrics.RankedIds):
+                    lists = ranked_lists = flatten_positions(*lists)
+                    labels, scores, sample_weight, left_out = lists
+                    parsed = parse(labels, scores, label_format, exclude=left_out)
+                    ids = without_weightless(parsed, sample_weight).positives
+                    best, top = _best_and_top(parsed)
+                else:
+                    ranks = scores.ranks(labels)
+                    ids = ranks.class_ids
+                    best = tf.reduce_max(ids, axis=-1)
+                    top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
+                    # The mean rank of a list without a hit is infinite.
+                    ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
+                    ranked_lists = ranks, None, None, None
+            else:
                 encodings = model(features, training=False)
                 ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
                 positions = positions_of(encodings)
@@ -220,25 +239,6 @@ class Evaluator:
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
                 lists = ranked_lists = ranks, None, sample_weight, None
-            else:
-                labels = one_output("`dataset` must give labels", labels)
-                scores = scores_of(model, features)
-                left_out = None if exclude is None else exclude(features)
-                lists = labels, scores, sample_weight, left_out
-                if isinstance(scores, _metrics.RankedIds):
-                    ranks = scores.ranks(labels)
-                    ids = ranks.class_ids
-                    best = tf.reduce_max(ids, axis=-1)
-                    top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
-                    # The mean rank of a list without a hit is infinite.
-                    ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
-                    ranked_lists = ranks, None, None, None
-                else:
-                    lists = ranked_lists = flatten_positions(*lists)
-                    labels, scores, sample_weight, left_out = lists
-                    parsed = parse(labels, scores, label_format, exclude=left_out)
-                    ids = without_weightless(parsed, sample_weight).positives
-                    best, top = _best_and_top(parsed)
             values = [mean_rank.per_list(*ranked_lists)]
             values += [metric.per_list(*lists) for metric, _ in self._metrics]
             return (best, top, ids if keeps_classes else ids[:, :0]), values

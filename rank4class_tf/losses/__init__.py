@@ -48,18 +48,16 @@ from rank4class_tf.ops import (
     UniformWeights,
 )
 
-__all__ = ["SoftmaxLoss", "class_prior", "RankmaxLoss"]
+__all__ = ["SoftmaxLoss", "class_prior", "UniqueSoftmaxLoss", "ListMLELoss"]
+__all__ += ["RankmaxLoss", "SparsemaxLoss", "FenchelYoungLoss"]
 __all__ += ["GeneralizedCrossEntropyLoss", "ForwardCorrectionLoss", "estimate_transition"]
 __all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
-__all__ += ["PairwiseLogisticLoss", "PairwiseHingeLoss", "NDCGLambdaWeights"]
-__all__ += ["PairwiseMeanSquaredLoss", "PairwiseSoftZeroOneLoss"]
-__all__ += ["ListMLELoss", "UniqueSoftmaxLoss", "MeanSquaredLoss"]
-__all__ += ["SigmoidCrossEntropyLoss", "gbce_power"]
-__all__ += ["SparsemaxLoss", "FenchelYoungLoss"]
+__all__ += ["PairwiseLogisticLoss", "PairwiseHingeLoss", "PairwiseSoftZeroOneLoss"]
+__all__ += ["PairwiseMeanSquaredLoss", "NDCGLambdaWeights"]
+__all__ += ["MeanSquaredLoss", "SigmoidCrossEntropyLoss", "gbce_power"]
 __all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
 __all__ += ["TopKWeights", "UniformWeights", "PowerLawWeights", "StaircaseWeights"]
-__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss"]
-__all__ += ["WeightedSumLoss", "get"]
+__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss", "WeightedSumLoss", "get"]
 __all__ += ["RankingLoss", "RandomRankingLoss", "MetricLoss", "GumbelNoise", "OrderedLoss"]
 __all__ += ["SorterLoss"]
 

@@ -1,8 +1,4 @@
-"""What every loss shares: labels, weights, masks, random numbers; and sums of losses.
-
-`per_example` brings labels and scores to one form, `Lists`, and calls the formula, `compute` of a
-subclass. Models call it with the scores of a step. No formula stands here.
-"""
+"""What all losses share: `per_example` brings labels and scores to `Lists`, for `compute`."""
 
 import inspect
 import warnings
@@ -33,7 +29,7 @@ from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 
-# The losses whose scores were checked for probabilities, outside of them: a call changes no loss.
+# The losses whose scores were checked. No attribute says so, because a call changes no loss.
 _CHECKED: weakref.WeakSet = weakref.WeakSet()
 
 
@@ -55,10 +51,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             `"ids"`.
         max_positives: the most positives of a list of relevance labels, 1 for one-hot ones; None
             for no bound, which costs time and memory. A list with more raises, or is NaN under XLA.
-        class_weight: the weight, >= 0, of each of the n classes, or of some by their ids, the
-            others having 1. A list weighs `sum_i w_i y_i / sum_i y_i`: as its class, or as the mean
-            of its classes. Keras's own, an argument of `fit`, takes ids `[batch, P]` for one-hot
-            labels and weighs by position. None means 1.
+        class_weight: the weight, >= 0, of each of the n classes, or a dict of some by their ids;
+            others have 1. A list weighs `sum_i w_i y_i / sum_i y_i`, the mean of its classes.
+            `class_weight` of Keras's `fit` would weigh ids `[batch, P]` by their position.
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
             has `"mean"` and `"mean_with_sample_weight"`.
         dtype: of the reduced loss, in Keras 3.
@@ -72,8 +67,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         takes_probabilities: whether `y_pred` may be probabilities, without a warning.
         num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
             for all.
-        by_class_id: the arguments with a number for each class, which a model refuses that scores
-            only some classes in a step.
+        by_class_id: the arguments with a number for each class. A model that scores only some
+            classes in a step refuses them.
         tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is not 0. The
             constructor takes a scalar `tf.Variable` in their place.
         is_random: whether the loss draws random numbers; see `RandomRankingLoss`.
@@ -108,10 +103,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """The layer that converts scores to the probabilities of one right class; None for none.
-
-        Where it is None, `rank4class_tf.calibrate` fits a softmax.
-        """
+        """The layer from scores to probabilities of one right class; if None, use `calibrate`."""
         return None
 
     def compute(self, lists: Lists) -> Tensor:
@@ -141,8 +133,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """
         y_true = _keras.unaveraged_labels(y_true)
         is_products = isinstance(y_pred, ClassProducts)
-        tensor = _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
-        positions = positions_of(tensor)
+        outputs = _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
+        positions = positions_of(outputs)
         if positions is None:
             return self._per_list(y_true, y_pred, sample_weight)
         labels, positions = positions.labels(y_true)
@@ -166,20 +158,18 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """`per_example` of scores `[batch, n]`."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
-            # Labels over all classes are class ids.
             encodings, num_classes = y_pred.encodings, y_pred.num_classes
             if sample_weight is not None:
                 sample_weight = example_weights(sample_weight, encodings)
             labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-            counted = labels.has_positive
             # An example without a positive has a loss of 0, whatever its encoding is.
-            encodings = tf.where(counted[:, tf.newaxis], encodings, 0.0)
-            products = y_pred._replace(encodings=encodings)
+            counted = labels.has_positive
+            products = y_pred._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
             compute = _keras.with_autograph_of_caller(self.compute)
             losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
             return self._finished(losses, labels, counted, num_classes), sample_weight
 
-        # Weights of items work on labels, those of lists are left for Keras.
+        # Weights of items go to the formula, or become weights of lists, which Keras applies.
         item_weights = None
         if sample_weight is not None:
             takes_items = self.item_weights is not None
@@ -229,8 +219,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 is_right = num_classes is not None and max(weights, default=0) < num_classes
                 received = f"weights of {[*weights]} for {num_classes} classes"
                 _checks.require(is_right, f"{rule}ids of these.", received)
-                by_id, weights = weights, np.ones(num_classes)
-                weights[[*by_id]] = [*by_id.values()]
+                weight_by_id, weights = weights, np.ones(num_classes)
+                weights[[*weight_by_id]] = [*weight_by_id.values()]
             received = f"{len(weights)} weights for {num_classes} classes"
             _checks.require(len(weights) == num_classes, f"{rule}ids of these.", received)
             losses *= mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
@@ -242,7 +232,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             return
         function = _checks.function_behind(scores)
         if function is None and not tf.executing_eagerly():
-            return  # A look at a graph costs nothing, and the next graph may show more.
+            return  # The next graph may show more, and a look at it costs nothing.
         _CHECKED.add(self)
         if function is not None:
             warnings.warn(
@@ -259,7 +249,7 @@ def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
     is_right = is_mapping or (not isinstance(value, str) and np.ndim(value) == 1)
     rule = "`class_weight` must be a list of weights, or a dict from class ids to weights."
     _checks.require(is_right, rule, repr(value))
-    weights = [*value.values()] if is_mapping else [*value]
+    weights = value.values() if is_mapping else value
     weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
     if not is_mapping:
         return weights
@@ -278,7 +268,7 @@ class PositivesLoss(RankingLoss):
         self.positive_reduction = _checks.one_of("positive_reduction", positive_reduction, known)
 
     def reduced(self, lists: Lists, losses: Tensor) -> Tensor:
-        """The losses of positives, `[batch, P]`, weighted by relevance -> `[batch]`."""
+        """Sum or mean of the losses of positives, `[batch, P]`, weighted by relevance."""
         total = lists.sum_of_positives(lists.relevance * losses)
         if self.positive_reduction == "sum":
             return total
@@ -286,12 +276,10 @@ class PositivesLoss(RankingLoss):
 
 
 class UnsavedLayer:
-    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss.
+    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss."""
 
-    Keras 3 saves with a model every layer that it finds by `dir` of the loss. On loading it stops
-    at a layer that the model has as well. The configuration or a `Companion` keeps its weights.
-    """
-
+    # Keras 3 saves every layer that `dir` of the loss names, and cannot load one that the model
+    # also has. The loss's configuration or a `Companion` keeps the layer's weights.
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
 
@@ -307,16 +295,13 @@ def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> fl
 class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     """Base of the losses that draw random numbers.
 
-    `compute` draws by `lists.seed`, two int64 for stateless random operations, which are the same
-    for a batch at each call; `ops.fold_in` makes other seeds from it.
+    `compute` draws by `lists.seed`, two int64 for stateless random operations; `ops.fold_in` makes
+    other seeds from it. `lists.seed` depends on `seed`, the replica, and how many gradients were
+    taken of the loss. So each step of training draws anew, and evaluation the same at each call.
 
-    The draws are a function of the seed, the replica, and the count of the gradients that were
-    taken of the loss. So each step of training has draws of its own, and evaluation, which takes no
-    gradient, draws the same at each call and moves nothing.
-
-    Keras saves the count with a compiled model, in `.keras` and `.weights.h5` files, but not in
-    Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint` does not see a model's loss:
-    `tf.train.Checkpoint(model=model, loss=model.loss)`.
+    Keras saves the count of the gradients with a compiled model, in `.keras` and `.weights.h5`
+    files, but not in Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint` does not see a model's
+    loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
 
     Args:
         seed: integer >= 0, with which losses draw the same, step by step; None for one from NumPy's
@@ -336,7 +321,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
             return losses, sample_weight
         state = self._state_here()
 
-        # Whoever takes the gradient of the losses makes a step.
+        # Only a step of training takes the gradient of the losses.
         @tf.custom_gradient
         def counted(losses: Tensor) -> WithGradient:
             def gradient(upstream: Tensor) -> Tensor:
@@ -348,7 +333,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         return counted(losses), sample_weight
 
     def save_own_variables(self, store: Any) -> None:
-        """Writes the seed and the count, for Keras."""
+        """Writes the seed and the count of the gradients, for Keras."""
         store["random_state"] = self._state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
@@ -362,7 +347,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         return _random.replica_seed(_random.seed_of(self._state_here()), 0)
 
     def _state_here(self) -> tf.Variable:
-        """The state, which each replica of a strategy has for itself, and counts in step."""
+        """The state of this replica; all replicas count alike."""
         # A variable belongs to the strategy in whose scope it was made, and `compile` takes a loss
         # that was made before. So a call may replace this variable of a loss, once.
         strategy = tf.distribute.get_strategy()
@@ -394,8 +379,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     silently trains with `a` only.
 
     Args:
-        losses: Keras losses of any package, which reduce and weigh as on their own; they must share
-            a reduction other than `"none"`.
+        losses: Keras losses of any package, each reduced and weighted as it is by itself; they must
+            share a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
 
     Example:
@@ -415,7 +400,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         rule = "`weights` must hold a number for each of `losses`, at least one."
         received = f"{len(losses)} losses and {len(weights)} weights"
         _checks.require(0 < len(losses) == len(weights), rule, received)
-        # Keras reduces each loss before they are added; "auto" is another name of the mean.
+        # Keras reduces each loss before the sum; "auto" is another name of the mean.
         same = {"auto": "sum_over_batch_size"}
         reductions = {same.get(loss.reduction, loss.reduction) for loss in losses}
         rule = "`losses` must share one reduction, 'sum' or 'sum_over_batch_size'."
@@ -457,7 +442,7 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        # A folder that Keras 2 saved names Keras's own losses without their module.
+        # A folder that Keras 2 saved names Keras's losses without their module.
         known = {name: c for name, c in vars(keras.losses).items() if inspect.isclass(c)}
         losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
         return cls(**{**config, "losses": losses})

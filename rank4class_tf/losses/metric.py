@@ -1,7 +1,4 @@
-"""Ranking metrics of soft ranks as losses, with and without Gumbel noise.
-
-The metrics are in `ops.soft_metrics`; soft ranks, in `ops.soft_ranks` and the sorters of `layers`.
-"""
+"""The metrics of `ops.soft_metrics` as losses, with and without Gumbel noise."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,11 +22,11 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for noise.
 
     Args:
-        temperature: T > 0 of the sigmoid, a number or a scalar `tf.Variable`, which gets no
-            gradient. The smaller, the closer to the metric, and the smaller gradients of far items.
+        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient. A smaller
+            one is closer to the metric, but gives far items smaller gradients.
         ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
             `[batch, n]` and a boolean `mask` of that shape, and returns ranks, 1 for the best. It
-            replaces the sigmoid, and `temperature` then has no effect.
+            takes the place of the sigmoid and its temperature.
 
     Example:
         >>> class ApproxRecall(MetricLoss):
@@ -59,10 +56,8 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def ranks(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives, `[batch, P]`."""
         if self.ranker is None:
-            temperature = present(self.temperature, lists.dtype)
-            return ops.sigmoid_ranks(lists, temperature=temperature)
-        # A sorter ranks whole lists.
-        lists = lists.dense()
+            return ops.sigmoid_ranks(lists, temperature=present(self.temperature, lists.dtype))
+        lists = lists.dense()  # A sorter ranks whole lists.
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
     def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
@@ -82,7 +77,7 @@ class ApproxMRRLoss(MetricLoss):
 
     $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}$$
 
-    with the ranks $\pi$ of `MetricLoss`, which tells of its arguments and of weights of items.
+    `MetricLoss` defines the ranks $\pi$, the arguments, and the effect of weights of items.
 
     Source: Qin et al. 2010.
 
@@ -137,14 +132,14 @@ class GumbelNoise(RandomRankingLoss):
     $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    The paper takes the log-softmax of the noisy scores, which shifts all alike and changes nothing
-    in a loss of differences.
+    The paper also takes the log-softmax of the noisy scores. That shifts all alike, which changes
+    no loss of differences.
 
     Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
 
     Args:
         num_samples: m >= 1. Time grows with m, memory does not.
-        gumbel_temperature: $\beta$ > 0; the smaller, the less the noise counts.
+        gumbel_temperature: $\beta$ > 0, which divides the noisy scores.
 
     Example:
         >>> from rank4class_tf.losses import ApproxMRRLoss
@@ -163,7 +158,7 @@ class GumbelNoise(RandomRankingLoss):
         compute = _keras.with_autograph_of_caller(super().compute)
         scale = 1 / self.gumbel_temperature
 
-        # Memory stays that of one sample: each gives its gradient at once, and they are summed.
+        # Gradients are summed sample by sample, so that memory stays that of one sample.
         def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
             shape = [tf.shape(lists.relevance)[0], lists.max_items]
             noise = ops.gumbel_noise(shape, ops.fold_in(lists.seed, sample), lists.dtype)
@@ -171,9 +166,9 @@ class GumbelNoise(RandomRankingLoss):
             return compute(noisy if scale == 1 else noisy.scaled(scale))
 
         def mean(lists: DenseLists) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            def add_sample(sample: tf.Tensor, total: tf.Tensor, gradients: list[tf.Tensor]) -> list:
-                value, new = lists.value_and_gradients(lambda x: sample_loss(x, sample))
-                return [total + value, [a + b for a, b in zip(gradients, new, strict=True)]]
+            def add_sample(sample: tf.Tensor, total: tf.Tensor, sums: list[tf.Tensor]) -> list:
+                value, gradients = lists.value_and_gradients(lambda x: sample_loss(x, sample))
+                return [total + value, [a + b for a, b in zip(sums, gradients, strict=True)]]
 
             start = tf.zeros_like(lists.filled[:, 0]), [*map(tf.zeros_like, lists.tensors)]
             total, gradients = fold(add_sample, self.num_samples, start)
@@ -184,17 +179,12 @@ class GumbelNoise(RandomRankingLoss):
 
 @_registry.register("loss")
 class GumbelApproxMRRLoss(GumbelNoise, ApproxMRRLoss):
-    """ApproxMRR, averaged over scores with Gumbel noise, fresh at each step.
-
-    `GumbelNoise` and `ApproxMRRLoss` give the definition and the arguments.
-    """
+    """`ApproxMRRLoss` with `GumbelNoise`, which define it and its arguments."""
 
 
 @_registry.register("loss")
 class GumbelApproxNDCGLoss(GumbelNoise, ApproxNDCGLoss):
-    """ApproxNDCG, averaged over scores with Gumbel noise, fresh at each step.
-
-    `GumbelNoise` and `ApproxNDCGLoss` give the definition and the arguments, besides `seed`.
+    """`ApproxNDCGLoss` with `GumbelNoise`, which define it and its arguments.
 
     Source: Bruch et al. 2020; Rank4Class, section 4.1.
 

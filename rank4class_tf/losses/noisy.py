@@ -19,7 +19,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
 
     The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
-    has less influence. With q near 0 it is the softmax loss, with q = 1 it is bounded, but slow.
+    has less influence. Near q = 0 it is the softmax loss; with q = 1 it is bounded, but slow.
 
     Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
     with Noisy Labels", equation 6.
@@ -43,7 +43,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     @property
     def probabilities(self) -> Probabilities | None:
         """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits only the best."""
-        # Where classes have the probabilities c, the loss is least at p ~ c^(1 / (1 - q)).
+        # Where the classes have the probabilities c, the least loss is at p ~ c^(1 / (1 - q)).
         q = float(present(self.q, tf.float64))
         return None if q == 1 else Probabilities(1 / (1 - q))
 
@@ -54,8 +54,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         return lists.sum_of_positives(lists.relevance * losses)
 
 
-# The logarithm of a probability of 0, which is finite so that no list has an infinite loss.
-_LEAST = -1e30
+# It stands for the logarithm of 0, so that no list has an infinite loss.
+_LOWEST_LOGARITHM = -1e30
 
 
 @_registry.register("loss")
@@ -71,8 +71,8 @@ class ForwardCorrectionLoss(RankingLoss):
     Correction Approach", theorem 2.
 
     Args:
-        transition: T, `[n, n]`, a row for each true class, which adds up to 1, and a column of each
-            label, not all 0; see `estimate_transition`. Memory is `[batch, P, n]` for P labels.
+        transition: T, `[n, n]`, such as of `estimate_transition`. The row of a true class adds up
+            to 1; no column is all 0. Memory is `[batch, P, n]` for P labels.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
@@ -97,13 +97,12 @@ class ForwardCorrectionLoss(RankingLoss):
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
         # Theorem 2 in logarithms: log sum_j e^s_j, less log sum_j T_ji e^s_j.
         lists = lists.dense().from_top()
-        columns = np.transpose(self.transition)
-        finite = np.log(columns, out=np.full(columns.shape, _LEAST), where=columns > 0)
-        logarithms = tf.constant(finite, lists.dtype)  # Of T, with a row for each label.
+        columns = np.transpose(self.transition)  # A row for each label.
+        log_t = np.log(columns, out=np.full(columns.shape, _LOWEST_LOGARITHM), where=columns > 0)
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
         # [batch, P, n]; a masked class has the probability 0, and does not tie with a log 0 of T.
-        terms = lists.scores[:, tf.newaxis] + tf.gather(logarithms, labels)
-        terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LEAST)
+        terms = lists.scores[:, tf.newaxis] + tf.gather(tf.constant(log_t, lists.dtype), labels)
+        terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LOWEST_LOGARITHM)
         losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
         return lists.sum_of_positives(lists.relevance * losses)
 
@@ -111,12 +110,11 @@ class ForwardCorrectionLoss(RankingLoss):
 def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from a model's probabilities.
 
-    An example with the label i counts as one of class j if the model gives j at least the mean
-    probability that it gives j where j is the label; of several such classes, the most probable one
-    counts. The counts of a label are scaled to the number of its examples, and the counts of a
-    class to the sum 1. A label or a class without a count is taken to be right. The model's own
-    mistakes count as wrong labels: if classes are hard to distinguish, the loss with this matrix
-    may be far worse than without a correction.
+    The threshold of class j is its mean probability over the examples with the label j. An example
+    with the label i counts as one of the most probable class that reaches its threshold. The counts
+    of a label are scaled to the number of its examples, and those of a class to the sum 1. A label
+    or a class without a count is taken to be right. The model's own mistakes count as wrong labels:
+    if classes are hard to distinguish, the loss may be far worse than without a correction.
 
     Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
     equations 1 to 3, the confident joint.
@@ -124,7 +122,7 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     Args:
         probabilities: `[N, n]`, of a model that was not trained on these examples, such as the
             softmax of its scores for the validation part.
-        labels: `[N]` integers in [0, n), as they were given, right or wrong.
+        labels: `[N]` integers in [0, n), right or wrong.
 
     Example:
         >>> probabilities = [[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.9, 0.1]]
@@ -138,27 +136,24 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     _checks.require(is_right, rule, probabilities.shape)
     number, n = probabilities.shape
     is_right = labels.shape == (number,) and np.issubdtype(labels.dtype, np.integer)
-    _checks.require(
-        is_right and labels.min() >= 0 and labels.max() < n,
-        f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`.",
-        labels,
-    )
-    # The threshold of a class is its mean probability over the examples with its label.
-    is_labelled = np.eye(n)[labels]
-    sizes = is_labelled.sum(axis=0)
+    is_right = is_right and labels.min() >= 0 and labels.max() < n
+    rule = f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`."
+    _checks.require(is_right, rule, labels)
     # A class that is no label has no threshold, and no example is counted for it.
-    thresholds = np.full(n, np.inf)
-    np.divide((is_labelled * probabilities).sum(axis=0), sizes, thresholds, where=sizes > 0)
+    is_labelled = np.eye(n)[labels]
+    num_labelled = is_labelled.sum(axis=0)
+    sums, thresholds = (is_labelled * probabilities).sum(axis=0), np.full(n, np.inf)
+    np.divide(sums, num_labelled, thresholds, where=num_labelled > 0)
     confident = np.where(probabilities >= thresholds, probabilities, -1.0)
     counted = confident.max(axis=1) >= 0
     counts = np.zeros((n, n))
     np.add.at(counts, (confident.argmax(axis=1)[counted], labels[counted]), 1.0)
-    totals = counts.sum(axis=0)
+    label_totals = counts.sum(axis=0)
     # Where a label has the same probability in all its examples, rounding may leave it no count.
-    counts = np.where(totals > 0, counts, np.eye(n))
-    counts *= sizes / np.maximum(totals, 1)
-    totals = counts.sum(axis=1, keepdims=True)
-    return np.divide(counts, totals, np.eye(n), where=totals > 0)
+    counts = np.where(label_totals > 0, counts, np.eye(n))
+    counts *= num_labelled / np.maximum(label_totals, 1)
+    class_totals = counts.sum(axis=1, keepdims=True)
+    return np.divide(counts, class_totals, np.eye(n), where=class_totals > 0)
 
 
 def _checked_transition(transition: Array) -> list[list[float]]:
@@ -174,9 +169,10 @@ def _checked_transition(transition: Array) -> list[list[float]]:
     is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
     _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
     # Rows are distributions; a label that no class gives would have an infinite loss.
-    rows, columns = matrix.sum(axis=1), matrix.sum(axis=0)
-    is_right, worst = np.allclose(rows, 1, rtol=0, atol=1e-5), rows[np.abs(rows - 1).argmax()]
-    _checks.require(is_right, "`transition` must have rows that add up to 1.", f"{worst}")
+    row_sums, column_sums = matrix.sum(axis=1), matrix.sum(axis=0)
+    is_right, worst = np.allclose(row_sums, 1, rtol=0, atol=1e-5), np.abs(row_sums - 1).argmax()
+    rule = "`transition` must have rows that add up to 1."
+    _checks.require(is_right, rule, f"{row_sums[worst]}")
     rule = "`transition` must have an entry > 0 in each column."
-    _checks.require(columns.all(), rule, f"a column of zeros, {columns.argmin()}")
+    _checks.require(column_sums.all(), rule, f"a column of zeros, {column_sums.argmin()}")
     return matrix.tolist()

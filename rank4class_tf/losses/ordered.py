@@ -1,7 +1,4 @@
-"""Ordered weighted losses, stochastic negative mining and WARP, which weigh negatives by rank.
-
-The weights of ranks and the functions of margins are in `ops.weights`.
-"""
+"""Losses that weigh negatives by rank; weights of ranks and functions of margins: `ops.weights`."""
 
 import warnings
 from typing import Any, Self
@@ -26,7 +23,7 @@ class OrderedLoss(RankingLoss):
         # Each negative against the positive, or each score against zero.
         self.kind = _checks.one_of("kind", kind, ("pairwise", "binary"))
         ops.get_phi(phi)
-        self.phi = phi
+        self.phi: Any = phi
         rank_weights = ops.TopKWeights(1) if rank_weights is None else rank_weights
         self.rank_weights = ops.get_rank_weights(rank_weights)
 
@@ -35,9 +32,8 @@ class OrderedLoss(RankingLoss):
         phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
         if self.kind == "pairwise":
             # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum faster.
-            name: Any = self.phi
-            is_scaled = isinstance(name, ops.Scaled)
-            name, slope = (name.phi, name.scale) if is_scaled else (name, 1.0)
+            is_scaled = isinstance(self.phi, ops.Scaled)
+            name, slope = (self.phi.phi, self.phi.scale) if is_scaled else (self.phi, 1.0)
 
             def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
                 if f is phi and name == "hinge":
@@ -62,16 +58,16 @@ def _weighted_sum(
 ) -> Tensor:
     r"""$\sum_j \theta_j \varphi(p - v_{[j]})$, with `sum_over(lists, f)` the sum of f(p - item)."""
     # All ranks get the tail, and the leading ranks what exceeds it: only these are searched for.
-    tail, listed = rank_weights.tail, rank_weights.listed
-    if rank_weights.num_leading == 0:
+    tail, num_leading = rank_weights.tail, rank_weights.num_leading
+    if num_leading == 0:
         return tail * sum_over(lists, phi)
-    n, most = lists.max_items, rank_weights.num_leading
-    if most is not None:
-        n = min(n, most) if isinstance(n, int) else tf.minimum(n, most)
+    n = lists.max_items
+    if num_leading is not None:
+        n = min(n, num_leading) if isinstance(n, int) else tf.minimum(n, num_leading)
     highest = lists.only(lists.top_k(n)[1])
     theta = rank_weights.leading(n, lists.dtype) - tail
     # Equal weights need no order among the highest.
-    if listed is not None and len(set(listed)) == 1:
+    if rank_weights.listed is not None and len(set(rank_weights.listed)) == 1:
         total = theta[0] * sum_over(highest, phi)
     else:
         total = sum_over(highest, lambda margins: theta * phi(margins))
@@ -88,9 +84,9 @@ class OrderedWeightedLoss(OrderedLoss):
     $$\sum_y w_y \sum_j \theta_j \varphi(v_y - v_{[j]}), \qquad
     \sum_y w_y \Big( \varphi(v_y) + \sum_j \theta_j \varphi(-v_{[j]}) \Big)$$
 
-    Weights that are constant after the first h need a search for the h highest scores, not a sort.
-    Convex where $\varphi$ is convex and the weights do not rise. With `TopKWeights(k)` it bounds
-    the 0/1 loss of the k best (binary, convex $\varphi$: twice that loss) from above.
+    If weights are constant after the first h, the h highest scores are searched, and none are
+    sorted. The loss is convex where $\varphi$ is and the weights do not rise. With `TopKWeights(k)`
+    it bounds the 0/1 loss of the k best from above (twice that loss if binary, $\varphi$ convex).
 
     Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
     definitions 3 and 4, theorems 2 and 3.
@@ -143,13 +139,13 @@ class OrderedWeightedLoss(OrderedLoss):
 class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
     r"""Ordered weighted loss of a random sample of the negatives, fresh at each step.
 
-    From the N negatives of each list B are drawn uniformly without replacement. The positives of a
-    list share the sample. With $v_{[j]}$ the j-th highest of its scores and
-    $\vartheta_j = \theta_j N / B$, the loss is that of `OrderedWeightedLoss` over the sample:
+    From the N negatives of each list B are drawn uniformly without replacement, for all positives
+    of the list. The loss is that of `OrderedWeightedLoss` over the sample, or its binary form,
 
-    $$\sum_y w_y \sum_{j=1}^B \vartheta_j \varphi(v_y - v_{[j]})$$
+    $$\sum_y w_y \sum_{j=1}^B \vartheta_j \varphi(v_y - v_{[j]}), \qquad
+    \vartheta_j = \theta_j N / B$$
 
-    or its binary form. It is an unbiased estimate of the ordered weighted loss with the weights
+    with the j-th highest score $v_{[j]}$. It is an unbiased estimate of that loss with the weights
     $\sum_i \vartheta_i \binom{j-1}{i-1} \binom{N-j}{B-i} / \binom{N}{B}$, which still bounds the
     0/1 loss of the k best for `TopKWeights(k)`.
 
@@ -162,7 +158,7 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         rank_weights: $\theta$ of the ordered sample, with at most B leading weights.
             `UniformWeights()` is plain negative sampling; None, `TopKWeights(1)`, the paper's best.
         rescale: whether $\vartheta$ has the factor N / B. Without it `TopKWeights(k)` is the mean
-            over the k mined negatives, and a binary loss weighs them as much as the positive.
+            over the k mined negatives; in a binary loss they weigh as much as the positive.
 
     Example:
         >>> loss = StochasticNegativeMiningLoss(num_sampled=2, seed=1)
@@ -219,7 +215,7 @@ class WARPLoss(RandomRankingLoss):
 
     $$w_y \, L(\lfloor N / t \rfloor) \, (v_i - v_y + \eta)_+$$
 
-    The positives of a list share the draws. The gradient takes the rank as a constant.
+    The positives of a list share the draws. The rank has no gradient.
 
     Source: Weston, Bengio, Usunier 2011, "Wsabie: Scaling up to large vocabulary image annotation";
     Rankmax, section 3.3.
@@ -257,28 +253,28 @@ class WARPLoss(RandomRankingLoss):
 
     def compute(self, lists: ops.Lists) -> Tensor:
         negatives, margin = lists.negatives(), present(self.margin, lists.dtype)
-        # L of the ranks 0, 1, ..., n.
+        # L of 0, 1, ..., n violating negatives.
         weights = self.rank_weights.first(lists.max_items, lists.dtype)
         totals = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(weights)], axis=0)
         if self.num_trials is not None:
-            losses = _sampled(negatives, totals, margin, self.num_trials, lists.seed)
+            losses = _sampled_losses(negatives, totals, margin, self.num_trials, lists.seed)
         else:
-            hinges, violators = negatives.violations(margin)
-            weight = tf.gather(totals, tf.cast(violators, tf.int32))
-            losses = tf.math.divide_no_nan(weight, violators) * hinges
+            hinges, num_violating = negatives.violations(margin)
+            weight = tf.gather(totals, tf.cast(num_violating, tf.int32))
+            losses = tf.math.divide_no_nan(weight, num_violating) * hinges
         return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
 
 
-def _sampled(
+def _sampled_losses(
     negatives: ops.Lists, totals: Tensor, margin: float | Tensor, num_trials: int, seed: Tensor
 ) -> Tensor:
     negatives = negatives.dense()
     # Draws with replacement: the column of the j-th negative that is not masked, j uniform.
-    up_to = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
-    batch, n = tf.unstack(tf.shape(up_to))
-    count = tf.cast(up_to[:, -1:], negatives.dtype)
+    running_count = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
+    batch, n = tf.unstack(tf.shape(running_count))
+    count = tf.cast(running_count[:, -1:], negatives.dtype)
     nth = tf.floor(ops.uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
-    columns = search.searchsorted(up_to, tf.cast(nth, tf.int32))
+    columns = search.searchsorted(running_count, tf.cast(nth, tf.int32))
     drawn = gather(negatives.scores, tf.minimum(columns, n - 1))
 
     # The first draw that violates is where the running maximum passes the bound of a positive.

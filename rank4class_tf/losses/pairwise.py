@@ -38,13 +38,11 @@ class PairwiseLoss(RankingLoss):
     def sum_over_pairs(
         self, lists: ops.Lists, function: Callable, loss_of_tie: float, vanishes: bool = False
     ) -> tf.Tensor:
-        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`; `loss_of_tie` is f(0).
-
-        Value and slope of f tend to 0, or reach it if it `vanishes`, as the difference falls.
-        """
+        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`; `loss_of_tie` is f(0)."""
+        # f and its slope tend to 0, or reach it if f `vanishes`, as the difference falls. With
+        # smoothing they do not: the loss of a reversed pair rises.
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
-        # The loss of a reversed pair rises as the difference falls.
         options = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
 
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
@@ -56,6 +54,7 @@ class PairwiseLoss(RankingLoss):
             # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
             items, positives, pair_weight = self.lambda_weights(lists)
+            # Score, relevance, gain and rank of an item, and those of the positive.
             losses = lists.sum_over_items(
                 lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
                     y < y_p, pair_weight(g, r, g_p, r_p) * pair_loss(s - p), 0
@@ -164,14 +163,10 @@ class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \left(1 - \sigma((s_i - s_j) / T)\right)$$
 
-    with the sigmoid $\sigma$. A pair has a loss of at most 1, so a wrong label has less influence
+    with the sigmoid $\sigma$. A pair has a loss of at most 1. So a wrong label has less influence
     than in `PairwiseLogisticLoss`, but a pair that is far apart in the wrong order hardly learns.
 
-    Source: TF-Ranking and keras-rs, the losses of this name.
-
-    Args:
-        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-        lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
+    Source: TF-Ranking and keras-rs. The arguments are those of `PairwiseLogisticLoss`.
 
     Example:
         >>> float(PairwiseSoftZeroOneLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 * 0.5
@@ -191,8 +186,8 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     = \frac{2}{n - 1} \sum_i (e_i - \bar e)^2, \qquad e_i = s_i - y_i$$
 
     over the n items of the list, equally relevant ones too. Weights of items multiply the terms by
-    $w_i$. With two items it is MarginMSE, which fits the scores of a teacher; subtract the lowest
-    of a list, because a negative label masks its item.
+    $w_i$. With two items it is MarginMSE, whose labels are the scores of a teacher. Subtract the
+    lowest score of each list from these, because a negative label masks its item.
 
     Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
     Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
@@ -206,14 +201,14 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     item_weights = "formula"
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        # A shift of all scores changes no pair. Scores near those of the positives keep the digits
-        # of their differences.
+        # A shift of all scores changes no difference. Less the mean score of the positives, the
+        # scores are small, so that their differences keep their digits.
         scores = tf.where(lists.is_positive, lists.positive_scores, 0.0)
         number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), -1, keepdims=True)
         level = tf.reduce_sum(scores, -1, keepdims=True) / tf.maximum(number, 1)
         lists = lists.shifted(-tf.stop_gradient(level))
 
-        # The mean may be a constant, since it is where the sum of squares is least.
+        # The mean error may be a constant, since the sum of squares is least there.
         n, relevance = tf.maximum(lists.num_items, 1), lists.item_relevance()
         share = 1 / tf.maximum(n - 1, 1)
         mean = (lists.constant().sum(tf.subtract, items=[relevance]) / n)[:, tf.newaxis]
@@ -221,13 +216,13 @@ class PairwiseMeanSquaredLoss(RankingLoss):
             squares = lists.sum(lambda s, y, m: tf.square(s - y - m), mean, items=[relevance])
             return 2 * share * squares
 
-        # Of errors e less their mean, the sum of w_i (e_i - e_j)^2 over all pairs is n times that
-        # of (w_i + mean of w) e_i^2. What is subtracted is 0, and has the gradient of the mean.
-        lists, w = lists.dense(), lists.item_weights
+        # For errors e with the mean 0, the sum of w_i (e_i - e_j)^2 over all pairs is n times the
+        # sum of (w_i + mean of w) e_i^2. The product is 0, but has the gradient of the mean.
+        lists, item_weights = lists.dense(), lists.item_weights
         errors = tf.where(lists.mask, lists.scores - relevance - mean, 0.0)
-        weights = w + (tf.reduce_sum(w, axis=-1) / n)[:, tf.newaxis]
+        weights = item_weights + (tf.reduce_sum(item_weights, axis=-1) / n)[:, tf.newaxis]
         squares = tf.reduce_sum(weights * tf.square(errors), axis=-1)
-        product = tf.reduce_sum(w * errors, axis=-1) * tf.reduce_sum(errors, axis=-1)
+        product = tf.reduce_sum(item_weights * errors, axis=-1) * tf.reduce_sum(errors, axis=-1)
         return share * (squares - 2 * product / n)
 
 
@@ -238,8 +233,8 @@ class MeanSquaredLoss(RankingLoss):
     $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
-    over the n items of the list; $k = M = 1$ is the plain mean squared error, k = 15 and M = 30 are
-    Hui & Belkin's for ImageNet. Weights of items multiply the squares.
+    over the n items of the list. $k = M = 1$ is the plain mean squared error; the paper takes
+    k = 15 and M = 30 for ImageNet. Weights of items multiply the squares.
 
     Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
     cross-entropy"; Rank4Class, section 4.1.
@@ -253,8 +248,7 @@ class MeanSquaredLoss(RankingLoss):
         0.625
     """
 
-    # The squared error of probabilities is the Brier score.
-    takes_probabilities = True
+    takes_probabilities = True  # Their squared error is the Brier score.
     searches_positives = False
     item_weights = "formula"
 
@@ -270,7 +264,7 @@ class MeanSquaredLoss(RankingLoss):
         return Probabilities(self.positive_target, "euclidean") if fits else None
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        def square(scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        def share_of_square(scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
             error = scores - self.positive_target * relevance
             # Division first: the square of a large score then stays finite as long as it can.
             share = 1 / n
@@ -282,9 +276,9 @@ class MeanSquaredLoss(RankingLoss):
         n = tf.maximum(lists.num_items, 1)[:, tf.newaxis]
         items = [lists.item_relevance()]
         if lists.item_weights is None:
-            return lists.sum(square, n, items=items)
+            return lists.sum(share_of_square, n, items=items)
         items.append(lists.item_weights)
-        return lists.sum(lambda s, y, w, n: w * square(s, y, n), n, items=items)
+        return lists.sum(lambda s, y, w, n: w * share_of_square(s, y, n), n, items=items)
 
 
 def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
@@ -292,15 +286,14 @@ def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
 
     $$\beta = 1 - t (1 - \alpha), \qquad \alpha = m / (K - 1)$$
 
-    for m negatives drawn from K classes. With t = 0 it is 1, binary cross-entropy; with t = 1 it is
-    $\alpha$, which makes up for the negatives that are left out, so that sigmoids of the scores are
-    probabilities again.
+    With t = 0 it is 1, binary cross-entropy. With t = 1 it is $\alpha$, which makes up for the
+    negatives that are not drawn, so that sigmoids of the scores are probabilities again.
 
     Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation
     Trained with Negative Sampling".
 
     Args:
-        num_negatives: m, the negatives of an example, >= 1 and less than K.
+        num_negatives: m, how many negatives are drawn for an example, >= 1 and less than K.
         num_classes: K.
         t: how much of the overconfidence to remove, in [0, 1].
 
@@ -325,14 +318,9 @@ class SigmoidCrossEntropyLoss(RankingLoss):
     with the sigmoid $\sigma$. Weights of items multiply the terms. Labels should be in [0, 1]: a
     higher grade leaves the loss without a lower bound, as in TF-Ranking.
 
-    Over sampled classes, as in `ExtremeClassifier(num_sampled=B)`, the power makes up for the
-    negatives that are left out: `positive_power=gbce_power(B, K)` for K classes.
-
-    Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation
-    Trained with Negative Sampling", for gBCE.
-
     Args:
-        positive_power: $\beta$ > 0; 1 is binary cross-entropy.
+        positive_power: $\beta$ > 0; 1 is binary cross-entropy. `ExtremeClassifier(num_sampled=B)`
+            of K classes needs `gbce_power(B, K)`, which names the source.
 
     Example:
         >>> float(SigmoidCrossEntropyLoss()([0], [[0.0, 0.0]]))  # 2 log(2)
@@ -348,8 +336,8 @@ class SigmoidCrossEntropyLoss(RankingLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         def cross_entropy(s: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
-            positive = self.positive_power * y * tf.math.softplus(-s)
-            return positive + (1 - y) * tf.math.softplus(s)
+            positive_term = self.positive_power * y * tf.math.softplus(-s)
+            return positive_term + (1 - y) * tf.math.softplus(s)
 
         items = [lists.item_relevance()]
         if lists.item_weights is None:

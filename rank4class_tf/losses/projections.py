@@ -15,16 +15,15 @@ from rank4class_tf.ops.projections import cap, from_kth, lowest_in_support, scal
 def fenchel_young(
     lists: ops.Lists, regularizer: Any = "euclidean", k: int = 1, alpha: float = 1.0
 ) -> Tensor:
-    """`FenchelYoungLoss`: the loss of the uniform distribution over the positives, `[batch]`."""
+    """`FenchelYoungLoss` for a target that is uniform over the positives, `[batch]`."""
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
-    # The sum k of both sides cancels what is subtracted.
+    # `from_kth` shifts the scores. That changes no loss, since both distributions sum to k.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    # The dual form does not depend on the threshold, to first order; its gradient does.
-    threshold = regularizer.threshold(lists.constant(), top, selected)
-    threshold = tf.stop_gradient(threshold)
-    total = tf.cast(selected, lists.dtype)
+    # To first order the dual form does not depend on the threshold, which needs no gradient.
+    threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), top, selected))
+    num_selected = tf.cast(selected, lists.dtype)
 
     # The gradient of the conjugate is the projection (Danskin's theorem).
     @tf.custom_gradient
@@ -34,13 +33,12 @@ def fenchel_young(
 
         return regularizer.conjugate(scores, threshold), gradient
 
-    conjugates = total * threshold[:, 0] + lists.sum(
+    conjugates = num_selected * threshold[:, 0] + lists.sum(
         conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
     )
-    # The target of all positives is the same, `selected / count`.
-    share = total / tf.maximum(count, 1)
-    positives = share * lists.sum_of_positives(lists.positive_scores)
-    losses = conjugates + count * regularizer.value(share) - positives
+    target = num_selected / tf.maximum(count, 1)  # Of each positive.
+    product = target * lists.sum_of_positives(lists.positive_scores)
+    losses = conjugates + count * regularizer.value(target) - product
     return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
 
 
@@ -52,9 +50,7 @@ class RankmaxLoss(PositivesLoss):
 
     which for k = 1 is $\sum_y w_y (\log \sum_i (z_i - z_y + \eta)_+ - \log \eta)$. Items that score
     more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
-    no gradient.
-
-    The projection needs the positive, so the loss defines no probabilities for unlabelled scores.
+    no gradient. The projection needs the positive, so unlabelled scores have no probabilities.
 
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
@@ -93,9 +89,9 @@ class RankmaxLoss(PositivesLoss):
             # The items below the k-th score, and the k highest, of which some are cut at 1.
             tail = lists.without(columns).sum_of_violations(margin, level)
             top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-            rest, cut = cap(top, tail, selected[:, tf.newaxis])
-            left = tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
-            inverse = rest / (left * violation(lists.positive_scores - level, margin))
+            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])
+            num_left = tf.cast(selected[:, tf.newaxis] - num_cut, lists.dtype)
+            inverse = rest / (num_left * violation(lists.positive_scores - level, margin))
         inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)  # A NaN stays one.
         return self.reduced(lists, tf.math.log(inverse))
 
@@ -107,8 +103,8 @@ class SparsemaxLoss(RankingLoss):
     $$\frac{1}{2} \sum_{j : z_j > \tau} (z_j^2 - \tau^2) - \langle z, y \rangle
     + \frac{1}{2} \|y\|^2$$
 
-    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$. Its gradient
-    is sparse, and it is 0 where a single label is 1 above all others.
+    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$. The gradient
+    is sparse. The loss is 0 where a single label scores 1 above all others.
 
     Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
 
@@ -136,8 +132,8 @@ class FenchelYoungLoss(RankingLoss):
 
     It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list of fewer than
     k positives selects as many items as it has positives, so that y lies on the simplex; grades of
-    relevance do not matter. With k = 1, $\alpha$ = 1, Euclidean is the Sparsemax loss, and entropy
-    is softmax cross-entropy.
+    relevance do not matter. With k = 1 and $\alpha$ = 1, `"euclidean"` is the Sparsemax loss, and
+    `"entropy"` is softmax cross-entropy.
 
     `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and weighs their
     losses by relevance. It is convex, and 0 only where the label is a margin of 1 above all others.
@@ -145,16 +141,16 @@ class FenchelYoungLoss(RankingLoss):
     $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad v_i = (z_i - z_y + 1)_+,
     \quad R = \sum_{i \ne y} v_i$$
 
-    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$, and the
-    gradient is that of the whole expression.
+    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$. It has the
+    gradient of the whole expression, with that of $\alpha_y$.
 
-    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and,
-    worked out, the outlook of section 5 for `"adaptive"`.
+    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and
+    what its section 5 suggests for `"adaptive"`.
 
     Args:
         regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, `"entropy"`,
-            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer` of your own; a loss with one is
-            saved if it is of a class that Keras can serialize.
+            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer`, which Keras must be able to
+            serialize if the loss is to be saved.
         k: number of items to select, in [1, n].
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
 
@@ -170,14 +166,12 @@ class FenchelYoungLoss(RankingLoss):
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
         self.k = _checks.positive_int("k", k)
-        if alpha != "adaptive":
-            alpha = _checks.positive_float("alpha", alpha)
-        else:
-            rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
-            received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
-            _checks.require((regularizer, k) == ("euclidean", 1), rule, received)
-        self.alpha: Any = alpha
-        self.searches_positives = self.alpha == "adaptive"
+        self.searches_positives = is_adaptive = alpha == "adaptive"
+        rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
+        received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
+        is_right = not is_adaptive or (regularizer, k) == ("euclidean", 1)
+        _checks.require(is_right, rule, received)
+        self.alpha: Any = alpha if is_adaptive else _checks.positive_float("alpha", alpha)
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -189,15 +183,14 @@ class FenchelYoungLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha != "adaptive":
             return fenchel_young(lists, self.regularizer, self.k, self.alpha)
-        # Section 5 of Rankmax, worked out: the value of both sums first, as constants.
+        # R and the sum of squares, first as constants. The label itself adds 1 to both.
         constant = lists.constant()
-        # The label itself adds 1 to both sums.
         total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
         squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
-        # total**2 / (1 + total), written so that it does not overflow.
+        # total**2 might overflow where total * share does not.
         share = total / (1 + total)
         losses = (squares / (1 + total) + total * share) / 2
-        # The gradient of both is one sum, since classes by blocks allow only one.
+        # One sum has the gradient of both, since classes by blocks allow only one.
         by_square = 1 / (2 * (1 + total))
         by_total = share / 2 + by_square * (share - squares / (1 + total))
 

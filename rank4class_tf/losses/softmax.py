@@ -1,7 +1,4 @@
-"""Softmax cross-entropy and its relatives over lists: priors, unique softmax, ListMLE.
-
-The last two need a sum over the less relevant items for each positive, `log_total`.
-"""
+"""Softmax cross-entropy, class priors, and softmax over the less relevant items, `log_total`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -40,7 +37,7 @@ def class_prior(
             labels > 0 count as one; or a dataset of `(features, labels)` and maybe weights.
         num_classes: positive integer.
         pseudo_count: a >= 0, added to each count so that a class without labels has a share.
-        counts: in place of the two, how many labels each class has, integers >= 0.
+        counts: how many labels each class has, integers >= 0, in place of the first two arguments.
 
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
@@ -77,8 +74,7 @@ class SoftmaxOfRivalsLoss(RankingLoss):
 def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tensor:
     r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
 
-    `[batch, P]`, finite where padded. With ties, equally relevant items, the positive included,
-    belong to the sum. A sum is relative to its own scores, so that no other costs it digits.
+    `[batch, P]`, finite where padded. `with_ties` adds equally relevant items, and i itself.
     """
     temperature = present(temperature, lists.dtype)
     # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
@@ -88,18 +84,18 @@ def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tenso
     relative = tf.maximum((highest - positives) / temperature, LOWEST[positives.dtype])
     irrelevant = total + relative
 
-    most = lists.max_items if isinstance(lists.max_items, int) else None
+    num_items = lists.max_items if isinstance(lists.max_items, int) else None
     # Positives also compete with each other: in pairs if few, else in the order of their labels.
-    if are_few(lists.max_positives, most):
+    if are_few(lists.max_positives, num_items):
         # Columns without a positive get the largest label, and compete with nobody.
         relevance = lists.relevance
-        other = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
-        competes = (tf.less_equal if with_ties else tf.less)(other, relevance[:, :, tf.newaxis])
+        rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
+        competes = (tf.less_equal if with_ties else tf.less)(rivals, relevance[:, :, tf.newaxis])
         differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
         floor = LOWEST[positives.dtype]
         relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
     else:
-        relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, most)
+        relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, num_items)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
@@ -115,21 +111,22 @@ def cross_entropies(
 
 
 def _by_sorting(
-    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
+    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, width: int | None
 ) -> Tensor:
     floor = LOWEST[positives.dtype]
-    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to its
-    # highest score, so that what is far above it, before it, costs it no digits.
+    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to the
+    # highest score of the suffix, so that higher scores before it cost it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
-    ranked = -tf.gather(relevance, order, batch_dims=1)
-    suffix = gather(tf.where(relevance > 0, positives, floor), order)
-    highest = search.maxima(suffix, most)
+    falling_relevance = tf.gather(relevance, order, batch_dims=1)
+    scores = gather(tf.where(relevance > 0, positives, floor), order)
+    highest = search.maxima(scores, width)
     drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
-    sums = tf.exp((suffix - highest) / temperature)
-    sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), most)
+    sums = tf.exp((scores - highest) / temperature)
+    sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), width)
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    start = search.searchsorted(ranked, -relevance, side="left" if with_ties else "right")
+    side = "left" if with_ties else "right"
+    start = search.searchsorted(-falling_relevance, -relevance, side=side)
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -143,10 +140,9 @@ class SoftmaxLoss(PositivesLoss):
     With weights $w_i$ of items each term is multiplied by $w_i$, as in TF-Ranking.
 
     Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
-    items that are not masked, and only in the loss: metrics still see the class of each example.
-    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for another. Logit
-    adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$, only in the loss: with
-    $\tau = 1$ the scores of the model rank the classes as if all were equally frequent.
+    items that are not masked. Labels that mixup blends are relevance, such as 0.7 for one class and
+    0.3 for another. Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$ in the
+    loss only: with $\tau = 1$ the model ranks the classes as if all were equally frequent.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
     for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
@@ -156,7 +152,7 @@ class SoftmaxLoss(PositivesLoss):
         label_smoothing: $\epsilon$, in [0, 1): a number or a scalar `tf.Variable`.
         class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
             such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
-        prior_strength: $\tau \ge 0$; less than 1 trades a gain over classes for one over examples.
+        prior_strength: $\tau \ge 0$; below 1, frequent classes gain and rare ones lose.
         positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
             $\sum_i y_i$, so that examples with many labels count as much as others.
 
@@ -179,7 +175,7 @@ class SoftmaxLoss(PositivesLoss):
         **kwargs: Any,
     ):
         super().__init__(positive_reduction, **kwargs)
-        # The formula takes labels of all items; in long lists it is faster with the few positives.
+        # The formula can read labels of all items, but few positives are faster in long lists.
         self.searches_positives = are_few(self.max_positives, None)
         self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
         check = _checks.fraction_below(1)

@@ -16,16 +16,15 @@ from rank4class_tf.ops.ranks import expected_ranks_of_all
 
 
 class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
-    r"""Base of the losses on the ranks of outputs; a subclass is its formula.
+    r"""Base of the losses on the ranks of outputs; a subclass defines the formula.
 
-    With the ranks $f(\hat y)$ that a sorter gives to the d outputs of a list, all losses are
-    written in ranks over d, as in the paper, and add $\lambda \, \mathrm{mean} |\hat y - y|$, the
-    alignment, which brings outputs and labels to one scale in the first epochs.
+    The losses are functions of $f(\hat y) / d$, with the ranks f that a sorter gives to the d
+    outputs of a list, as in the paper. The alignment $\lambda \, \mathrm{mean} |\hat y - y|$ is
+    added, which brings outputs and labels to one scale in the first epochs.
 
     A list lies along the batch, one for each column of the outputs, or along the items, one for
-    each row. The result is one value per example, whose mean is the loss; a list along the batch
-    is the part of the batch that one device has. The sorter is no part of the model: it is used in
-    inference mode, and the model's optimizer does not change it.
+    each row. The result is one value per example, whose mean is the loss. A list along the batch
+    is the part that one device has. The sorter runs in inference mode and is not trained.
 
     Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss surrogates".
 
@@ -38,7 +37,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     tunable: tuple[str, ...] = ()
 
     # Whether labels keep digits beyond float32, on which their order may depend.
-    _keeps_digits = False
+    _keeps_float64 = False
 
     def __init__(
         self,
@@ -51,10 +50,8 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
         is_right = sorter is None or isinstance(sorter, Sorter)
         _checks.require(is_right, rule, f"sorter={sorter!r}")
-        super().__init__(
-            reduction=_keras.standardize_reduction(reduction),
-            name=name or _registry.snake_case(type(self).__name__),
-        )
+        name = name or _registry.snake_case(type(self).__name__)
+        super().__init__(reduction=_keras.standardize_reduction(reduction), name=name)
         self.sorter = LaplaceSorter() if sorter is None else sorter
         self.alignment = _checks.changing("alignment", alignment, _checks.non_negative_float)
 
@@ -77,18 +74,17 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         mask = _keras.mask_of(y_pred)
         if mask is None or mask.shape.rank != 1:
             return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
-        # Examples that a mask leaves out have no place in a list along the batch.
+        # A list along the batch must not hold the examples that a mask leaves out.
         _checks.require(not in_xla(), "XLA cannot compile a mask of examples.", f"{mask}")
-        counted = tf.where(mask)
-        losses = self.call(tf.gather_nd(y_true, counted), tf.gather_nd(y_pred, counted))
-        losses = tf.scatter_nd(counted, losses, tf.shape(mask, tf.int64))
+        kept = tf.where(mask)
+        losses = self.call(tf.gather_nd(y_true, kept), tf.gather_nd(y_pred, kept))
+        losses = tf.scatter_nd(kept, losses, tf.shape(mask, tf.int64))
         return _keras.reduced(self, _keras.with_mask(losses, mask), sample_weight)
 
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         outputs = _matrix("y_pred", y_pred)
         outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
-        labels = _matrix("y_true", y_true)
-        labels = self._checked(labels, outputs)
+        labels = self._checked(_matrix("y_true", y_true), outputs)
         finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
         losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
@@ -103,19 +99,19 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         """The labels in their dtype; raises unless their shape fits that of the outputs."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, axes=2)
-        wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
-        return tf.cast(labels, tf.float64 if wide and self._keeps_digits else outputs.dtype)
+        is_wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
+        return tf.cast(labels, tf.float64 if is_wide and self._keeps_float64 else outputs.dtype)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """What the alignment brings to 0, `[batch]`."""
+        """The distance of labels and outputs that the alignment weighs, `[batch]`."""
         return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
 
 
-def _matrix(argument: str, values: Array) -> Tensor:
-    values = as_numbers(argument, values)
+def _matrix(name: str, values: Array) -> Tensor:
+    values = as_numbers(name, values)
     if values.shape.rank == 1:
         values = values[:, tf.newaxis]
-    rule = f"`{argument}` must have the shape [batch] or [batch, n]."
+    rule = f"`{name}` must have the shape [batch] or [batch, n]."
     _checks.require(values.shape.rank == 2, rule, f"{values.shape}")
     return values
 
@@ -134,15 +130,15 @@ class SpearmanLoss(_LossAlongAxis):
 
     $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
 
-    with the exact ranks rk of the labels, equal ones sharing their mean rank, and the ranks f that
-    a sorter gives to the outputs. Spearman's correlation is $1 - 6 d^2 \ell / (d^2 - 1)$ where f
-    is exact and nothing ties.
+    with the exact ranks rk of the labels, of which equal ones share their mean rank, and the ranks
+    f of the outputs. Spearman's correlation is $1 - 6 d^2 \ell / (d^2 - 1)$ where f is exact and
+    nothing ties.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 2 to 4.
 
     Args:
         sorter: as in `SorterLoss`.
-        axis: `"batch"` for a list along the batch for each output, `"items"` for a list along the
+        axis: `"batch"` for a list of each output along the batch, `"items"` for a list of the
             outputs of each example.
 
     Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that shape.
@@ -154,12 +150,12 @@ class SpearmanLoss(_LossAlongAxis):
         0.25
     """
 
-    _keeps_digits = True
+    _keeps_float64 = True
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
-        # Ranks over d, as all losses here, so that the loss does not grow with the list.
+        # Ranks are over d, so that the loss does not grow with the list.
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
         exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
@@ -172,16 +168,16 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
 
     $$\ell = \frac{1}{|C|} \sum_{c \in C} \frac{1}{|R_c|} \sum_{i \in R_c} \frac{f(\hat y_c)_i}{d}$$
 
-    with the positives R of the classes C that have one, and the ranks f that a sorter gives to the
-    outputs of a class over the batch, or of an example over the classes.
+    with the positives R of the classes C that have one, and the ranks f of the outputs of a class
+    over the batch, or of an example over the classes.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; these
     make the loss independent of the number of positives.
 
     Args:
         sorter: as in `SorterLoss`.
-        axis: `"batch"` for a list along the batch for each class, as in the paper; `"items"` for a
-            list along the classes of each example.
+        axis: `"batch"` for a list of each class along the batch, as in the paper; `"items"` for a
+            list of the classes of each example.
 
     Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry. Outputs:
     `[batch, n]` scores.
@@ -195,16 +191,16 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
         if self.axis == "batch":
             labels, outputs = tf.transpose(labels), tf.transpose(outputs)
-        positive = tf.cast(labels > 0, outputs.dtype)
-        count = tf.reduce_sum(positive, axis=1, keepdims=True)
-        share = tf.math.divide_no_nan(positive, count)
-        parts = tf.math.multiply_no_nan(self.ranks(outputs, labels >= 0), share)
+        is_positive = tf.cast(labels > 0, outputs.dtype)
+        count = tf.reduce_sum(is_positive, axis=1, keepdims=True)
+        share = tf.math.divide_no_nan(is_positive, count)
+        terms = tf.math.multiply_no_nan(self.ranks(outputs, labels >= 0), share)
         if self.axis == "items":
-            return tf.reduce_sum(parts, axis=1)
+            return tf.reduce_sum(terms, axis=1)
         # The mean over the examples is the mean over the classes that have a positive.
-        classes = tf.math.count_nonzero(count, dtype=outputs.dtype)
-        size = tf.cast(tf.shape(parts)[1], outputs.dtype)
-        return tf.math.divide_no_nan(size * tf.reduce_sum(parts, axis=0), classes)
+        num_classes = tf.math.count_nonzero(count, dtype=outputs.dtype)
+        size = tf.cast(tf.shape(terms)[1], outputs.dtype)
+        return tf.math.divide_no_nan(size * tf.reduce_sum(terms, axis=0), num_classes)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
@@ -219,16 +215,15 @@ class RankTripletLoss(SorterLoss):
     $$\ell = \frac{1}{d} \sum_i \left(\alpha + \frac{f(s_i)_i - f(s_i)_n}{d}\right)_+
     + \text{the same over the columns}$$
 
-    where $s_i$ is row i of the matrix, i its positive, and n the hardest negative: the one of the
-    best rank. Pairs with equal labels are not negatives of each other.
+    where $s_i$ is row i of the matrix, i its positive, and n the negative of the best rank. Pairs
+    with equal labels are not negatives of each other.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
 
     Args:
-        sorter: as in `SorterLoss`.
+        sorter, **kwargs: as in `SorterLoss`. `alignment` is to 1 for equal labels, 0 for others.
         margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None means 1/d,
             one rank.
-        **kwargs: `alignment`, to 1 for a pair and 0 for others, and those of `SorterLoss`.
 
     Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
     Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
@@ -261,19 +256,17 @@ class RankTripletLoss(SorterLoss):
         margin = 1 / size
         if self.margin is not None:
             margin = as_dtype(present(self.margin, size.dtype), size.dtype)
-        # Pairs with equal labels are no negatives of each other.
-        same = labels == tf.transpose(labels)
+        is_same = labels == tf.transpose(labels)
 
         def row_losses(similarities: Tensor) -> Tensor:
             ranks = self.ranks(similarities)
             positives = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
-            others = tf.where(same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
-            return tf.nn.relu(margin + positives - tf.reduce_min(others, axis=1))
+            negatives = tf.where(is_same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
+            return tf.nn.relu(margin + positives - tf.reduce_min(negatives, axis=1))
 
         return row_losses(outputs) + row_losses(tf.transpose(outputs))
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        # Similarities are 1 for equal labels, and 0 for others.
         target = tf.cast(labels == tf.transpose(labels), outputs.dtype)
         return tf.reduce_mean(tf.abs(outputs - target), axis=1)
