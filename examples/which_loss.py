@@ -139,8 +139,8 @@ def main():
     kinds = {kind.__name__: kind for kind in (images, text, lists, retrieval)}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("kind", choices=kinds, nargs="?", default="images")
-    parser.add_argument("--settings", type=int, default=6, help="settings per candidate and seed")
-    parser.add_argument("--seeds", type=int, default=5, help="repetitions of everything")
+    parser.add_argument("--settings", type=int, default=6, help="settings of a candidate")
+    parser.add_argument("--seeds", type=int, default=8, help="seeds that test the best")
     parser.add_argument("--epochs", type=int, default=30, help="the most epochs of a training")
     parser.add_argument("--minutes", type=float, help="a budget; None for no bound")
     parser.add_argument("--noise", choices=["estimate"], help="also estimate the wrong labels")

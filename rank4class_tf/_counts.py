@@ -27,6 +27,7 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
     # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read once.
     counts, num_examples = np.zeros(num_classes, np.int64), 0
+    labels = _checks.dataset_that_ends("labels", labels)
     batches = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
     for batch_labels in batches:
         is_ragged = isinstance(batch_labels, tf.RaggedTensor)

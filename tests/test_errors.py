@@ -49,6 +49,48 @@ DATASET = r"`dataset` must be `\(features, labels\)`"
 ENCODINGS = "ExtremeClassifier gives encodings"
 ONE = evaluated()
 OTHER = evaluated(SCORES[::-1], IDS[::-1])
+ENDLESS = tf.data.Dataset.from_tensor_slices((SCORES, IDS)).batch(10).repeat()
+
+
+class ByIndex(keras.utils.Sequence):
+    """Python's loops over it do not end."""
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return SCORES, IDS
+
+
+def two_towers():
+    items = keras.Sequential([keras.layers.Embedding(6, 3), keras.layers.Flatten()])
+    model = r4c.models.TwoTower(keras.layers.Dense(3), items)
+    model.index(np.arange(6))
+    return model
+
+
+def read_by(dataset):
+    """Every function that reads batches, with this dataset in place of the argument it names."""
+    return {
+        "evaluate": (lambda: r4c.evaluate(None, dataset, ["mrr"]), "dataset"),
+        "calibrate": (lambda: r4c.calibrate(tf.identity, dataset), "dataset"),
+        "conformalize": (lambda: r4c.conformalize(tf.identity, dataset), "dataset"),
+        "class_prior": (lambda: r4c.losses.class_prior(dataset, 6), "labels"),
+        "propensities": (lambda: r4c.metrics.propensities(dataset, 6), "labels"),
+        "index": (lambda: two_towers().index(dataset), "candidates"),
+        "write_top_k": (lambda: two_towers().write_top_k(".", dataset, 2), "queries"),
+        "elwc": (lambda: next(r4c.data.elwc.lists(dataset, 6)), "batches"),
+    }
+
+
+@pytest.mark.parametrize("name", read_by(ENDLESS))
+def test_a_dataset_that_does_not_end(name):
+    for dataset, rule in ((ENDLESS, "must end: call its `take`"), (ByIndex(), "must be a list of")):
+        read, argument = read_by(dataset)[name]
+        with pytest.raises(ValueError, match=f"`{argument}` {rule}"):
+            read()
+
+
 ERRORS = [
     # Calibration and prediction sets
     (lambda: calibrated([[1.0, np.nan], [1.0, 2.0]], [0, 1]), "scores that are numbers"),

@@ -387,3 +387,23 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     pictures = ("accuracy_by_k", "rank_histogram", "hardest_classes", "confusion_at_k")
     names = {"ranking/mrr", "ranking/rank", *(f"ranking/{name}" for name in pictures)}
     assert tags == {name: [0, 2] for name in names}
+
+
+def test_forms_of_features():
+    """SciPy's and TensorFlow's sparse matrices, and pandas' columns, as the dense arrays."""
+    pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.4), rng.integers(0, 5, 20)
+
+    def scores(features):
+        is_sparse = isinstance(features, tf.SparseTensor)
+        return tf.sparse.to_dense(features) if is_sparse else features
+
+    expected = r4c.evaluate(scores, (x, y), ["mrr"], batch_size=8)["mrr"]
+    for features in (
+        sparse.csr_matrix(x), sparse.coo_array(x), tf.sparse.from_dense(x), pandas.DataFrame(x),
+    ):  # fmt: skip
+        found = r4c.evaluate(scores, (features, pandas.Series(y)), ["mrr"], batch_size=8)["mrr"]
+        assert found == expected
+    fitted = [r4c.calibrate(scores, (z, y)).temperature for z in (x, sparse.csr_matrix(x))]
+    assert fitted[0] == fitted[1]

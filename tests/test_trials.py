@@ -447,6 +447,23 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
 
 
+def test_sparse_features_are_split_and_trained(data):
+    sparse = pytest.importorskip("scipy.sparse")
+
+    def build_sparse(head):
+        return keras.Sequential([keras.Input((NUM_CLASSES,), sparse=True), head])
+
+    dense, rows = sparse.random(9, 4, 0.4, random_state=0).toarray(), np.array([5, 0, 8])
+    (selected,) = run._select((tf.sparse.from_dense(dense),), rows)
+    np.testing.assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
+    (x, y), (test_x, test_y) = data
+    parts = (sparse.csr_matrix(x), y), 0.2, (sparse.csr_matrix(test_x), test_y)
+    options = {"settings": 1, "seeds": 1, "epochs": 2, "verbose": False}
+    candidates = {"a": (losses.SoftmaxLoss(), layers.SparseDense(NUM_CLASSES))}
+    result = r4c.try_out(build_sparse, *parts, candidates, **options)
+    assert result.trials[0].validation > 0
+
+
 def test_arguments_are_checked(data):
     of_probabilities = keras.losses.SparseCategoricalCrossentropy()
     batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)

@@ -56,7 +56,7 @@ def lists(
     num_classes = _checks.positive_int("num_classes", num_classes)
     num_negatives = _checks.positive_int_or_none("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
-    for batch in batches:
+    for batch in _checks.dataset_that_ends("batches", batches):
         is_pair = isinstance(batch, list | tuple) and len(batch) == 2
         rule = "`batches` must hold pairs of features and class ids, without weights."
         _checks.require(is_pair, rule, batch)

@@ -243,6 +243,7 @@ class TwoTower(RetrievalModel):
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
+        queries = _checks.dataset_that_ends("queries", queries)
         self.encode_what_changed()
         # NumPy writes strings of a fixed size only.
         ids = self._index.catalogue.ids.numpy()

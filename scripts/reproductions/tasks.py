@@ -151,8 +151,8 @@ def parser(
     )
     result.add_argument("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
     result.add_argument("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
-    result.add_argument("--settings", type=int, default=12, help="settings a candidate and seed")
-    result.add_argument("--seeds", type=int, default=8, help="repetitions of everything")
+    result.add_argument("--settings", type=int, default=12, help="settings of a candidate")
+    result.add_argument("--seeds", type=int, default=8, help="fresh seeds of the test")
     result.add_argument("--epochs", type=int, default=30, help="the most epochs of a training")
     result.add_argument("--batch-size", type=int, default=128, help="examples a step")
     result.add_argument("--minutes", type=float, help="a budget; None for no bound")
@@ -165,7 +165,8 @@ def parser(
 def options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `try_out` on the command line."""
     names = ("settings", "seeds", "epochs", "batch_size", "minutes", "path")
-    return {name: getattr(args, name) for name in names}
+    # The pages of results show every candidate, so that each of them is tested.
+    return {name: getattr(args, name) for name in names} | {"finalists": 100}
 
 
 def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
@@ -186,7 +187,7 @@ def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
         for metric, of in trial.values.items():
             gain = trial.gains.get(metric)
             gained = [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
-            tried = [trial.name, result.num_settings, len(trial.settings), metric]
+            tried = [trial.name, result.num_settings, result.num_seeds, metric]
             numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
             rows.append([*columns.values(), *tried, *numbers])
     with open(path, "a", newline="", encoding="utf-8") as file:
