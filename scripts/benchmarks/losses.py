@@ -64,8 +64,9 @@ def of_keras(peer_of, name, labels="ids", **kwargs):
 
 def class_name(name):
     """The class of a loss in TF-Ranking and keras-rs: "approx_ndcg" -> "ApproxNDCGLoss"."""
-    short = {"ndcg": "NDCG", "mrr": "MRR", "mle": "MLE"}
-    return "".join(short.get(word, word.capitalize()) for word in name.split("_")) + "Loss"
+    short = {"ndcg": "NDCG", "mrr": "MRR", "mle": "MLE", "mse": "MSE"}
+    words = name.replace("pairwise_mean_squared", "pairwise_mse").split("_")
+    return "".join(short.get(word, word.capitalize()) for word in words) + "Loss"
 
 
 def tf_ranking(name, samples=1, **kwargs):
@@ -106,6 +107,9 @@ CASES = {
     "softmax": ours("softmax"),
     "pairwise_logistic": ours("pairwise_logistic"),
     "pairwise_hinge": ours("pairwise_hinge"),
+    "pairwise_soft_zero_one": ours("pairwise_soft_zero_one"),
+    "pairwise_mean_squared": ours("pairwise_mean_squared"),
+    "sigmoid_cross_entropy": ours("sigmoid_cross_entropy"),
     "approx_ndcg": ours("approx_ndcg"),
     "approx_ndcg_laplace": ours("approx_ndcg", ranker="laplace"),
     "approx_mrr": ours("approx_mrr"),
@@ -131,7 +135,9 @@ CASES = {
 }
 for _name in ("softmax", "pairwise_logistic", "pairwise_hinge", "approx_ndcg", "approx_mrr"):
     CASES[f"tfr_{_name}"] = tf_ranking(_name)
-for _name in ("list_mle", "unique_softmax", "mean_squared"):
+for _name in ("list_mle", "unique_softmax", "mean_squared", "sigmoid_cross_entropy"):
+    CASES[f"tfr_{_name}"] = tf_ranking(_name)
+for _name in ("pairwise_soft_zero_one", "pairwise_mean_squared"):
     CASES[f"tfr_{_name}"] = tf_ranking(_name)
 for _name in ("pairwise_logistic", "pairwise_hinge", "list_mle"):
     CASES[f"keras_rs_{_name}"] = keras_rs(_name)

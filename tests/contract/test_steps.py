@@ -200,6 +200,7 @@ def test_a_step_over_two_shards(name, two_devices):
 SAMPLED = {
     "softmax": losses.SoftmaxLoss,
     "linear": Linear,
+    "gBCE": lambda: losses.SigmoidCrossEntropyLoss(losses.gbce_power(20, 200)),
     "all that are mined": lambda: losses.OrderedWeightedLoss(rank_weights=losses.TopKWeights(2)),
     "one of many is mined": lambda: losses.OrderedWeightedLoss(
         "binary", rank_weights=losses.TopKWeights(1)
