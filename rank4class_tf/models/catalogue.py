@@ -72,7 +72,6 @@ class Catalogue:
         in_shards: bool = False,
     ) -> Self:
         """The catalogue of features or of a dataset of batches of them, encoded."""
-        candidates = _checks.dataset_that_ends("candidates", candidates)
         if not isinstance(candidates, tf.data.Dataset):
             catalogue = cls(candidates, read_ids(candidates), in_shards=in_shards)
             catalogue.encode(read_ids, encode, batch_size)

@@ -197,6 +197,7 @@ class TwoTower(RetrievalModel):
             if candidates is None:
                 self._index.encode_again(batch_size)
                 return
+            candidates = _checks.dataset_that_ends("candidates", candidates)
             self._index.replace(candidates, batch_size, in_shards)
         self._read_new_index()
 

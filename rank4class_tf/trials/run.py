@@ -314,6 +314,11 @@ def _fingerprint(examples: Dataset | float) -> int | str:
     return checksum
 
 
+def _num_examples(examples: tuple) -> int:
+    labels = examples[1]
+    return labels.shape[0] if hasattr(labels, "shape") else len(labels)
+
+
 def _select(examples: Any, indices: np.ndarray) -> Any:
     """The examples with these indices."""
 
@@ -429,13 +434,13 @@ class _Candidate:
             rule = "`validation` must be a share in (0, 1) of arrays, or data of its own."
             is_right = isinstance(train, tuple) and 0 < validation < 1
             _checks.require(is_right, rule, f"{validation} of {type(train).__name__}")
-            order = np.random.default_rng(seed).permutation(len(tf.nest.flatten(train)[0]))
+            order = np.random.default_rng(seed).permutation(_num_examples(train))
             size = round(validation * len(order))
             rule = f"`validation` must leave at least one of {len(order)} examples to both parts."
             _checks.require(0 < size < len(order), rule, validation)
             train, validation = _select(train, order[size:]), _select(train, order[:size])
         if isinstance(train, tuple):
-            num_examples = len(tf.nest.flatten(train)[0])
+            num_examples = _num_examples(train)
             train = tf.data.Dataset.from_tensor_slices(train).shuffle(num_examples)
             train = train.batch(self._batch_size)
 
