@@ -527,6 +527,8 @@ class _Candidate:
             return None
         encoder = _built(self._build, keras.layers.Activation("linear"))
         encodings = encoder(self._features, training=False)
+        if isinstance(encodings, tf.SparseTensor):  # Of a model that is only a head.
+            encodings = tf.sparse.to_dense(encodings)
         return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
 
 
