@@ -130,7 +130,7 @@ def test_which_loss(kind, tmp_path, monkeypatch, capsys):
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", ["which_loss.py", kind, *options, "--picture", str(picture)])
     which_loss.main()
-    assert capsys.readouterr().out.splitlines()[-1].startswith(("Take ", "Stay with "))
+    assert capsys.readouterr().out.splitlines()[-1].startswith("No verdict: one setting")
     assert picture.stat().st_size > 1000
 
 

@@ -290,7 +290,7 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
     monkeypatch.delitem(sys.modules, module, raising=False)
     for _ in range(2):
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    assert "is better in" in capsys.readouterr().out.splitlines()[-1]
+    assert "No verdict: one setting" in capsys.readouterr().out.splitlines()[-1]
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert {"candidate", "metric", "value", "gain"} <= set(rows[0])
     assert len(rows) % 2 == 0 and rows[0]["candidate"] == rows[len(rows) // 2]["candidate"]
