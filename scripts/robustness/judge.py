@@ -15,6 +15,7 @@ luck of a seed is its standard deviation ÷ that of the mean over the test examp
 """
 
 import itertools
+import pathlib
 import types
 
 import numpy as np
@@ -168,7 +169,8 @@ def agreement(repeats):
         cost += tested * (len(LOSSES) if finalists is None else finalists + 1)
         shares = [agrees.mean(), (takes & (gained <= 0)).mean()]
         for low, high in ((0.02, 0.05), (0.05, 1)):
-            shares.append(takes[(most >= low) & (most < high)].mean())
+            of_gains = takes[(most >= low) & (most < high)]
+            shares.append(of_gains.mean() if of_gains.size else np.nan)
         yield [name, *(f"{share:.3f}" for share in shares), str(cost)]
 
 
@@ -195,16 +197,12 @@ def main(argv=None):
     count = command_line.positive(int)
     parser.add_argument("--repeats", type=count, default=12, help="data sets of each kind")
     parser.add_argument("--null-repeats", type=count, default=1_000, help="for the second table")
-    parser.add_argument("--csv", help="a file for both tables")
+    parser.add_argument("--csv", type=pathlib.Path, help="a file for the first table")
     args = parser.parse_args(argv)
     head = ["design", "agrees", "false", "gains .02 to .05 taken", "above .05", "trainings"]
-    shown = [("Designs", head, [*agreement(args.repeats)])]
-    shown += [("No gain", ["luck of a seed", "false"], [*false_alarms(args.null_repeats)])]
-    for title, head, rows in shown:
-        print(f"\n**{title}**\n\n" + "\n".join(tables.table(head, rows, len(head) - 1)))
-    if args.csv:
-        with open(args.csv, "w", encoding="utf-8") as file:
-            file.writelines(tables.as_csv(head, rows, title) for title, head, rows in shown)
+    tables.show(head, [*agreement(args.repeats)], len(head) - 1, args.csv)
+    print("\nWithout any gain:\n")
+    tables.show(["luck of a seed", "false"], [*false_alarms(args.null_repeats)], 1)
 
 
 if __name__ == "__main__":

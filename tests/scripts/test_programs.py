@@ -61,7 +61,7 @@ def test_oracle_of_metrics_is_the_mean_over_all_orders():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fuzz", "strategies", "faults"])
+@pytest.mark.parametrize("name", ["fuzz", "judge", "strategies", "faults"])
 def test_short_form_of_robustness(name, tmp_path):
     command = [sys.executable, "-m", f"scripts.robustness.{name}", "--quick"]
     command += ["--csv", tmp_path / "table.csv"]
