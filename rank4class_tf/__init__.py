@@ -4,7 +4,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers, tfr
-from rank4class_tf.calibration import calibrate, conformalize
+from rank4class_tf.calibration import adjust_logits, calibrate, conformalize
 from rank4class_tf.evaluation import (
     Comparison,
     Estimate,
@@ -25,7 +25,8 @@ __version__ = "0.1.0"
 
 __all__ = ["try_out", "TryOut", "Trial"]
 __all__ += ["evaluate", "Evaluation", "Estimate", "compare", "Comparison", "average"]
-__all__ += ["evaluate_retrieval", "calibrate", "conformalize", "export_top_k"]
+__all__ += ["evaluate_retrieval", "calibrate", "conformalize", "adjust_logits"]
+__all__ += ["export_top_k"]
 __all__ += ["losses", "layers", "metrics", "models", "optimizers", "callbacks", "plots"]
 __all__ += ["data", "encoders", "tfr", "ops"]
 

@@ -70,6 +70,20 @@ def interval(
     return Estimate(mean, float(low), float(high))
 
 
+def are_skewed(values: Values, weights: Values, bounds: tuple[float, float] | None) -> bool:
+    """Whether the values are too few for their skew, so that intervals are too short.
+
+    Below five times the squared skewness, intervals of 95 % covered the means of reciprocal ranks
+    in 61 to 90 % of samples; shares of hits have an interval of their own.
+    """
+    total = float(weights.sum())
+    if not total or (bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()):
+        return False
+    centered = values - weighted_mean(values, weights)
+    second, third = (float(weights @ centered**power) / total for power in (2, 3))
+    return third > 0 and total**2 / float(weights @ weights) * second**3 < 5 * third**2
+
+
 def bootstrap(
     values: Values, weights: Values, confidence: float, samples: int, rng: np.random.Generator
 ) -> Estimate:

@@ -3,7 +3,7 @@
 import functools
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -12,11 +12,19 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
-from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
+from rank4class_tf._batches import (
+    Dataset,
+    Scorer,
+    batches,
+    check_gives_scores,
+    one_output,
+    scores_of,
+)
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Tensor
+from rank4class_tf.evaluation import evaluate
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -161,6 +169,71 @@ def conformalize(
     threshold = _conformal_threshold(values, coverage)
     # The margin keeps a class at the threshold if XLA or another batch size rounds differently.
     return PredictionSets(threshold * (1 - _ROUNDING_MARGIN), method, probabilities)
+
+
+def adjust_logits(
+    model: keras.Model,
+    dataset: Dataset,
+    class_prior: Sequence[float],
+    metric: Any = "macro_top_k_accuracy_at_1",
+    strengths: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
+    batch_size: int = 256,
+) -> keras.Model:
+    r"""Returns a trained classifier that counts rare classes more, without training it again.
+
+    $$s'_c = s_c - \tau \log \pi_c$$
+
+    The strength $\tau$ is the one with the best `metric` on validation data, the lowest of several.
+    After a softmax loss this comes to the same as `SoftmaxLoss(class_prior=, prior_strength=)`,
+    and needs one training for all strengths. The layer `"class_prior"` at the end of the model
+    holds the shifts; saving, `calibrate` and `export_top_k` keep it.
+
+    Source: Menon et al. 2021, "Long-tail Learning via Logit Adjustment", section 4.1.
+
+    Args:
+        model: a Sequential or functional Keras model that maps features to scores `[batch, n]`.
+        dataset: validation examples, as for `calibrate`.
+        class_prior: $\pi$, a number > 0 for each class, such as `losses.class_prior(labels, n)`.
+        metric: a metric that is a mean over lists, or its name.
+        strengths: numbers >= 0 to choose $\tau$ from; 0 leaves the scores as they are.
+        batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
+
+    Example:
+        >>> model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
+        >>> examples = [[2.0, 0.0], [2.0, 0.0], [1.0, 0.6]], [0, 0, 1]
+        >>> adjusted = adjust_logits(model, examples, [0.7, 0.3])
+        >>> adjusted.predict(np.array(examples[0]), verbose=0).argmax(axis=1).tolist()
+        [0, 0, 1]
+    """
+    outputs = getattr(model, "outputs", None) or []
+    rule = "`model` must be a Sequential or functional model of one output."
+    _checks.require(len(outputs) == 1, rule, type(model).__name__)
+    check_gives_scores(model)
+    rule = f"a number > 0 for each of the {outputs[0].shape[-1]} classes"
+    prior = _checks.one_for_each_class(
+        "class_prior", class_prior, lambda x: (x > 0).all() and len(x) == outputs[0].shape[-1], rule
+    )
+    strengths = sorted(_checks.non_negative_float("strengths", strength) for strength in strengths)
+    _checks.require(bool(strengths), "`strengths` must have at least one.", strengths)
+
+    # Measure each strength; a shift of float32 also takes scores of half precision.
+    log_prior = np.log(np.asarray(prior, np.float32))
+    best, best_strength = -math.inf, strengths[0]
+    for strength in strengths:
+
+        def shifted(features: Any, shift: np.ndarray = strength * log_prior) -> Tensor:
+            scores = scores_of(model, features, logits=True)
+            return _keras.with_mask(tf.cast(scores, tf.float32) - shift, _keras.mask_of(scores))
+
+        evaluation = evaluate(shifted, dataset, [metric], batch_size=batch_size)
+        (estimate,) = evaluation.estimates.values()
+        if estimate.value > best:
+            best, best_strength = estimate.value, strength
+    offset = (-best_strength * log_prior).tolist()
+    shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
+    # Keras 3 has no `input` of a Sequential that was never called.
+    inputs = model.inputs if isinstance(model, keras.Sequential) else model.input
+    return keras.Model(inputs, shift(outputs[0]))
 
 
 # What replaces the temperatures 0 and infinity: the ends of scikit-learn's range, and the reasons.

@@ -86,7 +86,13 @@ class Evaluation:
         rows = {
             name: f"{x.value:8.4f} {x.low:8.4f} {x.high:8.4f}" for name, x in self.estimates.items()
         }
-        return f"{_table(rows, '   value      low     high')}\n{len(self.ranks)} lists"
+        lines = [_table(rows, "   value      low     high"), f"{len(self.ranks)} lists"]
+        for name, values in self.values.items():
+            if _intervals.are_skewed(values, self.weights[name], self.bounds.get(name)):
+                lines.append(
+                    f"{name}: too few lists for values so skewed; its interval is too short"
+                )
+        return "\n".join(lines)
 
     def save(self, path: PathLike) -> None:
         """Writes a row for each list: its rank, and value and weight of each metric.

@@ -184,3 +184,41 @@ def test_probabilities_are_refused(rng):
     # A layer that takes them as they are makes the same sets.
     sets = r4c.conformalize(tf.nn.softmax, (scores, ids), probabilities=tf.identity)
     assert sets.threshold == pytest.approx(r4c.conformalize(None, (scores, ids)).threshold)
+
+
+@pytest.mark.keras2
+def test_logits_are_adjusted_by_the_best_strength(rng, tmp_path):
+    prior = np.array([0.8, 0.15, 0.05])
+    y = rng.choice(3, 900, p=prior)
+    x = (np.eye(3)[y] + 0.7 * rng.normal(size=(900, 3))).astype(np.float32)
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model.compile(keras.optimizers.Adam(0.05), r4c.losses.SoftmaxLoss())
+    model.fit(x[:600], y[:600], epochs=5, verbose=0)
+    validation, scores = (x[600:], y[600:]), model.predict(x[600:], verbose=0)
+
+    def macro_accuracy(scores):
+        hits = scores.argmax(axis=1) == y[600:]
+        return np.mean([hits[y[600:] == c].mean() for c in range(3)])
+
+    strengths = [0.0, 0.5, 1.0, 1.5]
+    values = [macro_accuracy(scores - t * np.log(prior)) for t in strengths]
+    adjusted = r4c.adjust_logits(model, validation, prior, strengths=strengths)
+    strength = strengths[int(np.argmax(values))]
+    assert strength > 0 and max(values) > values[0]
+    expected = scores - strength * np.log(prior)
+    found = adjusted.predict(x[600:], verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    adjusted.save(tmp_path / "adjusted.keras")
+    loaded = keras.models.load_model(tmp_path / "adjusted.keras")
+    np.testing.assert_array_equal(loaded.predict(x[600:], verbose=0), found)
+    assert r4c.calibrate(loaded, validation).temperature > 0
+    for changes, message in (
+        ({"class_prior": prior[:2]}, "`class_prior` must hold a number > 0 for each of the 3"),
+        ({"strengths": []}, "`strengths` must have at least one"),
+        ({"model": lambda x: x}, "`model` must be a Sequential or functional model"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            r4c.adjust_logits(
+                **{"model": model, "dataset": validation, "class_prior": prior, **changes}
+            )

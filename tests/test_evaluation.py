@@ -407,3 +407,13 @@ def test_forms_of_features():
         assert found == expected
     fitted = [r4c.calibrate(scores, (z, y)).temperature for z in (x, sparse.csr_matrix(x))]
     assert fitted[0] == fitted[1]
+
+
+def test_few_lists_of_skewed_values_are_noted(rng):
+    ranks = rng.integers(0, 300, 50)
+    scores = -np.abs(np.arange(300) - ranks[:, np.newaxis]).astype(np.float32)
+    skewed = r4c.evaluate(None, (scores, np.zeros(50, int)), ["mrr", "top_k_accuracy_at_5"])
+    assert "mrr: too few lists for values so skewed" in str(skewed)
+    assert "top_k_accuracy_at_5: too few" not in str(skewed)
+    even = r4c.evaluate(None, (scores[:, :8], rng.integers(0, 8, 50)), ["mrr", "accuracy"])
+    assert "too few" not in str(even) and even["accuracy"] == even["top_k_accuracy_at_1"]

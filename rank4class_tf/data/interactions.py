@@ -24,7 +24,7 @@ _LINE_FORMATS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class UserItems:
     """The items of each user in three parts, and batches of them.
 
@@ -44,6 +44,10 @@ class UserItems:
     item_ids: np.ndarray
     user_ids: np.ndarray
     in_order: bool = False
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(getattr(self, x).flat_values):,} {x}" for x in _PARTS)
+        return f"UserItems({self.num_users:,} users, {self.num_items:,} items; pairs: {sizes})"
 
     @property
     def num_items(self) -> int:
