@@ -92,9 +92,9 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
 
 def dataset_that_ends(name: str, dataset: Any) -> Any:
     """A dataset; raises for one of which a loop over all batches would not end."""
-    endless = getattr(dataset, "cardinality", int)() == tf.data.INFINITE_CARDINALITY
+    endless = getattr(dataset, "cardinality", lambda: 0)() == tf.data.INFINITE_CARDINALITY
     require(not endless, f"`{name}` must end: call its `take`.", "an endless dataset")
-    # Python reads these by their index, and past their end.
+    # A loop over a Keras `Sequence` reads it by index, and goes on past its end.
     rule = f"`{name}` must be a list of its batches: `[data[i] for i in range(len(data))]`."
     is_by_index = isinstance(dataset, keras.utils.Sequence)
     require(not is_by_index, rule, type(dataset).__name__)
@@ -171,7 +171,7 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
         value = tf.convert_to_tensor(value)
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
             return tf.cast(value, tf.int64)  # An empty list has no dtype of its own.
-    value = _keras.unaveraged_labels(value)
+    value = _keras.unaveraged_labels(value)  # Keras 3 may build models with float64 ids.
     rule = f"`{name}` must hold {'integers or strings' if strings else 'integers'}."
     is_right = value.dtype.is_integer or strings and value.dtype == tf.string
     require(is_right, rule, value.dtype.name)
@@ -179,7 +179,7 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
 
 
 def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
-    """Ids `[batch, E]`, dense or ragged, as a tensor."""
+    """E ids for each list, such as those to exclude, `[batch, E]`, dense or ragged, as a tensor."""
     value = ids(name, value, strings)
     rule = f"`{name}` must have the shape [batch, E]."
     require(value.shape.rank in (None, 2), rule, str(value.shape))

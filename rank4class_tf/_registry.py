@@ -99,8 +99,8 @@ def by_name(
     argument: str, known: dict, value: Any, is_object: bool | None = None, rule: str = "callable"
 ) -> Any:
     """Returns what a name stands for, or an object as it is."""
-    # An error calls the value `argument`, and says that it must be a name or follow the `rule`.
-    # `is_object` tells whether the value follows it; None means that any callable does.
+    # Errors call the value `argument`. `rule` ends "must be one of these names or ...", and
+    # `is_object` tells whether the value is what it says; None means that any callable is.
     if isinstance(value, str) and value in known:
         return known[value]
     if callable(value) if is_object is None else is_object:
@@ -119,7 +119,7 @@ def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: 
         if identifier not in classes:
             known = ", ".join(sorted(classes))
             matches = difflib.get_close_matches(identifier, classes, n=1)
-            # The identifier may lack the ending that all names of its kind have.
+            # `"softmax"` lacks the ending of `"softmax_loss"`, which comes before close matches.
             matches = [name for name in (f"{identifier}_{kind}",) if name in classes] or matches
             hint = f" Did you mean {matches[0]!r}?" if matches else ""
             rule = f"`identifier` must be the name of a known {kind}: {known}."

@@ -52,13 +52,13 @@ class Positions(NamedTuple):
         rule = f"`{argument}` must have the positions of the scores, {self.shape}, as first axes."
         fits = values.shape.rank is None or rank <= values.shape.rank <= rank + 1
         require(fits, rule, f"shape {values.shape}")
-        if values.shape.rank is None:  # If Keras has lost it, these are ids.
+        if values.shape.rank is None:  # Keras loses the rank of ids only, `[..., P]`.
             return tf.reshape(values, [tf.reduce_prod(tf.shape(self.tensor)[:-1]), -1])
         values = raising.same_sizes(values, self.tensor, rule, axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
     def labels(self, y_true: Array) -> tuple[Tensor, Positions]:
-        """Labels of all positions; and the positions without those whose labels are all -1."""
+        """Labels of all positions; and the positions, masked where all labels are -1."""
         # A position that is left out gets the label -1, in a signed dtype. With a single leading
         # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
         labels = self.flat(y_true, "y_true")
@@ -77,7 +77,7 @@ class Positions(NamedTuple):
 
     def broadcast(self, values: Array, argument: str, axes: int = 0) -> Tensor:
         """Broadcasts values to all positions, as `[lists, ...]`; their last `axes` axes stay."""
-        # Weights `[batch]` could only be of sequences, but Keras 3 reads them as weights of time.
+        # Weights `[batch]`, of sequences, are refused: Keras 3 would apply them along time.
         values, rank = tf.convert_to_tensor(values), self.shape.rank
         fits = values.shape.rank == rank + axes and all(
             size in (1, None) or static in (size, None)
@@ -103,7 +103,7 @@ class Positions(NamedTuple):
 
 def positions_of(scores: Any) -> Positions | None:
     """The positions of scores or encodings `[..., r]`; None if there is one axis and no mask."""
-    if isinstance(scores, ClassProducts):  # Functions that need scores refuse them later.
+    if isinstance(scores, ClassProducts):  # Not scored yet; what needs scores refuses it.
         return None
     scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
     rank = tf.TensorShape(scores.shape).rank
@@ -122,7 +122,7 @@ def positions_of(scores: Any) -> Positions | None:
 def at_positions(
     function: Callable, rows: Array, class_ids: Array | None = None, exclude: Array | None = None
 ) -> Any:
-    """Applies a function of rows `[batch, d]`, class ids and exclude to rows `[..., d]`."""
+    """Applies a function of rows `[batch, d]`, class ids and ids to exclude to rows `[..., d]`."""
     positions = positions_of(rows)
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)

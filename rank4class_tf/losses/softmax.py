@@ -56,10 +56,10 @@ def class_prior(
 
 
 class SoftmaxOfRivalsLoss(RankingLoss):
-    """Base of losses of a softmax with a temperature."""
+    """Base of softmax losses with a temperature, whose positives have less relevant rivals."""
 
-    item_weights = "lists"
-    tunable = ("temperature",)
+    item_weights = "lists"  # Weights of items become one weight of their list.
+    tunable = ("temperature",)  # What `try_out` tunes.
 
     def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
@@ -77,12 +77,13 @@ def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tenso
     `[batch, P]`, finite where padded. `with_ties` adds equally relevant items, and i itself.
     """
     temperature = present(temperature, lists.dtype)
-    # If all items are positive, the sum runs over masked items; `relative` brings it to 0.
+    # Relative to the highest negative; where all items are positive, to a masked one: a sum of 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
     positives = tf.where(lists.is_positive, lists.positive_scores, highest)
-    # The maximum keeps the sum finite, and the graph from being rewritten.
-    relative = tf.maximum((highest - positives) / temperature, LOWEST[positives.dtype])
-    irrelevant = total + relative
+    # The floor, an eighth of the dtype's lowest number, keeps `irrelevant` finite. The maximum also
+    # keeps TensorFlow from adding `total` to `highest` first, which would cost digits.
+    floor = LOWEST[positives.dtype]
+    irrelevant = total + tf.maximum((highest - positives) / temperature, floor)
 
     num_items = lists.max_items if isinstance(lists.max_items, int) else None
     # Positives also compete with each other: in pairs if few, else in the order of their labels.
@@ -92,7 +93,6 @@ def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tenso
         rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
         competes = (tf.less_equal if with_ties else tf.less)(rivals, relevance[:, :, tf.newaxis])
         differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
-        floor = LOWEST[positives.dtype]
         relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
     else:
         relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, num_items)
@@ -103,30 +103,30 @@ def cross_entropies(
     lists: ops.Lists, temperature: Tensor = 1.0, label_smoothing: Tensor = 0.0
 ) -> Tensor:
     r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
-    log_total, highest = lists.log_sum_exp(temperature, label_smoothing)
-    scores = below(lists.positive_scores, highest)
+    total, highest = lists.log_sum_exp(temperature, label_smoothing)  # Relative to `highest`.
+    scores = below(lists.positive_scores, highest)  # Less `highest`, too.
     if not is_zero(label_smoothing):
-        scores = (1 - label_smoothing) * scores
-    return log_total - divided(scores, temperature)
+        scores = (1 - label_smoothing) * scores  # `total` has the share of the mean score.
+    return total - divided(scores, temperature)  # Spares a division by 1.
 
 
 def _by_sorting(
-    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, width: int | None
+    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
 ) -> Tensor:
+    """The `relevant` of `log_total`; lists have at most `most` items, None if that is unknown."""
     floor = LOWEST[positives.dtype]
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to the
     # highest score of the suffix, so that higher scores before it cost it no digits.
     order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
     falling_relevance = tf.gather(relevance, order, batch_dims=1)
-    scores = gather(tf.where(relevance > 0, positives, floor), order)
-    highest = search.maxima(scores, width)
-    drops = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
-    sums = tf.exp((scores - highest) / temperature)
-    sums = search.decaying_sums(sums, tf.pad(drops, [[0, 0], [0, 1]]), width)
+    scores = gather(tf.where(relevance > 0, positives, floor), order)  # These have a gradient.
+    highest = search.maxima(scores, most)  # Of each suffix.
+    decay = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
+    terms = tf.exp((scores - highest) / temperature)
+    sums = search.decaying_sums(terms, tf.pad(decay, [[0, 0], [0, 1]]), most)  # Of each suffix.
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    side = "left" if with_ties else "right"
-    start = search.searchsorted(-falling_relevance, -relevance, side=side)
+    start = search.searchsorted(-falling_relevance, -relevance, "left" if with_ties else "right")
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -161,8 +161,8 @@ class SoftmaxLoss(PositivesLoss):
         0.6931471...
     """
 
-    item_weights = "formula"
-    by_class_id = ("class_weight", "class_prior")
+    item_weights = "formula"  # Weights of items multiply the terms.
+    by_class_id = ("class_weight", "class_prior")  # Arguments with a number for each class.
     tunable = ("label_smoothing", "temperature")
 
     def __init__(
@@ -175,7 +175,7 @@ class SoftmaxLoss(PositivesLoss):
         **kwargs: Any,
     ):
         super().__init__(positive_reduction, **kwargs)
-        # The formula can read labels of all items, but few positives are faster in long lists.
+        # `compute` gets few positives as columns, faster in long lists, else labels of all items.
         self.searches_positives = are_few(self.max_positives, None)
         self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
         check = _checks.fraction_below(1)
@@ -211,7 +211,7 @@ class SoftmaxLoss(PositivesLoss):
             log_prior = self.prior_strength * np.log([self.class_prior])
             lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
             temperature = 1.0
-        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))
+        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))  # Weighs by y_i.
 
 
 @_registry.register("loss")

@@ -54,7 +54,7 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         _checks.require(has_dtype, rule, y_true.dtype.name)
         ids, right_ids = ids_as_integers(self.ids), ids_as_integers(y_true)
 
-        # An id stands in one column at most: [batch, P, k] comparisons find it.
+        # Each id once, else -1. It has one column at most: [batch, P, k] comparisons find it.
         class_ids, width = distinct_ids(right_ids), ids.shape[1] or tf.shape(ids)[1]
         is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
         column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
@@ -70,9 +70,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
         above = checked(above, is_wrong, tf.gather(self.ids, order, batch_dims=1), rule)
 
-        # The number of items of a list is unknown.
+        # A hit ties with itself only, other ids with none: no hit. `num_items` is unknown.
         tied, relevance = tf.cast(is_hit, tf.float32), tf.cast(class_ids >= 0, tf.float32)
-        return ops.Ranks(above, tied, relevance, None, width, class_ids=class_ids)
+        return ops.Ranks(above, tied, relevance, None, max_items=width, class_ids=class_ids)
 
 
 def ids_as_integers(ids: Tensor) -> Tensor:
