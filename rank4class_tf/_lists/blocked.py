@@ -1,7 +1,7 @@
 """Lists over all classes of a large output layer, whose scores do not fit in memory at once.
 
-Each reduction is a pass over blocks of classes (classes.py). A formula that reads only the highest
-classes has a sparse gradient and no backward pass.
+Each reduction is a pass over blocks of classes; a `Record` (classes.py) keeps what the gradient
+needs. A formula that reads only the highest classes has a sparse gradient, and no backward pass.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _by_classes(
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
 
-    # The tables, or the anchor of a shard, are arguments of the custom gradient.
+    # The custom gradient takes the tables, or a shard's anchor, which stands for them on tapes.
     if shard is None:
         for table in products.tables:
             if isinstance(table, tf.Variable):
@@ -105,14 +105,14 @@ def _by_classes(
 
         def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
-            of_encodings, of_rows, of_variables = record.gradients(values, upstream, variables)
+            of_encodings, of_tables, of_variables = record.gradients(values, upstream, variables)
             if shard is not None:
-                shard.update(of_rows)
-                of_rows = [tf.zeros_like(shard.anchor)]
+                shard.update(of_tables)
+                of_tables = [tf.zeros_like(shard.anchor)]
             if exchange.size > 1:
                 # All replicas have the same gradient of a variable; optimizers add them up.
                 of_variables = [x if x is None else x / exchange.size for x in of_variables]
-            gradients = (of_encodings[own_rows], *of_rows)
+            gradients = (of_encodings[own_rows], *of_tables)
             return (gradients, of_variables) if variables else gradients
 
         return values[own_rows], gradient
@@ -126,7 +126,7 @@ class BlockedLists(Lists):
     def __init__(
         self, record: Record, class_ids: Tensor, relevance: Tensor, seed: Tensor | None = None
     ):
-        """Class ids `[batch, P]` are int32; where the relevance is 0, that of any positive."""
+        """Class ids are int32 `[batch, P]`; where the relevance is 0, an id is any positive's."""
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
@@ -221,9 +221,9 @@ class BlockedLists(Lists):
         value: Tensor | None = None,
     ) -> Tensor:
         """Sums `terms(function, [scores, *items], parameters)` over the classes of all blocks."""
-        # The function is masked unless it `tends_to_zero` or `vanishes`. `start` has the shape of
-        # the sum. The gradient flows to the scores and the `parameters`. See `Record.sum` for
-        # `vanishes` and `value`.
+        # The function is masked unless it `tends_to_zero` or `vanishes`, as in `Lists.sum`; one
+        # that vanishes has a term for each class. `start` has the shape of the sum; its `value`, if
+        # known, saves the pass. The gradient flows to the scores and the `parameters`.
         transform = self._transform()
 
         def block_terms(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
@@ -253,7 +253,7 @@ class BlockedLists(Lists):
         """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
         # The positives stand in columns, or flat, without padding. Few are compared with all
         # classes of a block at once, many by `sum_many`.
-        flat, has_few = self._flat, are_few(self.max_positives, None)
+        flat, has_few = self._flat, are_few(self.max_positives, num_items=None)
 
         def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             return sum_many(f, items, positives, self.relevance)
@@ -276,7 +276,7 @@ class BlockedLists(Lists):
         start = self.relevance
         if flat is not None:
             start, *positives = (flat.to_flat(x) for x in (start, *positives))
-        # Only terms of single classes tell which of them have a gradient.
+        # Only few positives have terms of single classes, which show the classes with a gradient.
         tends_to_zero, vanishes = tends_to_zero or vanishes, vanishes and has_few
         result = self._sum(function, positives, start, items, tends_to_zero, vanishes, terms)
         return result if flat is None else flat.to_columns(result)
@@ -338,8 +338,8 @@ class BlockedLists(Lists):
         if is_smoothed:
             mean = self.constant().sum(lambda scores: smoothing_term(scores, temperature))
 
-        # The gradient is d log sum e^s = sum softmax * ds: the sum of softmax is recorded for its
-        # gradient only, with a known value.
+        # d log sum e^s = sum softmax * ds, as of a sum of softmax with a constant denominator. That
+        # sum is recorded for its gradient only, with a known value.
         def softmax(scores: Tensor, temperature: Array = temperature) -> Tensor:
             share = tf.exp((scores - highest) / temperature - log_total)
             return share + smoothing_term(scores, temperature) if is_smoothed else share
@@ -348,26 +348,26 @@ class BlockedLists(Lists):
         result = self._sum(softmax, parameters, mean, tends_to_zero=not is_smoothed, value=mean)
         return log_total + result[:, tf.newaxis], highest
 
-    def top_k(self, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def top_k(self, k: Any) -> tuple[Tensor, Tensor, Tensor]:  # k is an int.
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.CLASSES_PER_BLOCK:
             raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
         products, transform = self._record.products, self._transform()
 
-        def score(places: Tensor) -> Tensor:
-            return self._filled(*products.block(places), *transform)
+        def score(local_places: Tensor) -> Tensor:  # In the tables, which may be of a shard.
+            return self._filled(*products.block(local_places), *transform)
 
         with self._record.tape.stop_recording():
-            num_local = min(k, products.num_local)
+            local_k = min(k, products.num_local)
             size = products.block_size * (SEARCH_BLOCK // classes.CLASSES_PER_BLOCK)
-            values, places = top_k_by_blocks(score, products.num_local, num_local, size)
-            values, ids = products.exchange.best(values, products.ids(places), k)
+            values, local_places = top_k_by_blocks(score, products.num_local, local_k, size)
+            values, ids = products.exchange.best(values, products.ids(local_places), k)
             is_item = values > LOWEST[self.dtype]
             ids = tf.where(is_item, ids, -1)
         values = tf.where(is_item, self._scores_at(ids), LOWEST[self.dtype])
-        num_items = tf.reduce_sum(tf.cast(is_item, tf.int32), axis=-1)
-        return values, ids, tf.maximum(num_items, 1)
+        num_found = tf.reduce_sum(tf.cast(is_item, tf.int32), axis=-1)
+        return values, ids, tf.maximum(num_found, 1)
 
     def _scores_at(self, ids: Tensor) -> Tensor:
         """Scores of single classes of each example; those of the first class for -1."""
@@ -401,19 +401,19 @@ class BlockedLists(Lists):
     def without(self, places: Tensor) -> BlockedLists:
         if self._excluded is not None:
             places = tf.concat([self._excluded, places], axis=1)
-        return self._replace(_excluded=places)
+        return self._replace(_excluded=places)  # As `top_k` returns them: class ids.
 
     def only(self, places: Tensor) -> Lists:
         filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
-        relevance, scores = self.relevance, self.positive_scores
-        return UnlinkedLists(filled, None, relevance, scores, seed=self.seed)
+        class_ids, relevance, scores = None, self.relevance, self.positive_scores
+        return UnlinkedLists(filled, class_ids, relevance, scores, seed=self.seed)
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum of a NaN is NaN by itself, but a search may miss the NaN of a row.
         products = self._record.products
 
-        def find_nan(places: Tensor, is_broken: Tensor) -> list[Tensor]:
-            are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(places)]
+        def find_nan(local_places: Tensor, is_broken: Tensor) -> list[Tensor]:
+            are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(local_places)]
             return [functools.reduce(tf.logical_or, are_nan, is_broken)]
 
         with self._record.tape.stop_recording():
@@ -425,7 +425,7 @@ class BlockedLists(Lists):
 
 
 def _columns(ids: Tensor, wanted: Tensor) -> TensorPair:
-    """Columns of wanted ids `[batch, m]` among the rising ids of a block; if it has them."""
+    """Columns of wanted ids `[batch, m]` among the rising ids of a block; which of them it has."""
     flat = tf.reshape(wanted, [-1])
     column = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
     is_in_block = tf.equal(tf.gather(ids, column), flat)

@@ -38,7 +38,7 @@ def goemotions(
     """Returns the GoEmotions comments, by default the comments with exactly one of the 28 labels.
 
     The dataset's own split has 36,308 such comments for training, 4,548 for validation and 4,590
-    for testing; of all comments 43,410, 5,426 and 5,427. Features are the int64 numbers of words
+    for testing; of all comments 43,410, 5,426 and 5,427. Features are the int64 ids of the words,
     `[batch, sequence_length]`: 0 pads short comments, 1 is a word that no training comment has, or
     a comment without words. Longer comments are cut. Class ids are int64 `[batch]`. For new text
     use `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
@@ -49,7 +49,7 @@ def goemotions(
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: examples per batch, >= 1.
-        max_tokens: size of the vocabulary, including the two special numbers, >= 3.
+        max_tokens: size of the vocabulary, including the two special ids, >= 3.
         sequence_length: words per comment, >= 1.
         seed: seed of the training order, in [0, 2**32).
         text: whether features are the comments themselves, strings `[batch]`, without a vocabulary.

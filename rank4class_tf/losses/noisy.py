@@ -19,7 +19,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
 
     The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
-    has less influence. Near q = 0 it is the softmax loss; with q = 1 it is bounded, but slow.
+    has less influence. Near q = 0 it is the softmax loss; q = 1, $1 - p_i$, is robust but slow.
 
     Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
     with Noisy Labels", equation 6.
@@ -33,7 +33,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         1.0
     """
 
-    searches_positives = False
+    searches_positives = False  # No pass over the items for each positive.
     tunable = ("q",)
 
     def __init__(self, q: Changing = 0.7, **kwargs: Any):
@@ -42,7 +42,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits only the best."""
+        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits one class only."""
         # Where the classes have the probabilities c, the least loss is at p ~ c^(1 / (1 - q)).
         q = float(present(self.q, tf.float64))
         return None if q == 1 else Probabilities(1 / (1 - q))
@@ -80,7 +80,7 @@ class ForwardCorrectionLoss(RankingLoss):
         0.980829...
     """
 
-    by_class_id = ("class_weight", "transition")
+    by_class_id = ("class_weight", "transition")  # They have an entry for each class.
 
     def __init__(self, transition: Array, **kwargs: Any):
         super().__init__(**kwargs)
@@ -95,12 +95,12 @@ class ForwardCorrectionLoss(RankingLoss):
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
-        # Theorem 2 in logarithms: log sum_j e^s_j, less log sum_j T_ji e^s_j.
+        # Theorem 2: log sum_j e^s_j, less log sum_j T_ji e^s_j, both with s less the highest score.
         lists = lists.dense().from_top()
         columns = np.transpose(self.transition)  # A row for each label.
         log_t = np.log(columns, out=np.full(columns.shape, _LOWEST_LOGARITHM), where=columns > 0)
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
-        # [batch, P, n]; a masked class has the probability 0, and does not tie with a log 0 of T.
+        # [batch, P, n]; a masked class, of probability 0, counts for less than a log 0 of T.
         terms = lists.scores[:, tf.newaxis] + tf.gather(tf.constant(log_t, lists.dtype), labels)
         terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LOWEST_LOGARITHM)
         losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)

@@ -19,9 +19,9 @@ def fenchel_young(
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
-    # `from_kth` shifts the scores. That changes no loss, since both distributions sum to k.
+    # `top` are the k highest scores. A shift changes no loss: projection and target sum to k.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    # To first order the dual form does not depend on the threshold, which needs no gradient.
+    # To first order `conjugates` do not depend on the threshold, which needs no gradient.
     threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), top, selected))
     num_selected = tf.cast(selected, lists.dtype)
 
@@ -55,8 +55,8 @@ class RankmaxLoss(PositivesLoss):
     Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
     gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
     sum and s the number of items in it; equation 16 prints -s/S for y, with which gradients do not
-    add up to 0. Where several items tie at the k-th score and y is above it, one of them stands for
-    $z_{[k]}$.
+    add up to 0. Where several items tie at the k-th score $z_{[k]}$ and y is above it, only one of
+    them gets the gradient of $z_{[k]}$.
 
     Args:
         k: number of items to select, in [1, n]; a list of fewer selects all of them, with loss 0.
@@ -86,10 +86,10 @@ class RankmaxLoss(PositivesLoss):
             inverse = lists.sum_of_violations(margin) / margin
         else:
             level, top, columns, selected = lowest_in_support(lists, self.k)
-            # The items below the k-th score, and the k highest, of which some are cut at 1.
+            # The level is the lower of z_y and z_[k]. Some of the k highest items are cut at 1.
             tail = lists.without(columns).sum_of_violations(margin, level)
             top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])
+            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])  # The sum of those not cut.
             num_left = tf.cast(selected[:, tf.newaxis] - num_cut, lists.dtype)
             inverse = rest / (num_left * violation(lists.positive_scores - level, margin))
         inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)  # A NaN stays one.
@@ -113,7 +113,7 @@ class SparsemaxLoss(RankingLoss):
         0.25
     """
 
-    searches_positives = False
+    searches_positives = False  # No pass over the items for each positive.
 
     @property
     def probabilities(self) -> Probabilities:
@@ -141,8 +141,8 @@ class FenchelYoungLoss(RankingLoss):
     $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad v_i = (z_i - z_y + 1)_+,
     \quad R = \sum_{i \ne y} v_i$$
 
-    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y(z))$. It has the
-    gradient of the whole expression, with that of $\alpha_y$.
+    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y)$ with
+    $\alpha_y = 1 / (1 + R)$, which depends on z; the gradient of the loss includes that of R.
 
     Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and
     what its section 5 suggests for `"adaptive"`.
@@ -169,8 +169,7 @@ class FenchelYoungLoss(RankingLoss):
         self.searches_positives = is_adaptive = alpha == "adaptive"
         rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
         received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
-        is_right = not is_adaptive or (regularizer, k) == ("euclidean", 1)
-        _checks.require(is_right, rule, received)
+        _checks.require(not is_adaptive or (regularizer, k) == ("euclidean", 1), rule, received)
         self.alpha: Any = alpha if is_adaptive else _checks.positive_float("alpha", alpha)
 
     @property
@@ -185,19 +184,20 @@ class FenchelYoungLoss(RankingLoss):
             return fenchel_young(lists, self.regularizer, self.k, self.alpha)
         # R and the sum of squares, first as constants. The label itself adds 1 to both.
         constant = lists.constant()
-        total = constant.sum_over_differences(lambda d: violation(d, 1.0), True) - 1
-        squares = constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, True) - 1
-        # total**2 might overflow where total * share does not.
-        share = total / (1 + total)
+        total = constant.sum_over_differences(lambda d: violation(d, 1.0), tends_to_zero=True) - 1
+        squares = (
+            constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, tends_to_zero=True) - 1
+        )
+        share = total / (1 + total)  # total**2 might overflow where total * share does not.
         losses = (squares / (1 + total) + total * share) / 2
-        # One sum has the gradient of both, since classes by blocks allow only one.
+        # The slopes in both sums, for one with their gradient: classes by blocks allow only one.
         by_square = 1 / (2 * (1 + total))
         by_total = share / 2 + by_square * (share - squares / (1 + total))
 
-        def slopes(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
+        def linear_terms(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
             hinge = violation(s - p, 1.0)
             return hinge * (by_square * hinge + by_total)
 
-        gradient = lists.sum_over_items(slopes, positives=[by_square, by_total], vanishes=True)
-        losses += gradient - tf.stop_gradient(gradient)
+        linear = lists.sum_over_items(linear_terms, positives=[by_square, by_total], vanishes=True)
+        losses += linear - tf.stop_gradient(linear)
         return lists.sum_of_positives(lists.relevance * losses)

@@ -19,7 +19,7 @@ def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     The seed is two integers, the dtype a floating type of at least 32 bits.
     """
     fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
-    # With the bits of 1 these are numbers in [1, 2). Subtracting 1 less half a step is exact.
+    # With the bits of 1 these are numbers in [1, 2). Subtracting (1 - half a step) is exact.
     one = tf.constant(0x3F800000, tf.uint32)
     above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
@@ -38,7 +38,7 @@ def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
 def bits(shape: Array, seed: Array) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
-    step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
+    step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))  # Odd: no word repeats.
     # start + step * index, the index being row * width + column.
     shape = tf.cast(shape, tf.int32)
     width = tf.concat([[1], shape], axis=0)[-1]
