@@ -75,6 +75,10 @@ def calibrate(
     has_labels = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
     _checks.require(bool(has_labels), rule, "none")
+    is_excluded = (relevance > 0) & (scores == -math.inf) & (weights[:, tf.newaxis] > 0)
+    number = np.count_nonzero(tf.reduce_any(is_excluded, axis=-1))
+    rule = "`model` must give right classes scores above -inf, which no temperature fits."
+    _checks.require(number == 0, rule, f"-inf in {number} of {len(weights)} examples")
 
     # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
@@ -287,9 +291,9 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     slope_at_0 = slope(tf.zeros_like(positive_mean))
     mean_scores = tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1)
     slope_at_infinity = slope(mean_scores)
+    # Both are 0 if equal scores say nothing: then every temperature fits the same.
     temperature = tf.where(slope_at_0 <= 0, tf.zeros_like(two), temperature)
-    infinite = (slope_at_infinity >= 0) & (slope_at_0 > 0)
-    temperature = tf.where(infinite, two / 0, temperature)
+    temperature = tf.where(slope_at_infinity >= 0, two / 0, temperature)
     return tf.where(tf.math.is_nan(slope_at_infinity), slope_at_infinity, temperature)
 
 

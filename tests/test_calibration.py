@@ -124,7 +124,9 @@ def test_temperature_scales_with_the_scores(rng):
 
 
 def test_no_best_temperature():
-    cases = [([[3.0, 1.0], [0.5, 0.0]], 0.0), ([[1.0, 1.0], [0.5, 0.5]], 0.0)]
+    # Scores that are equal in each list say nothing; with a tie at the top, 0 is still the best.
+    cases = [([[3.0, 1.0], [0.5, 0.0]], 0.0), ([[1.0, 1.0], [0.5, 0.5]], np.inf)]
+    cases += [([[3.0, 1.0], [0.5, 0.5]], 0.0)]
     cases += [([[0.0, 1.0], [0.5, 0.0]], np.inf), ([[0.0, 1.0], [np.nan, 0.0]], np.nan)]
     for scores, expected in cases:
         actual = best_temperature(np.array(scores), np.eye(2)[[0, 0]], np.ones(2))
@@ -147,6 +149,15 @@ def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, 
     np.testing.assert_allclose(fitted(scores), expected, atol=1e-3)
     with pytest.raises(ValueError, match="scores that are numbers. Received: NaN"):
         r4c.calibrate(None, (np.where(np.eye(50, 3), np.nan, scores), ids))
+
+
+def test_right_classes_that_are_left_out_raise_unless_they_weigh_nothing(rng):
+    scores, ids = drawn(rng, 200)
+    fitted = r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature
+    scores[[0, 1], ids[:2]] = -np.inf
+    assert r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature == fitted
+    with pytest.raises(ValueError, match="scores above -inf.* -inf in 2 of 200 examples"):
+        r4c.calibrate(None, (scores, ids))
 
 
 @pytest.mark.parametrize(("n", "coverage"), [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)])

@@ -187,7 +187,8 @@ class PairwiseMeanSquaredLoss(RankingLoss):
 
     over the n items of the list, equally relevant ones too. Weights of items multiply the terms by
     $w_i$. With two items it is MarginMSE, whose labels are the scores of a teacher. Subtract the
-    lowest score of each list from these, because a negative label masks its item.
+    lowest score of each list from these, because a negative label masks its item, and add 1,
+    because a list whose labels are all 0, such as two equal scores, has no loss.
 
     Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
     Models with Cross-Architecture Knowledge Distillation", for MarginMSE.

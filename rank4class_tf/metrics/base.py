@@ -163,7 +163,12 @@ class RankingMetric(Metric):
 
         # Items of a grade below `relevant_from` are wrong.
         if self.relevant_from is not None:
-            is_relevant, ids = labels.relevance >= self.relevant_from, labels.class_ids
+            # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
+            dtype_name = getattr(getattr(y_true, "dtype", None), "name", None)
+            is_short = dtype_name in ("float16", "bfloat16")
+            bound = tf.constant(self.relevant_from, dtype_name if is_short else tf.float32)
+            grades, ids = tf.cast(labels.relevance, tf.float32), labels.class_ids
+            is_relevant = grades >= tf.cast(bound, tf.float32)
             ids = None if ids is None else tf.where(is_relevant, ids, -1)
             relevance = tf.where(is_relevant, labels.relevance, 0)
             labels = labels._replace(relevance=relevance, class_ids=ids)

@@ -175,6 +175,17 @@ def test_relevant_from_equals_ir_measures(scores, relevance):
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("scores_dtype", ["float32", "float64"])
+def test_a_grade_reaches_the_same_number_in_any_dtype(dtype, scores_dtype):
+    scores = tf.constant([[2.0, 1.0, 0.0]], scores_dtype)
+    for lowest in (0.1, 0.3, 0.7, 0.8, 2.0):
+        labels = tf.cast(tf.constant([[lowest, 0.97 * lowest, 0.0]], tf.float64), dtype)
+        precision = PrecisionAtK(2, relevant_from=lowest)
+        for y_true in (labels, labels.numpy()):
+            assert result(precision, y_true, scores) == 0.5
+
+
 def test_ranked_ids_equal_ir_measures_on_files(tmp_path, rng):
     ir = pytest.importorskip("ir_measures")
     documents = np.array([f"doc-{i}" for i in range(30)])
@@ -205,6 +216,9 @@ def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
     for name in names:
         np.testing.assert_array_equal(found.values[name], expected.values[name])
         np.testing.assert_allclose(found.weights[name], expected.weights[name])
+    # Padding above an id counts as a wrong item.
+    third = result(metrics.MRR(3), [7], metrics.RankedIds([[8, -1, 7]]))
+    assert float(third) == pytest.approx(1 / 3)
     beyond = np.where(expected.ranks > 5, np.inf, expected.ranks)
     np.testing.assert_array_equal(found.ranks, beyond)
     np.testing.assert_array_equal(found.class_ids, right * 10**12)
@@ -236,6 +250,10 @@ def test_ranked_ids_that_break_a_rule(as_for_xla):
     ):
         with pytest.raises(ValueError, match=message):
             metric.update_state(right, metrics.RankedIds(bad))
+    # As wide as a list of labels, these are ids in a list that is padded.
+    metric.update_state([[0, 1, -1], [1, -1, -1]], metrics.RankedIds([[1, 2], [3, 4]]))
+    with pytest.raises(ValueError, match="not a label of 0 or 1 for each item. Received: .*0"):
+        metric.update_state([[0, 1, -1], [0, 0, 1]], metrics.RankedIds([[1, 2], [3, 4]]))
     with pytest.raises(ValueError, match="`exclude` must be None for `RankedIds`"):
         metric.update_state(right, metrics.RankedIds([[1, 2], [3, 4]]), exclude=[[1], [2]])
     repeated = metrics.RankedIds([[1, 2], [3, 3]])
