@@ -120,6 +120,11 @@ class Catalogue:
             classes = ClassTable.from_rows(encodings, initializer="zeros", dtype="float32")
         self.head = SampledScores(classes, normalize=False)
         self.head.build((None, encodings.shape[1]))
+        # Eagerly, a query of a million rows would make thousands of calls. Replicas that exchange
+        # scores cannot do so inside a function of their own.
+        self.search = self.head.top_k
+        if not self.in_shards:
+            self.search = tf.function(self.head.top_k, reduce_retracing=True)
 
     def with_candidates(self, features: Any, ids: tf.Tensor, encodings: tf.Tensor) -> Self:
         """A catalogue with further candidates; one with a known id replaces the older."""

@@ -76,7 +76,7 @@ class Index:
     def top_k(self, encodings: Tensor, k: int | Tensor, exclude: Array | None) -> TensorPair:
         """Scores and ids of the k best candidates, `[batch, k]`; see `TwoTower.top_k`."""
         excluded = self._excluded_rows(exclude)
-        scores, rows = self.catalogue.head.top_k(encodings, k, excluded)
+        scores, rows = self.catalogue.search(encodings, k, excluded)
         ids = self.catalogue.ids
         no_id = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
         return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))

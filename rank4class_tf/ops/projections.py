@@ -320,7 +320,10 @@ class _Euclidean(Regularizer):
             bound = tf.clip_by_value(_threshold_by_sorting(values), -1, 0)
         else:
             bound = self._newton(lists.only(columns), total, lowest)
-        return self._newton(lists, total, bound, is_done=values[:, -1:] <= bound)
+        is_done = values[:, -1:] <= bound
+        if k > 1 or not isinstance(lists, DenseLists) or raising.in_xla():
+            return self._newton(lists, total, bound, is_done)
+        return _threshold_by_passes(lists.filled, bound, is_done)
 
     def _newton(
         self, lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | bool = False
@@ -394,6 +397,30 @@ def _threshold_by_sorting(scores: Tensor) -> Tensor:
     thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
     # The thresholds of the first i scores rise as long as the scores are above them.
     return tf.reduce_max(thresholds, axis=1, keepdims=True)
+
+
+def _threshold_by_passes(scores: Tensor, bound: Tensor, is_done: Tensor) -> Tensor:
+    """As `_threshold_by_sorting`, of scores `[batch, n]`, from lower bounds `[batch, 1]`."""
+    # Michelot's iteration, which rises to the threshold, of only the lists that need it. It takes
+    # half the time of Newton's method in a bracket (256 x 10,000 scores of one size).
+    resolution = 2 * np.finfo(scores.dtype.as_numpy_dtype).eps
+
+    def risen(scores: Tensor, threshold: Tensor) -> Tensor:
+        surplus = tf.reduce_sum(tf.nn.relu(scores - threshold), axis=1, keepdims=True) - 1
+        count = tf.math.count_nonzero(scores > threshold, axis=1, keepdims=True, dtype=tf.int32)
+        return threshold + surplus / tf.cast(tf.maximum(count, 1), scores.dtype)
+
+    rest = tf.where(~is_done)[:, 0]
+    scores_of_rest = tf.gather(scores, rest)
+
+    def step(threshold: Tensor, _: Tensor) -> TensorPair:
+        following = risen(scores_of_rest, threshold)
+        return following, tf.reduce_any(following - threshold > resolution)
+
+    start = tf.gather(bound, rest), tf.constant(True)
+    found, _ = tf.while_loop(lambda _, rises: rises, step, start, maximum_iterations=_MAX_STEPS)
+    bound = tf.tensor_scatter_nd_update(bound, rest[:, tf.newaxis], found)
+    return risen(scores, bound)
 
 
 REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}
