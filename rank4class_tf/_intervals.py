@@ -110,6 +110,7 @@ def mean_difference(
     shares = weights / weights.sum()
     seed_means, list_means = differences @ shares, differences.mean(axis=0)
     n_eff, mean = 1 / float(shares @ shares), float(shares @ list_means)
+    end = limit
     limit = limit if math.isfinite(limit) else float(np.abs(list_means).max())
 
     # The variance over the lists and the two added lists that `compare` explains.
@@ -126,7 +127,7 @@ def mean_difference(
     dof = variance**2 / sum(term**2 / term_dof for term, term_dof in variances)
     margin = student_quantile(confidence, dof) * math.sqrt(variance)
     p_value = two_sided(center / math.sqrt(variance), dof)
-    return Comparison(mean, max(center - margin, -limit), min(center + margin, limit), p_value)
+    return Comparison(mean, max(center - margin, -end), min(center + margin, end), p_value)
 
 
 def weighted_mean(values: Values, weights: Values) -> float:

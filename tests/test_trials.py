@@ -1,5 +1,6 @@
 """`try_out`: a fair comparison, resumed, budgeted, and honest about chance."""
 
+import functools
 import json
 
 import numpy as np
@@ -101,9 +102,11 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
         return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
 
-    def run_with(train=(x, y, weights), candidates=candidates, build=build, **options):
+    def run_with(
+        train=(x, y, weights), candidates=candidates, build=build, validation=None, **options
+    ):
         options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False, **options}
-        parts = train, (train[0], *train[1:]), train
+        parts = train, validation or train, train
         return r4c.try_out(build, *parts, candidates, path=tmp_path / "kept", **options)
 
     run_with()
@@ -117,6 +120,7 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         {"candidates": {"b": losses.RankmaxLoss(), "a": losses.SoftmaxLoss()}},
         {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
         {"build": lambda head: build(head)},
+        {"validation": [(x, shifted)]},
     ):
         with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
             run_with(**changes)
@@ -129,6 +133,25 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
     with pytest.raises(ValueError, match="`path` must be new"):
         try_out(data, candidates, path=tmp_path / "thesis")
     assert (tmp_path / "thesis").read_text() == "precious"
+
+
+def test_a_source_is_that_of_what_a_function_was_made_with():
+    def with_rate(head, rate=0.1):
+        return build(head), rate
+
+    class Builder:
+        def __init__(self, rate):
+            self.rate = rate
+
+        def __call__(self, head):
+            return build(head), self.rate
+
+    def closure(rate):
+        return lambda head: (build(head), rate)
+
+    for make in (lambda rate: functools.partial(with_rate, rate=rate), Builder, closure):
+        sources = [run._source(make(rate)) for rate in (0.1, 0.1, 0.5)]
+        assert sources[0] == sources[1] != sources[2]
 
 
 def test_a_kept_run_goes_on_with_more_time_and_seeds(data, tmp_path):
@@ -157,6 +180,31 @@ def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
     assert "minutes=0.001 held 1 of 9 settings and 1 of 5 seeds." in result.notes
     result = try_out(data, None, settings=1, seeds=1, epochs=1)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
+
+
+def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
+    """The test data take longer than a training; the first setting is the best and the longest."""
+    clock = [0.0]
+
+    def train(self, setting, seed, examples=None):
+        seconds = 10.0 if setting["learning_rate"] == run._draw_settings(9)[0, 0] else 0.1
+        clock[0] += seconds
+        return report.Training(seconds, seconds, seconds)
+
+    def test(self, setting, seed, test):
+        train(self, setting, seed)
+        clock[0] += 30
+        return {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.metric_names}
+
+    monkeypatch.setattr(run._Candidate, "train", train)
+    monkeypatch.setattr(run._Candidate, "test", test)
+    monkeypatch.setattr(run.time, "monotonic", lambda: clock[0])
+    candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
+    for minutes, seeds, took in ((9, 6, None), (2, 3, "It took 4.7 minutes: minutes=2 was too")):
+        clock[0] = 0.0
+        result = try_out(data, candidates, settings=9, seeds=8, minutes=minutes)
+        assert result.num_seeds == seeds and (took is not None or clock[0] <= 60 * minutes)
+        assert any(note.startswith(took or "minutes=9 held 9 of 9") for note in result.notes)
 
 
 def test_what_a_budget_affords():
@@ -237,6 +285,12 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
     assert "decay" not in text_of(result)
 
 
+def test_labels_may_be_a_list(data):
+    (x, y), test = data
+    result = try_out(((x, y.tolist()), test), {"a": losses.SoftmaxLoss()}, settings=1, epochs=1)
+    assert result.trials[0].validation > 0
+
+
 def test_two_names_for_one_loss_draw_other_weights(data):
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.SoftmaxLoss()}
     result = try_out(data, candidates, epochs=1, seeds=3)
@@ -314,6 +368,43 @@ def test_three_verdicts(rng):
     assert undecided.startswith("Undecided: b +0.") and " of 8 seeds; more test" in undecided
 
 
+def test_stay_is_said_only_where_each_interval_leaves_out_its_own_gain():
+    def verdict(*gains):
+        trials = [report.Trial("first", 0.5, {}, 1.0, {}, {}, None)]
+        for number, gain in enumerate(gains):
+            trials.append(report.Trial(f"b{number}", 0.5, {}, 1.0, {}, {"mrr": gain}, None))
+        return report.TryOut(trials, "mrr", 9, 8, [], None, None).verdict
+
+    near = report.Gain(0.02, 0.001, 0.039, 0.07, 0.03, 8)
+    noisy = report.Gain(-0.1, -0.2, 0.1, 1.0, 0.2, 2)
+    assert verdict(noisy) == "Stay with first: a gain of 0.200 in mrr would have shown."
+    assert verdict(near, noisy).startswith("Undecided: b0 +0.020")
+
+
+def test_a_gain_that_no_value_reaches_is_not_detectable():
+    """The first candidate failed in one of three seeds, which shows nothing."""
+    tests = {
+        name: [{"mrr": [[value] * 60, [1.0] * 60, [0, 1]]} for value in of_seeds]
+        for name, of_seeds in {"first": (0.9, 0.9, 0.1), "b": (0.95, 0.95, 0.95)}.items()
+    }
+    gain = report.gains(tests)["b"]["mrr"]
+    assert gain.detectable == np.inf and gain.p_value > 0.05
+    trials = [
+        report.Trial(name, 0.5, {}, 1.0, {}, {"mrr": gain} if name == "b" else {}, None)
+        for name in tests
+    ]
+    verdict = report.TryOut(trials, "mrr", 9, 3, [], None, None).verdict
+    assert verdict.startswith("Undecided: b +0.317") and "ahead in 3 of 3 seeds" in verdict
+
+
+def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
+    tests = results_of([0.05, 0.0], 0.0, rng)
+    expected = report.gains(tests)["b"]["mrr"].p_value
+    tests["c"][0]["mrr"][0][0] = float("nan")
+    gains = report.gains(tests)
+    assert gains["b"]["mrr"].p_value == expected < 0.05 and gains["c"]["mrr"].p_value == 1
+
+
 def test_a_detectable_gain_shows_four_times_of_five(rng):
     detectable = np.mean(
         [report.gains(results_of([0.0], 0.01, rng))["b"]["mrr"].detectable for _ in range(50)]
@@ -325,7 +416,7 @@ def test_a_detectable_gain_shows_four_times_of_five(rng):
     assert 0.72 <= shown / 300 <= 0.88  # 3.5 standard errors.
 
 
-def test_forms_of_a_result(rng):
+def test_forms_of_a_result(rng, tmp_path):
     pandas = pytest.importorskip("pandas")
     result = verdict_of([0.05], 0.0, rng)
     object.__setattr__(result.trials[1], "name", "a rival with a <name> that is " + "very " * 20)
@@ -334,6 +425,20 @@ def test_forms_of_a_result(rng):
     assert "&lt;name&gt;" in result._repr_html_() and result._repr_html_().count("<tr>") == 3
     frame = result.to_frame()
     assert isinstance(frame, pandas.DataFrame) and frame.index[0] == "a"
+    object.__setattr__(result.trials[0], "name", "the first\nof a name that is " + "very " * 20)
+    lines = str(result).splitlines()
+    assert max(map(len, lines)) <= 100 and lines[0].split()[-2:] == ["gain", "p"]
+    assert lines[1].startswith("the first of a name")
+    # Weighted means of ones may round to more than one.
+    weights = rng.random(97)
+    tests = [{"m$\\frac{": [[1.0] * 97, weights.tolist(), [0, 1]]}] * 3
+    value = report.estimate(tests, "m$\\frac{")
+    assert value.low <= value.value <= value.high == 1
+    trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)
+    odd = report.TryOut([trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival")
+    odd.plot(tmp_path / "odd.png")
+    odd.save(tmp_path / "odd.json")
+    assert json.loads((tmp_path / "odd.json").read_text())["num_seeds"] == 3
     gain = result.trials[1].gains["mrr"]
     assert (frame["mrr_gain"].iloc[1], frame["mrr_p"].iloc[1]) == (gain.difference, gain.p_value)
 
@@ -497,6 +602,13 @@ def test_arguments_are_checked(data):
         ),
         ({"train": batches}, "`validation` must be a share in"),
         ({"validation": 1.2}, "`validation` must be a share in"),
+        ({"test": (data[1][0][:0], data[1][1][:0])}, "`test` must have at least one batch"),
+        ({"test": (data[1][0][:, :3], data[1][1])}, "incompatible with the layer"),
+        ({"test": iter(batches)}, "`test` is read many times: it must be arrays or a"),
+        ({"test": batches.shuffle(170)}, "`test` must give its examples in the same order"),
+        ({"candidates": {"a": losses.SoftmaxLoss}}, "`candidates` must map names to a loss"),
+        ({"candidates": {1: losses.SoftmaxLoss()}}, "`candidates` must map names to a loss"),
+        ({"candidates": {"a": lambda y, x: x}}, "`candidates` must map names to a loss"),
     ):
         with pytest.raises(ValueError, match=message):
             r4c.try_out(**{**options, **changes})

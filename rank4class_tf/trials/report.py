@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import html
 import json
+import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -43,7 +44,8 @@ class Gain(Comparison):
     """The difference of a candidate and the first one on the same test lists and seeds.
 
     Attributes:
-        detectable: the smallest true gain that would have shown with a probability of 0.8.
+        detectable: the smallest true gain that would have shown with a probability of 0.8;
+            infinite if no value of the metric is so high.
         seeds_ahead: the number of seeds in which the candidate was ahead.
     """
 
@@ -115,10 +117,10 @@ class TryOut:
         if best.name != first:
             return f"Take {best.name}: {_gain(best, self.monitor)} in {self.monitor} over {first}."
         rivals = [(trial.gains[self.monitor], trial) for trial in self.trials[1:] if trial.gains]
-        gain, leader = max(rivals, key=lambda pair: pair[0].difference)
+        gain, leader = max(rivals, key=lambda pair: np.nan_to_num(pair[0].difference, nan=-np.inf))
         detectable = max(gain.detectable for gain, _ in rivals)
-        # Its interval leaves out a gain that would have shown.
-        if all(gain.high < detectable for gain, _ in rivals):
+        # Each interval leaves out a gain that would have shown.
+        if math.isfinite(detectable) and all(gain.high < gain.detectable for gain, _ in rivals):
             return (
                 f"Stay with {first}: a gain of {detectable:.3f} in {self.monitor} would have shown."
             )
@@ -139,7 +141,7 @@ class TryOut:
             if trial.gains:
                 cells[1:] = _gain(trial, self.monitor).split(", p ")
             rows.append([trial.name, *cells])
-        return rows
+        return [[" ".join(cell.split()) for cell in row] for row in rows]
 
     def _lines(self) -> list[str]:
         """What stands below the table, the verdict last."""
@@ -157,12 +159,14 @@ class TryOut:
     def __repr__(self) -> str:
         rows = self._rows()
         # A long name leaves the numbers their columns.
+        taken = [max(map(len, column)) for column in zip(*rows[1:], strict=True)]
+        for column, short in ((1, "value (95 %)"), (2, "gain")):
+            if len(rows[0][column]) > max(taken[column], 26):
+                rows[0][column] = short
         taken = [max(map(len, column)) for column in zip(*rows, strict=True)]
         widest = max(_WIDTH - sum(taken[1:]) - 6, 12)
         for row in rows:
             row[0] = row[0] if len(row[0]) <= widest else f"{row[0][: widest - 1]}…"
-        head = rows[0][2]
-        rows[0][2] = head if len(head) <= max(taken[2], 26) else "gain"
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         for line in self._lines():
@@ -201,7 +205,7 @@ class TryOut:
         axes.axvline(values[0], color="0.6", linestyle=":")
         axes.set_yticks(range(len(values)), [trial.name for trial in tested], parse_math=False)
         axes.invert_yaxis()
-        axes.set_xlabel(f"{self.monitor} on test data, 95 % intervals")
+        axes.set_xlabel(f"{self.monitor} on test data, 95 % intervals", parse_math=False)
         if path is not None:
             figure.savefig(path, dpi=120)
         return figure
@@ -210,7 +214,11 @@ class TryOut:
         """Writes everything but the models as JSON."""
         trials = [{**vars(trial), "build": None} for trial in self.trials]
         content = {**vars(self), "trials": trials, "verdict": self.verdict}
-        _files.write_text(path, json.dumps(content, indent=1, default=vars))
+
+        def plain(x: Any) -> Any:
+            return x.item() if isinstance(x, np.generic) else vars(x)
+
+        _files.write_text(path, json.dumps(content, indent=1, default=plain))
 
 
 def _number(count: int, noun: str) -> str:
@@ -295,6 +303,7 @@ def estimate(tests: list[TestResult], metric: str) -> Estimate:
     """The mean of a metric with its interval, from the tests of one candidate."""
     values, weights, (low, high) = _values(tests, metric)
     mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
+    mean = min(max(mean, low), high)  # Rounding may leave the bounds.
     interval = mean_difference(values - mean, weights, 0.95, high - low)
     return Estimate(mean, max(low, mean + interval.low), min(high, mean + interval.high))
 
@@ -316,10 +325,12 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
             )
             detectable = (tested.high - tested.low + power.high - power.low) / 2
+            # No gain is so high: the intervals end at the bounds.
+            detectable = detectable if detectable < high - low else math.inf
             seeds_ahead = int(np.count_nonzero(differences @ weights > 0))
             compared.append((name, Gain(*vars(comparison).values(), detectable, seeds_ahead)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
-        compared.sort(key=lambda pair: pair[1].p_value)
+        compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
         p_value = 0.0
         for rank, (name, gain) in enumerate(compared):
             p_value = max(p_value, min(1.0, gain.p_value * (len(others) - rank)))

@@ -10,7 +10,7 @@ import numbers
 import os
 import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,7 +91,9 @@ def try_out(
         batch_size: examples per batch of arrays.
         path: a file that keeps each finished training, from which an interrupted call goes on: with
             arrays, under Keras 3, to the same table. A call with more `seeds` or `minutes` goes on,
-            too. It belongs to these data, candidates and this source of `build`.
+            too. It belongs to these data, candidates, this source of `build` and the numbers and
+            strings that it reads. It knows a `tf.data.Dataset` only by its form, and losses and
+            layers of yours by their configs: delete it when their content or code changes.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         class_names: names of the classes in that estimate; None shows their ids.
@@ -99,14 +101,24 @@ def try_out(
     """
     begin = time.monotonic()
     # Check what is cheap to check, before any data is read.
-    counts = {"settings": settings, "seeds": seeds, "epochs": epochs, "patience": patience}
-    for name, value in {**counts, "finalists": finalists, "batch_size": batch_size}.items():
-        _checks.positive_int(name, value)
+    settings = _checks.positive_int("settings", settings)
+    seeds = _checks.positive_int("seeds", seeds)
+    finalists = _checks.positive_int("finalists", finalists)
+    epochs = _checks.positive_int("epochs", epochs)
+    patience = _checks.positive_int("patience", patience)
+    batch_size = _checks.positive_int("batch_size", batch_size)
     if minutes is not None:
         _checks.positive_float("minutes", minutes)
     validation = float(validation) if isinstance(validation, numbers.Real) else validation
     data: dict[str, Any] = {"train": train, "validation": validation, "test": test}
-    data = {name: as_tensors(x) if isinstance(x, tuple) else x for name, x in data.items()}
+    for name, examples in data.items():
+        rule = f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`."
+        _checks.require(not isinstance(examples, Iterator), rule, type(examples).__name__)
+        if isinstance(examples, tuple):
+            # TensorFlow takes rows of a tensor, not of a list.
+            data[name] = tuple(
+                tf.convert_to_tensor(x) if isinstance(x, list) else x for x in as_tensors(examples)
+            )
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         rule = "`noise` must be None unless `train` is arrays with class ids."
@@ -120,6 +132,14 @@ def try_out(
     encodings = _built(build, keras.layers.Activation("linear")) if takes_head else None
     rank = len(getattr(encodings, "output_shape", (None, None)))
     num_classes = max(_num_classes(name, examples, rank) for name, examples in data.items())
+    if noise is not None and class_names is not None:
+        rule = f"`class_names` must have a name for each of {num_classes} classes."
+        _checks.require(len(class_names) >= num_classes, rule, f"{len(class_names)} names")
+    if not isinstance(test, tuple):
+        # The values of the same list are compared, so that a shuffled test would mix them up.
+        first_pass, second_pass = (_checksum(x[1:] for x in batches(test, 1)) for _ in range(2))
+        rule = "`test` must give its examples in the same order each time."
+        _checks.require(first_pass == second_pass, rule, "another order of labels")
     head = keras.layers.Dense(num_classes) if takes_head else None
     if candidates is None:
         candidates = _default_candidates(num_classes if takes_head else None)
@@ -131,6 +151,8 @@ def try_out(
         for name, candidate in candidates.items()
     }
     baseline = next(iter(compiled.values()))
+    for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
+        baseline.check(data[name], name)
     finished = _FinishedTrainings(path)
     if path is not None:
         to_config = keras.utils.serialize_keras_object
@@ -158,8 +180,10 @@ def try_out(
             bar.add(1)
         if minutes is not None:
             left = 60 * minutes - (time.monotonic() - begin)
-            pass_seconds = sum(x[number, seed].total_seconds for x in trainings.values())
-            costs = pass_seconds, pass_seconds / len(compiled) * num_tested
+            # The best settings, which are tested, may take far longer than the others.
+            seconds = [x.total_seconds for done in trainings.values() for x in done.values()]
+            best_seconds = [max(done.values()).total_seconds for done in trainings.values()]
+            costs = sum(seconds) / index, float(np.mean(best_seconds)) * num_tested
             enough = report.FEW_SETTINGS * len(screening_seeds) - index
             more, seeds_left = _affordable(left, costs, len(passes) - index, seeds, enough)
             bar.target = (index + more) * len(compiled) + seeds_left * num_tested
@@ -181,13 +205,25 @@ def try_out(
     }
 
     # Measure the test data, which no choice has seen.
-    tests: dict[str, list[report.TestResult]] = {}
-    for name, best in report.finalists(values, finalists).items():
-        tests[name] = []
-        for seed in range(len(screening_seeds), len(screening_seeds) + seeds_left):
+    chosen = report.finalists(values, finalists)
+    tests: dict[str, list[report.TestResult]] = {name: [] for name in chosen}
+    begin_of_test, num_seeds = time.monotonic(), 0
+    while num_seeds < seeds_left:
+        seed = len(screening_seeds) + num_seeds
+        for name, best in chosen.items():
             measure = functools.partial(compiled[name].test, tried[name][best], seed, data["test"])
             tests[name].append(finished.get_or_make(f"{name}/{seed}/test of {best}", measure))
             bar.add(1)
+        num_seeds += 1
+        if minutes is not None and report.FEW_SEEDS <= num_seeds < seeds_left:
+            # Measuring the test data may take longer than the trainings have shown.
+            now = time.monotonic()
+            left = begin + 60 * minutes - now
+            more = int(max(left, 0) / max((now - begin_of_test) / num_seeds, 1e-9))
+            seeds_left = min(seeds_left, num_seeds + more)
+            bar.target = index * len(compiled) + seeds_left * num_tested
+            if more == 0:
+                bar.update(bar.target, finalize=True)
 
     # Report.
     gains = report.gains(tests)
@@ -217,6 +253,9 @@ def try_out(
             f"minutes={minutes:g} held {num_settings} of {settings} settings and {seeds_left} of "
             f"{seeds} seeds."
         )
+    elapsed = (time.monotonic() - begin) / 60
+    if minutes is not None and elapsed > 1.2 * minutes:
+        notes.append(f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short.")
     estimate = None if noise is None else baseline.estimate_noise(trials[0].setting, class_names)
     if estimate is not None:
         pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in estimate["confusions"])
@@ -257,11 +296,20 @@ def _built(build: Callable[..., keras.Model], *head: keras.layers.Layer) -> kera
 
 
 def _source(build: Callable[..., keras.Model]) -> str:
-    """The source of a function, or its name where no file has it."""
+    """The source of a function, or its name where no file has it, and what it was made with."""
+    if isinstance(build, functools.partial):
+        return f"{_source(build.func)} {build.args} {build.keywords}"
+    if not hasattr(build, "__qualname__"):  # An object with `__call__`.
+        return f"{_source(type(build))} {getattr(build, '__dict__', '')}"
+    constants = {}
+    if inspect.isfunction(build):
+        names = inspect.getclosurevars(build)
+        known = {**names.globals, **names.nonlocals}.items()
+        constants = {k: x for k, x in known if isinstance(x, str | numbers.Number)}
     try:
-        return inspect.getsource(build)
+        return f"{inspect.getsource(build)} {constants}"
     except (OSError, TypeError):
-        return getattr(build, "__qualname__", type(build).__qualname__)
+        return f"{build.__qualname__} {constants}"
 
 
 def _draw_settings(count: int) -> np.ndarray:
@@ -303,11 +351,15 @@ def _num_classes(name: str, examples: Dataset | float, rank: int) -> int:
 
 def _fingerprint(examples: Dataset | float) -> int | str:
     """Tells data apart: arrays by structure, order, types and values, datasets by their form."""
-    if not isinstance(examples, tuple):
+    if not isinstance(examples, tuple | list):
         return str(examples)
+    return _checksum(batches(examples, 1024))
+
+
+def _checksum(many: Iterator[Any]) -> int:
     checksum = 0
-    for batch in batches(examples, 1024):
-        structure = tf.nest.map_structure(lambda x: x.dtype, batch)
+    for batch in many:
+        structure = tf.nest.map_structure(lambda x: getattr(x, "dtype", type(x)), batch)
         checksum = zlib.crc32(str(structure).encode(), checksum)
         for x in tf.nest.flatten(batch, expand_composites=True):
             checksum = zlib.crc32(tf.io.serialize_tensor(x).numpy(), checksum)
@@ -349,8 +401,13 @@ class _Candidate:
         monitor: str | None,
         limits: tuple[int, int, int],
     ) -> None:
-        loss, head = candidate if isinstance(candidate, tuple) else (candidate, None)
+        pair = candidate if isinstance(candidate, tuple) else (candidate, None)
+        loss, head = pair if len(pair) == 2 else (None, None)
         loss = losses.get(loss) if isinstance(loss, str) else loss
+        is_right = isinstance(name, str) and isinstance(loss, keras.losses.Loss)
+        is_right = is_right and (head is None or isinstance(head, keras.layers.Layer))
+        rule = "`candidates` must map names to a loss or its name, or a pair of a loss and a head."
+        _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
         self._loss, self._head, self._build = loss, head or default_head, build
         self._train, self._validation = data["train"], data["validation"]
         self._epochs, self._patience, self._batch_size = limits
@@ -480,6 +537,12 @@ class _Candidate:
         epochs = np.diff(times) if len(times) > 1 else np.array([time.monotonic() - times[0]])
         seconds = float(np.median(epochs[1:] if len(epochs) > 1 else epochs))
         return Training(best, seconds, times[0] - begin + len(epochs) * seconds)
+
+    def check(self, examples: Dataset | float, name: str) -> None:
+        """Measures a batch, which raises if the data do not fit the model."""
+        if not isinstance(examples, float):
+            first_batch: Any = itertools.islice(batches(examples, 256, name), 1)
+            self._evaluate(first_batch, name=name)
 
     def test(self, setting: Setting, seed: int, test: Dataset) -> report.TestResult:
         """Trains again and measures the test data: values and weights of lists, and bounds."""
