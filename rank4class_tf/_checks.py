@@ -162,7 +162,7 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     rule = f"`mask` must be booleans of the shape of the scores, {scores.shape}."
     is_right = value.dtype.is_bool and value.shape.is_compatible_with(scores.shape)
     require(is_right, rule, f"{value.dtype.name} {value.shape}")
-    return same_sizes(value, scores, "`mask` must have the shape of the scores.", axes=2)
+    return same_sizes(value, scores, "`mask` must have the shape of the scores.", num_axes=2)
 
 
 def ids(name: str, value: Any, strings: bool = True) -> Any:

@@ -313,7 +313,7 @@ def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:
 def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
-    labels = tf.cast(same_sizes(labels, scores, rule, axes=2), scores.dtype)
+    labels = tf.cast(same_sizes(labels, scores, rule, num_axes=2), scores.dtype)
     # Under XLA such a sum takes a third of the time of a sum of comparisons.
     total = tf.reduce_sum(labels, axis=-1)
     rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
@@ -373,7 +373,7 @@ def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
     )
     if exclude.dtype.is_bool:
         rule = "`exclude` must have the shape of the scores where it holds booleans."
-        return same_sizes(exclude, scores, rule, axes=2), lists
+        return same_sizes(exclude, scores, rule, num_axes=2), lists
     batch, n = tf.unstack(tf.shape(scores))
     exclude = same_sizes(exclude, scores, "`exclude` must have a row for each list.")
     is_invalid = (exclude < -1) | (exclude >= tf.cast(n, exclude.dtype))
@@ -417,7 +417,7 @@ def example_weights(
     rule = "`sample_weight` must have a weight for each example."
     if not per_item and (weights.shape.rank is None or weights.shape[1:].as_list() == [None]):
         column = tf.ones([tf.shape(y_pred)[0], 1])
-        weights = tf.reshape(same_sizes(in_rows(weights), column, rule, axes=2), [-1])
+        weights = tf.reshape(same_sizes(in_rows(weights), column, rule, num_axes=2), [-1])
     rank = weights.shape.rank
     has_columns = rank == 2 and weights.shape[1] != 1
     shapes = "[batch], [batch, 1] or [batch, n]"

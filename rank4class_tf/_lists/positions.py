@@ -54,7 +54,7 @@ class Positions(NamedTuple):
         require(fits, rule, f"shape {values.shape}")
         if values.shape.rank is None:  # Keras loses the rank of ids only, `[..., P]`.
             return tf.reshape(values, [tf.reduce_prod(tf.shape(self.tensor)[:-1]), -1])
-        values = raising.same_sizes(values, self.tensor, rule, axes=rank)
+        values = raising.same_sizes(values, self.tensor, rule, num_axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
     def labels(self, y_true: Array) -> tuple[Tensor, Positions]:

@@ -56,14 +56,14 @@ def in_xla() -> bool:
     return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
 
 
-def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
+def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor:
     """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles."""
-    # Compares the sizes of x and other along the first `axes` axes; x has no further axes unless
-    # `axes` is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
+    # Compares the sizes of x and other along the first `num_axes` axes; x has no others unless
+    # that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
     # other ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
     # XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was
     # traced elsewhere and is then compiled has an assertion, which XLA drops.
-    static, other_static = x.shape[:axes], other.shape[:axes]
+    static, other_static = x.shape[:num_axes], other.shape[:num_axes]
     if not static.is_compatible_with(other_static):
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
     if static.is_fully_defined() and other_static.is_fully_defined():
@@ -71,11 +71,11 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, axes: int = 1) -> Tensor:
     if in_xla():  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
         return tf.raw_ops.Select(
-            condition=tf.ones(tf.shape(other)[:axes], tf.bool), x=x, y=x, name=name
+            condition=tf.ones(tf.shape(other)[:num_axes], tf.bool), x=x, y=x, name=name
         )
     # `tf.debugging.assert_equal` and slices would take twice as many operations.
     sizes, other_sizes = (
-        tf.shape(t) if t.shape.rank == axes else tf.stack(tf.unstack(tf.shape(t))[:axes])
+        tf.shape(t) if t.shape.rank == num_axes else tf.stack(tf.unstack(tf.shape(t))[:num_axes])
         for t in (x, other)
     )
     assertion = tf.raw_ops.Assert(

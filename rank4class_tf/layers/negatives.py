@@ -54,7 +54,7 @@ def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
     rule = f"`{name}` must have the shape [n] or [batch, n] of `scores`."
     _checks.require(rank in (1, 2), rule, f"{values.shape} for scores {scores.shape}")
     lists = scores if rank == 2 else tf.zeros(tf.shape(scores)[1:])
-    return same_sizes(values, lists, rule, axes=rank)
+    return same_sizes(values, lists, rule, num_axes=rank)
 
 
 @_keras.register
@@ -356,4 +356,4 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         _checks.require(num_candidates is not None, rule, f"shape {inputs.shape}")
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)
-        return ops.sample_distinct(num_candidates, size, seed)[0]
+        return ops.sample_distinct(num_candidates, size, seed)[0]  # Its one row.

@@ -117,7 +117,7 @@ class Shards(Trackable):
         if self.in_replica:
             exchange, num_examples = Exchange(), tf.shape(batch[0])[0]
             first_row = exchange.first_row(batch[0])
-            joined = (None if x is None else exchange.joined_lists(x, -1) for x in batch)
+            joined = (None if x is None else exchange.joined_lists(x, padding=-1) for x in batch)
             results = function(*joined)
             return tf.nest.map_structure(lambda x: x[first_row : first_row + num_examples], results)
         if self.has_all_shards:
@@ -381,7 +381,7 @@ class ShardedClassTable(_registry.Configured, Classes):
             num_classes=self.num_classes,
             exchange=Exchange(),
             anchor=self._anchor_value(),
-            update=lambda gradients: self._update(shard, gradients[0]),
+            update=lambda gradients: self._update(shard, gradients[0]),  # Of its one table.
         )
 
     def save_shards(self, folder: PathLike) -> None:
@@ -420,4 +420,5 @@ class ShardedClassTable(_registry.Configured, Classes):
             store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
+        _checks.require("rows" in store, "`store` must have the rows of shards.", [*store.keys()])
         self.shards.assign(store)

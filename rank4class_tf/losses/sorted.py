@@ -98,7 +98,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The labels in their dtype; raises unless their shape fits that of the outputs."""
         rule = "`y_true` must have the shape of `y_pred`."
-        labels = same_sizes(labels, outputs, rule, axes=2)
+        labels = same_sizes(labels, outputs, rule, num_axes=2)
         is_wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
         return tf.cast(labels, tf.float64 if is_wide and self._keeps_float64 else outputs.dtype)
 

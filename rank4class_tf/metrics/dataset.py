@@ -68,7 +68,7 @@ class DatasetMetric(Metric):
             y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
             sample_weight = masked_weights(positions, sample_weight)
         labels, scores = self._as_columns("y_true", y_true), self._as_columns("y_pred", y_pred)
-        labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", axes=2)
+        labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", num_axes=2)
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
         if sample_weight is not None:

@@ -23,7 +23,7 @@ class Catalogue:
     # `features` have a row for each candidate that is not from the `dataset`, whose
     # `num_from_dataset` candidates come before the others. `ids` are `[N]`, or None for the numbers
     # of the rows. With `in_shards` each replica holds only some of the encodings. `keys` are the
-    # `id_keys` of the ids, and `head` scores the candidates, once they have encodings.
+    # ids as int64, strings by a hash, and `head` scores the candidates, once they have encodings.
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Catalogue:
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {repeated_id} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
-        # The number that each candidate keeps, at first its row: later its row may move.
+        # The class id of each candidate in `Ranks`: at first its row, which may move later.
         self.numbers = np.arange(size, dtype=np.int32)
 
     @classmethod
@@ -214,9 +214,10 @@ def _flat_ids(ids: Any, argument: str = "candidates") -> tf.Tensor:
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:
         ids = tf.squeeze(ids, axis=1)
-    rule = (
-        "`candidates` must have ids of the shape [N] or [N, 1]; where the features of a candidate "
-        "are several integers, `candidate_id` must be given."
-    )
+    rule = f"`{argument}` must have ids of the shape [N] or [N, 1]"
+    if argument == "candidates":
+        rule += "; where the features of a candidate are several integers, `candidate_id` must be"
+        rule += " given"
+    rule += "."
     _checks.require(ids.shape.rank == 1, rule, f"ids of shape {ids.shape}")
     return ids

@@ -130,7 +130,7 @@ def ranks_of_positives(
     if relevance is None:
         relevance = tf.ones_like(ids)
     rule = "`relevance` must have the shape of `class_ids`."
-    relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, axes=2)
+    relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, num_axes=2)
     ranks = _checked_ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
     return ranks._replace(above=ranks.above + zero)
 

@@ -1,7 +1,7 @@
-"""Soft forms of metrics for losses: functions of any ranks of the positives, without ties.
+"""Soft forms of metrics for losses: functions of ranks of the positives, which may be any numbers.
 
 Exact forms, in `rank4class_tf.metrics`, read `Ranks` and average over ties. Soft ones return
-`[batch]`, in [0, 1], and 0 for a list without positives.
+`[batch]`, in [0, 1] for the ranks of one list, and 0 for a list without positives.
 """
 
 import tensorflow as tf
@@ -36,7 +36,7 @@ def soft_ndcg(
     discount = get_discount(discount)
     # A column without a positive may have a rank whose discount is not finite.
     ranks = tf.where(relevance > 0, ranks, 1.0)
-    if gain_cancels(gain, relevance):
+    if gain_cancels(gain, relevance):  # In one column.
         # Both discounts are rounded alike, so that the best value is exactly 1.
         share, best = tf.unstack(_require_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
         share /= best
@@ -114,8 +114,10 @@ def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance
 
 
 def _checked(ranks: Array, values: Array, name: str = "relevance") -> TensorPair:
-    ranks, values = tf.convert_to_tensor(ranks), tf.convert_to_tensor(values)
-    return ranks, same_sizes(values, ranks, f"`{name}` must have the shape of `ranks`.", axes=2)
+    ranks = tf.convert_to_tensor(ranks)
+    ranks = ranks if ranks.dtype.is_floating else tf.cast(ranks, tf.float32)
+    rule = f"`{name}` must have the shape of `ranks`."
+    return ranks, same_sizes(tf.cast(values, ranks.dtype), ranks, rule, num_axes=2)
 
 
 def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:

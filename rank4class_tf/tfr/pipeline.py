@@ -30,7 +30,7 @@ _CLASSES = {
     "recall": _tfr.keras.metrics.RecallMetric,
 }
 
-# A pipeline gives lists of scores, so losses on regressions and metrics of a dataset don't fit.
+# A pipeline gives lists: losses on regressions and metrics over a whole dataset do not fit.
 _LOSSES = _registry.registered_classes("loss", our_losses.RankingLoss)
 _METRICS = _registry.registered_classes("metric", our_metrics.RankingMetric)
 
