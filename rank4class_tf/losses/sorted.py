@@ -246,7 +246,7 @@ class RankTripletLoss(SorterLoss):
         rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
         _checks.require(is_square, rule, f"shapes {outputs.shape} and {labels.shape}")
-        labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, axes=2)
+        labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, num_axes=2)
         for side in (outputs, tf.transpose(outputs)):
             labels = same_sizes(labels, side, rule)
         return labels

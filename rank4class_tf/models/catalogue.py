@@ -59,6 +59,7 @@ class Catalogue:
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {repeated_id} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
+        self.search: Callable = None  # type: ignore[assignment]
         # The class id of each candidate in `Ranks`: at first its row, which may move later.
         self.numbers = np.arange(size, dtype=np.int32)
 

@@ -187,8 +187,8 @@ class TryOut:
             row = {"validation": trial.validation, "seconds": trial.seconds, **trial.setting}
             for name, x in trial.values.items():
                 row |= {name: x.value, f"{name}_low": x.low, f"{name}_high": x.high}
-            for name, x in trial.gains.items():
-                row |= {f"{name}_gain": x.difference, f"{name}_p": x.p_value}
+            for name, gain in trial.gains.items():
+                row |= {f"{name}_gain": gain.difference, f"{name}_p": gain.p_value}
             rows[trial.name] = row
         return pandas.DataFrame.from_dict(rows, orient="index")
 
@@ -249,7 +249,7 @@ def unfair(
     """Why the comparison allows no verdict, or None."""
     first, *others = tests
     num_settings, num_seeds = len(values[first]), len(tests[first])
-    num_lists = np.count_nonzero(tests[first][0][monitor][1])
+    num_lists = int(np.count_nonzero(tests[first][0][monitor][1]))
     if not others:
         return f"{first} has no rival"
     if num_settings == 1:
@@ -327,8 +327,11 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
             detectable = (tested.high - tested.low + power.high - power.low) / 2
             # No gain is so high: the intervals end at the bounds.
             detectable = detectable if detectable < high - low else math.inf
-            seeds_ahead = int(np.count_nonzero(differences @ weights > 0))
-            compared.append((name, Gain(*vars(comparison).values(), detectable, seeds_ahead)))
+            extra: dict[str, Any] = {
+                "detectable": detectable,
+                "seeds_ahead": int(sum(differences @ weights > 0)),
+            }
+            compared.append((name, Gain(**vars(comparison), **extra)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
         compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
         p_value = 0.0

@@ -153,13 +153,13 @@ def try_out(
     baseline = next(iter(compiled.values()))
     for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
         baseline.check(data[name], name)
-    finished = _FinishedTrainings(path)
+    finished = _FinishedTrainings()
     if path is not None:
         to_config = keras.utils.serialize_keras_object
         measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
         fingerprints = [_fingerprint(examples) for examples in data.values()]
         header = [candidate.description for candidate in compiled.values()], measured, fingerprints
-        finished.open([*header, _source(build), settings, epochs, patience, batch_size])
+        finished.open(path, [*header, _source(build), settings, epochs, patience, batch_size])
 
     # A pass trains every candidate once, so that all have tried equally much wherever it ends.
     draws = _draw_settings(settings)
@@ -622,21 +622,22 @@ def _tunable(*loss_and_head: Any) -> tuple[Any, str, float]:
 class _FinishedTrainings:
     """Finished trainings by name, in a file of JSON lines if a path is given."""
 
-    def __init__(self, path: PathLike | None) -> None:
-        self._path, self._results = path, {}
+    def __init__(self) -> None:
+        self._path: PathLike | None = None
+        self._results: dict[str, Any] = {}
 
-    def open(self, header: Any) -> None:
-        """Reads what a call with the same header has finished."""
-        lines = [json.dumps(header, default=str) + "\n"]
-        if os.path.exists(self._path):
-            with open(self._path, encoding="utf-8", errors="replace") as file:
+    def open(self, path: PathLike, header: Any) -> None:
+        """Reads what a call with the same header has finished, and adds what comes."""
+        self._path, lines = path, [json.dumps(header, default=str) + "\n"]
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
                 old_lines = file.readlines()
             rule = "`path` must be new, or a file of this comparison on this data."
-            _checks.require(old_lines[:1] == lines, rule, self._path)
+            _checks.require(old_lines[:1] == lines, rule, path)
             # A killed process may leave a last line without its end.
             lines = [line for line in old_lines if line.endswith("\n")]
             self._results = dict(map(json.loads, lines[1:]))
-        _files.write_text(self._path, "".join(lines))
+        _files.write_text(path, "".join(lines))
 
     def get_or_make(self, name: str, make: Callable[[], Any]) -> Any:
         """The result with this name, which `make` returns if there is none yet."""
