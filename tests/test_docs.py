@@ -26,6 +26,31 @@ def test_examples_run(page, tmp_path, monkeypatch):
     assert pages.run(page)
 
 
+def test_the_snippets_of_the_readme_train():
+    one_line, large_output, _ = (code for _, code in pages.python_blocks("README.md", "py"))
+    names = dict.fromkeys(("layers", "losses", "metrics", "models", "optimizers"))
+    names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in names}
+    classifier = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    exec(one_line, {**names, "model": classifier})
+    classifier.fit(np.ones([8, 3]), np.arange(8) % 4, verbose=0)
+    words = np.arange(72).reshape(8, 9)
+    exec(large_output, {**names, "keras": keras, "words": words})
+
+
+@pytest.mark.slow
+def test_the_readme_prints_what_it_shows(capsys):
+    *_, code = (code for _, code in pages.python_blocks("README.md", "py"))
+    ((_, shown),) = pages.python_blocks("README.md", "text")
+    exec(code, {"__name__": "page"})
+    printed = capsys.readouterr().out.splitlines()
+    # Another processor rounds otherwise: the rows and the verdict stay, not the last digits.
+    head, *rows, _, verdict = shown.splitlines()
+    start = printed.index(head)
+    names = [row.split()[0] for row in rows]
+    assert [row.split()[0] for row in printed[start + 1 : start + 1 + len(rows)]] == names
+    assert printed[-1].startswith(verdict.split(":")[0])
+
+
 @pytest.mark.slow
 def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
