@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sets up the environment, then compares four losses on scikit-learn's digits, of which 30 % are
-# labelled as a digit that looks similar. Prints a table with a verdict and draws a picture, in
-# about a minute. scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
+# labelled as a digit that looks similar. Prints a table with a verdict and draws a picture. It takes
+# three to five minutes with the installation. scripts/setup_env.sh explains VENV, PYTHON, EXTRAS.
 set -euo pipefail
 VENV="${VENV:-.venv-demo}" USUAL=demo  # Half as large as the environment of the tests.
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"

@@ -28,8 +28,8 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 def test_the_snippets_of_the_readme_train():
     one_line, large_output, _ = (code for _, code in pages.python_blocks("README.md", "py"))
-    names = dict.fromkeys(("layers", "losses", "metrics", "models", "optimizers"))
-    names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in names}
+    rooms = ("layers", "losses", "metrics", "models", "optimizers")
+    names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in rooms}
     classifier = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     exec(one_line, {**names, "model": classifier})
     classifier.fit(np.ones([8, 3]), np.arange(8) % 4, verbose=0)
