@@ -20,6 +20,8 @@ release = version = r4c.__version__
 html_title = f"{project} {release}"
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions += ["sphinx_copybutton"]
+copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. ", True
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "templates"]
