@@ -221,7 +221,8 @@ class RankTripletLoss(SorterLoss):
     Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
 
     Args:
-        sorter: as in `SorterLoss`, whose `alignment` is to 1 for equal labels, 0 for others.
+        sorter: as in `SorterLoss`.
+        **kwargs: as there; `alignment` is to 1 for equal labels, 0 for others.
         margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None means 1/d,
             one rank.
 
