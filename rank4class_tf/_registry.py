@@ -92,7 +92,8 @@ def snake_case(name: str) -> str:
 
 def registered_classes(kind: str, base: type) -> dict[str, Any]:
     """Name -> class, of the subclasses of `base` that are registered as a kind."""
-    return {name: c for name, c in _NAMED[kind].items() if issubclass(c, base)}
+    classes = ((name, c) for name, c in _NAMED[kind].items() if isinstance(c, type))
+    return {name: c for name, c in classes if issubclass(c, base)}
 
 
 def by_name(
