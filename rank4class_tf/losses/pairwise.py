@@ -166,7 +166,7 @@ class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
     with the sigmoid $\sigma$. A pair has a loss of at most 1. So a wrong label has less influence
     than in `PairwiseLogisticLoss`, but a pair that is far apart in the wrong order hardly learns.
 
-    Source: TF-Ranking and keras-rs. The arguments are those of `PairwiseLogisticLoss`.
+    Source: TF-Ranking and keras-rs. It takes the arguments of `PairwiseLogisticLoss`.
 
     Example:
         >>> float(PairwiseSoftZeroOneLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 * 0.5

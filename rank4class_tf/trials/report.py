@@ -115,7 +115,8 @@ class TryOut:
         if self.unfair:
             return f"No verdict: {self.unfair}."
         if best.name != first:
-            return f"Take {best.name}: {_gain(best, self.monitor)} in {self.monitor} over {first}."
+            gained = ", p ".join(_gain(best, self.monitor))
+            return f"Take {best.name}: {gained} in {self.monitor} over {first}."
         rivals = [(trial.gains[self.monitor], trial) for trial in self.trials[1:] if trial.gains]
         gain, leader = max(rivals, key=lambda pair: np.nan_to_num(pair[0].difference, nan=-np.inf))
         detectable = max(gain.detectable for gain, _ in rivals)
@@ -139,7 +140,7 @@ class TryOut:
                 value = trial.values[self.monitor]
                 cells[0] = f"{value.value:.3f} ({value.low:.3f} to {value.high:.3f})"
             if trial.gains:
-                cells[1:] = _gain(trial, self.monitor).split(", p ")
+                cells[1:] = _gain(trial, self.monitor)
             rows.append([trial.name, *cells])
         return [[" ".join(cell.split()) for cell in row] for row in rows]
 
@@ -225,9 +226,10 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _gain(trial: Trial, metric: str) -> str:
-    text = "{0.difference:+.3f} ({0.low:+.3f} to {0.high:+.3f}), p {0.p_value:.2g}"
-    return text.format(trial.gains[metric])
+def _gain(trial: Trial, metric: str) -> list[str]:
+    """A gain with its interval, and its p-value."""
+    gain = trial.gains[metric]
+    return [f"{gain.difference:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})", f"{gain.p_value:.2g}"]
 
 
 def finalists(values: dict[str, np.ndarray], number: int) -> dict[str, int]:

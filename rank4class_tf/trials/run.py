@@ -273,11 +273,11 @@ def _affordable(
     """How many more passes and how many seeds of the test fit into the seconds left.
 
     Args:
-        left: seconds.
-        costs: seconds of a pass and of a seed of the test.
-        most_passes: that are wanted.
-        most_seeds: that are wanted.
-        enough: passes that count more than the seeds above the fewest of a verdict.
+        left: the seconds that are left.
+        costs: the seconds of a pass and of a seed of the test.
+        most_passes: how many more passes are wanted.
+        most_seeds: how many seeds are wanted.
+        enough: a budget too small for so many passes takes fewer seeds first.
     """
     pass_cost, seed_cost = (max(cost, 1e-9) for cost in costs)
     for seeds in (most_seeds, min(most_seeds, report.FEW_SEEDS)):

@@ -2,8 +2,8 @@
 
     python -m scripts.robustness.judge --repeats 12 --csv judge.csv
 
-Four losses train linear models on eight Gaussian classes of four kinds: clean labels, labels of
-which up to 40 % are those of the next class, up to 45 % are drawn at random, and few examples. Each
+Four losses train linear models on eight Gaussian classes. Data are of four kinds: the labels are
+clean, up to 40 % of them name the next class, up to 45 % are drawn, or the examples are few. Each
 comparison has 200 validation and 1,000 test examples. The truth is a loss's mean accuracy on 10,000
 other examples over 20 seeds, tuned anew with each. A design is a way to spend trainings: how many
 settings on how many seeds, whether all candidates or only the best two are then tested, and on how

@@ -330,7 +330,7 @@ def test_values_of_keras_rs(loss, masked, expected):
 
 
 def test_squares_of_two_items_are_margin_mse(rng):
-    """Labels are the scores of a teacher, of which the lowest of each list is 1."""
+    """Labels are a teacher's scores, shifted so that the lowest of each list is 1."""
     teacher, scores = rng.normal(size=(2, 6, 2))
     teacher[0] = 0.5  # Equal scores, of which labels of 0 would be no positives.
     margins = (scores[:, 0] - scores[:, 1]) - (teacher[:, 0] - teacher[:, 1])
