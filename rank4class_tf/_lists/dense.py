@@ -345,7 +345,8 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
             scores = tf.raw_ops.Select(condition=mask, x=scores, y=low)
         if counted is not None:
             # This works in place, unlike `tf.where`: .9 of the time of a step of 4,096 towers.
-            scores = tf.math.multiply_no_nan(scores, tf.cast(counted, scores.dtype)[:, tf.newaxis])
+            is_counted = tf.expand_dims(tf.cast(counted, scores.dtype), 1)
+            scores = tf.math.multiply_no_nan(scores, is_counted)
         return scores, lambda upstream: upstream
 
     return filled(scores)

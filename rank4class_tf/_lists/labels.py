@@ -12,8 +12,8 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
-from rank4class_tf._tf.gather import flat_places, indices
-from rank4class_tf._tf.raising import check, checked, in_xla, same_sizes
+from rank4class_tf._tf.gather import flat_places, indices, num_rows
+from rank4class_tf._tf.raising import check, checked, in_xla, replaced, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
@@ -209,7 +209,7 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
     # like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
-    zero = tf.zeros(tf.shape(scores)[:1], scores.dtype)
+    zero = tf.zeros(num_rows(scores), scores.dtype)
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
@@ -265,8 +265,9 @@ def padded_ids(
         is_invalid |= ids >= max_exact
     bound = "the number of classes" if known is None else known
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
-    lists = checked(lists, is_invalid, ids, rule)
-    return tf.cast(tf.where(is_invalid, tf.cast(-1, ids.dtype), ids), tf.int32), lists
+    is_broken = check(is_invalid, ids, rule)
+    ids = replaced(ids, is_broken, -1)
+    return tf.cast(ids, tf.int32), replaced(lists, is_broken, float("nan"))
 
 
 def in_rows(ids: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from rank4class_tf._tf.gradients import zero_unless
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
@@ -209,7 +210,7 @@ class Lists(abc.ABC):
         """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
         if self.positive_weights is not None:
             values *= self.positive_weights
-        values = tf.where(self.is_positive, values, 0.0)
+        values = zero_unless(self.is_positive, values)
         return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
 
     @abc.abstractmethod

@@ -62,10 +62,16 @@ def within(places: Tensor, size: int | Tensor) -> TensorPair:
 def indices(places: Tensor) -> Tensor:
     """The indices `[batch, ..., 2]` of places `[batch, ...]`, as `tf.scatter_nd` takes them."""
     places = tf.convert_to_tensor(places)
-    shape = tf.shape(places)
-    rows = tf.range(tf.unstack(shape)[0])
+    rows = tf.range(num_rows(places))
     rows = tf.reshape(rows, [-1] + [1] * (places.shape.rank - 1))
-    return tf.stack([tf.broadcast_to(rows, shape), places], axis=-1)
+    if places.shape[1:].num_elements() != 1:
+        rows = tf.broadcast_to(rows, tf.shape(places))
+    return tf.stack([rows, places], axis=-1)
+
+
+def num_rows(x: Tensor) -> int | Tensor:
+    """The size of the first axis; an int where it is known, which saves eager mode operations."""
+    return tf.unstack(tf.shape(x))[0] if x.shape[0] is None else x.shape[0]
 
 
 def first_occurrences(ids: Tensor) -> Tensor:

@@ -43,11 +43,15 @@ def checked(
     x: Tensor, bad: Array, values: Tensor, rule: str, bad_rows: Array | None = None
 ) -> Tensor:
     """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise."""
-    bad_rows = check(bad, values, rule, bad_rows)
+    return replaced(x, check(bad, values, rule, bad_rows), float("nan"))
+
+
+def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
+    """`x` `[batch, ...]`, with a filler in the bad rows of a `check` where nothing can raise."""
     if tf.executing_eagerly():
         return x
     bad_rows = tf.reshape(bad_rows, [-1] + [1] * (x.shape.rank - 1))
-    return tf.where(bad_rows, tf.constant(float("nan"), x.dtype), x)
+    return tf.where(bad_rows, tf.constant(filler, x.dtype), x)
 
 
 def in_xla() -> bool:

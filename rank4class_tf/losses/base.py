@@ -224,7 +224,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             received = f"{len(weights)} weights for {num_classes} classes"
             _checks.require(len(weights) == num_classes, f"{rule}ids of these.", received)
             losses *= mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
-        return tf.where(counted, losses, tf.cast(labels.value_if_empty, losses.dtype))
+        value_if_empty = tf.cast(labels.value_if_empty, losses.dtype)
+        return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
 
     def _warn_of_probabilities(self, scores: Array) -> None:
         """Warns once if scores are probabilities; in eager mode only the first batch counts."""

@@ -226,7 +226,8 @@ class RankingMetric(Metric):
             has_positive = labels.has_positive
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
             values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
-        values = tf.where(has_positive[:, tf.newaxis], values, value_if_empty[:, tf.newaxis])
+        columns = tf.expand_dims(has_positive, 1), values, tf.expand_dims(value_if_empty, 1)
+        values = tf.where(*columns)
         # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
         weights = tf.cast(counted, dtype)
