@@ -57,7 +57,7 @@ def train(loss, splits, epochs):
 def main(argv=None):
     """Trains with both losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
     results = {}
     for loss in (ApproxAPLoss(), ApproxRecallLoss(k=1)):

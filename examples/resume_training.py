@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="checkpoint folder")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=20, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

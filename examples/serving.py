@@ -41,8 +41,10 @@ def calibration_error(probabilities, scores, class_ids):
 def main(argv=None):
     """Trains, calibrates, exports, loads and prints; returns what was served."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/serving"))
-    parser.add_argument("--epochs", type=int, default=10)
+    add = parser.add_argument
+    folder = pathlib.Path("out/serving")
+    add("--out", type=pathlib.Path, default=folder, help="of the SavedModel (default: %(default)s)")
+    add("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

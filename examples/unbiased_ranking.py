@@ -88,16 +88,13 @@ def compare(seed, num_lists, epochs, severity, clip):
 def main(arguments=None):
     """Trains with several seeds and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--lists", type=int, default=2000, help="number of training lists")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument(
-        "--severity",
-        type=float,
-        default=1.0,
-        help="people look at rank r with probability 1 / r**severity",
-    )
-    parser.add_argument("--clip", type=float, default=np.inf, help="upper limit of the weights")
+    add = parser.add_argument
+    add("--seeds", type=int, default=5, help="how many runs (default: %(default)s)")
+    add("--lists", type=int, default=2000, help="training lists (default: %(default)s)")
+    add("--epochs", type=int, default=8, help="epochs (default: %(default)s)")
+    severity = "people look at rank r with probability 1 / r**severity (default: %(default)s)"
+    add("--severity", type=float, default=1.0, help=severity)
+    add("--clip", type=float, default=np.inf, help="highest weight (default: %(default)s)")
     args = parser.parse_args(arguments)
     settings = args.lists, args.epochs, args.severity, args.clip
     runs = [compare(seed, *settings) for seed in range(args.seeds)]
