@@ -38,7 +38,7 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--preset", required=True, help="a preset of keras-hub, or a local folder with one")
-    add("--frozen", type=number_or_all, default=0, help="layers to freeze, or all (default: %(default)s)")
+    add("--frozen", type=number_or_all, default=0, help="layers, or all (default: %(default)s)")
     add("--loss", default="rankmax_loss", help="a name of a loss (default: %(default)s)")
     add("--head", default="latent_cross", help="a name of a head (default: %(default)s)")
     add("--data-dir", help="where TensorFlow Datasets keeps its data")
