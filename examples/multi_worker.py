@@ -16,6 +16,12 @@ take part in each step. A worker waits at the start until all have started, and 
 UnavailableError if another dies. `--workers` starts its processes in just this way.
 
 Each batch is split among the workers. The results equal those of one process, except for rounding.
+
+It prints (the last digits depend on the processor):
+
+    loss: 0.106939
+    precision_at_1: 1.000000
+    precision_at_5: 0.200000
 """
 
 import argparse

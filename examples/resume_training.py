@@ -9,6 +9,11 @@ have checksums and become visible only when complete. If one cannot be read, for
 bit has flipped, the one before it is used.
 
 Keras's own BackupAndRestore promises less: see docs/results/faults.md.
+
+It prints (the last digits depend on the processor):
+
+    Epoch 20/20
+    17/17 - 0s - 2ms/step - accuracy: 0.9294 - loss: 0.1857
 """
 
 import argparse

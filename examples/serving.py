@@ -7,6 +7,16 @@ Half of the validation images are used to fit a temperature, which converts scor
 The other half are used to fit a threshold for sets of classes that contain the right one 99 % of
 the time. The program exports the model, loads it as a program without this package would, and
 prints the three best guesses for the images about which the model is least certain.
+
+It prints (the last digits depend on the processor):
+
+    temperature 0.298
+    calibration error: softmax 0.309, with the temperature 0.016
+    sets with the right class: 99.7% of the test images
+
+    right   best three guesses; * is in the set
+    one     five 0.31*    six 0.21*     eight 0.21*
+    ...
 """
 
 import argparse

@@ -7,6 +7,12 @@
 
 The program is the same everywhere; docs/distribution.md lists the rules for such programs. The
 points lie around the centers of their classes, so both models should find most classes.
+
+It prints (the last digits depend on the processor):
+
+    classifier: top_k_accuracy_at_1: 0.9907
+    ...
+    classifier of many: precision_at_1: 1.0000
 """
 
 import argparse

@@ -7,6 +7,15 @@ look at rank r with the propensity 1 / r, and click what they look at and like, 
 order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, they
 are as if people had looked at everything (Joachims et al. 2017). In your own model, this takes one
 argument: `model.fit(features, clicks, sample_weight=1 / propensities)`.
+
+It prints (the last digits depend on the processor):
+
+    learned from      NDCG@5 by the grades, 5 seeds
+    today's ranker    0.488   0.474 to 0.498
+    clicks            0.743   0.727 to 0.761
+    clicks, weighed   0.885   0.870 to 0.899
+    grades            0.940   0.939 to 0.942
+    Weights give +0.142; 5 of 5 seeds are better with them.
 """
 
 import argparse
