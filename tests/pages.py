@@ -22,10 +22,7 @@ RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/sequences.md", "docs/servi
 
 
 def python_blocks(page, languages="python"):
-    """The blocks of a page in these languages: the first line, the code, and what it prints.
-
-    The last is the block of `text` that follows, or None.
-    """
+    """The blocks of a page in these languages: first line, code, the `text` after it or None."""
     text = (ROOT / page).read_text()
     form = rf"^```(?:{languages})\n(.*?)^```$(?:\n\n?```text\n(.*?)^```$)?"
     blocks = re.finditer(form, text, re.MULTILINE | re.DOTALL)
@@ -45,10 +42,7 @@ def run(page, languages="python"):
 
 
 def run_block(code, shown, namespace, page):
-    """Runs a block; raises if it does not print the words that the page shows, in their order.
-
-    Another processor rounds otherwise, so a line is compared up to its first number.
-    """
+    """Runs a block, which must print the lines that the page shows, up to the first number."""
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         exec(compile(code, ROOT / page, "exec"), namespace)
     printed = map(_words, stream.getvalue().splitlines())

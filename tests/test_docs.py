@@ -49,14 +49,12 @@ def test_another_output_than_the_page_shows_is_seen():
         pages.run_block("print('a 1')", "a 1\nb 1\n", {}, "README.md")
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["imbalance", "focal loss", "label noise", "cold start", "GPU", "out of memory"]
-    + ["large vocabulary", "NaN loss", "hard negatives", "multi-label", "early stopping"],
-)
-def test_a_search_finds_an_answer(words):
-    index = re.sub(r"`[^`]*`", "", (pages.ROOT / "docs" / "questions.md").read_text())
-    assert words.lower() in " ".join(index.lower().split())
+def test_a_search_finds_an_answer():
+    text = (pages.ROOT / "docs" / "questions.md").read_text()
+    words = re.search(r"```{index} (.*)", text)[1].split(", ")
+    assert set(words) >= {"imbalance", "focal loss", "label noise", "cold start", "NaN loss", "GPU"}
+    answers = " ".join(re.sub(r"`[^`]*`", "", text).lower().split())
+    assert not [x for x in words if x.lower() not in answers]
 
 
 @pytest.mark.slow
@@ -64,8 +62,7 @@ def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
     (tmp_path / "mine.csv").write_text("\n".join(["text,category", "?,0", *rows]))
-    blocks = (block for _, block, _ in pages.python_blocks("docs/recipes.md", "py"))
-    (code,) = (block for block in blocks if "csv" in block)
+    ((_, code, _),) = (x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1])
     exec(code, {"__name__": "page"})
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert "No verdict: 12 test examples" in verdict and "finite" not in "".join(lines)
