@@ -21,13 +21,7 @@ class Table(NamedTuple):
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], numbers_to_the_right: int = 0
 ) -> list[str]:
-    """Returns the lines of a Markdown table.
-
-    Args:
-        head: the titles of the columns.
-        rows: the cells of each row, as texts.
-        numbers_to_the_right: how many columns at the end are set to the right.
-    """
+    """Returns the lines of a Markdown table; its last columns may be set to the right."""
     left = len(head) - numbers_to_the_right
     rule = ["---"] * left + ["---:"] * numbers_to_the_right
     return [f"| {' | '.join(head)} |", f"|{'|'.join(rule)}|"] + [
