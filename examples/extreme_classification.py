@@ -69,23 +69,15 @@ def load(args):
 def main(argv=None):
     """Trains, saves, evaluates and shows the best classes of some examples."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--train",
-        type=pathlib.Path,
-        required=True,
-        help="file with training examples, in a random order",
-    )
-    parser.add_argument("--test", type=pathlib.Path, required=True, help="file with test examples")
-    parser.add_argument("--num-sampled", type=int, default=1024, help="number of classes to sample")
-    parser.add_argument("--width", type=int, default=512, help="width of encodings and embeddings")
-    parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument(
-        "--out", type=pathlib.Path, help=".keras file to write the trained model to"
-    )
-    parser.add_argument(
-        "--export", type=pathlib.Path, help="folder to write files for approximate_search.py to"
-    )
+    add = parser.add_argument
+    add("--train", type=pathlib.Path, required=True, help="training examples, in a random order")
+    add("--test", type=pathlib.Path, required=True, help="file with test examples")
+    add("--num-sampled", type=int, default=1024, help="classes to sample (default: %(default)s)")
+    add("--width", type=int, default=512, help="width of encodings (default: %(default)s)")
+    add("--batch-size", type=int, default=256, help="examples a step (default: %(default)s)")
+    add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
+    add("--out", type=pathlib.Path, help=".keras file to write the trained model to")
+    add("--export", type=pathlib.Path, help="folder to write files for approximate_search.py to")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

@@ -17,15 +17,14 @@ from rank4class_tf import data, encoders, layers, losses, metrics
 def main(argv=None):
     """Trains and evaluates; returns the metrics on the test part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--preset", required=True, help="a preset of keras-hub, or a local folder with one"
-    )
-    parser.add_argument("--loss", default="rankmax_loss", help="a name of rank4class_tf.losses")
-    parser.add_argument("--head", default="latent_cross", help="a name of rank4class_tf.layers")
-    parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.add_argument("--epochs", type=int, default=50)
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--learning-rate", type=float, default=1e-5)
+    add = parser.add_argument
+    add("--preset", required=True, help="a preset of keras-hub, or a local folder with one")
+    add("--loss", default="rankmax_loss", help="a name of a loss (default: %(default)s)")
+    add("--head", default="latent_cross", help="a name of a head (default: %(default)s)")
+    add("--data-dir", help="where TensorFlow Datasets keeps its data")
+    add("--epochs", type=int, default=50, help="epochs (default: %(default)s)")
+    add("--batch-size", type=int, default=64, help="images a step (default: %(default)s)")
+    add("--learning-rate", type=float, default=1e-5, help="of Adam (default: %(default)s)")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

@@ -3,6 +3,10 @@
     python examples/language_model.py
 
 The text is Python's own library. It prints the memory that training adds, and needs Keras 3.
+
+It prints (the last digits depend on the processor):
+
+    Loss 5.25, by frequency 5.88 nats a word; 197 MB
 """
 
 import collections
@@ -31,7 +35,9 @@ def transformer(table, length, width):
 
 def main(argv=None):
     """Trains and evaluates; returns the loss by frequency and the model's."""
-    parser = ArgumentParser(description=__doc__, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter
+    )
     for name, default in {"words": 20_000, "length": 64, "width": 64, "steps": 300}.items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{name} of the model")
     args = parser.parse_args(argv)

@@ -6,6 +6,11 @@ A metric has two forms. The exact form, in `rank4class_tf.metrics`, averages ove
 no gradient. The soft form, such as `ops.soft_average_precision`, reads soft ranks and has a
 gradient, so its negative is a loss. The program trains a classifier of digits with two such losses
 and prints the exact metrics on the test split.
+
+It prints (the last digits depend on the processor):
+
+    approx_ap_loss: average_precision 0.9685, loss -0.9561, recall_at_1 0.9472
+    approx_recall_loss: average_precision 0.9688, loss -0.6007, recall_at_1 0.9472
 """
 
 import argparse
@@ -57,7 +62,7 @@ def train(loss, splits, epochs):
 def main(argv=None):
     """Trains with both losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
     results = {}
     for loss in (ApproxAPLoss(), ApproxRecallLoss(k=1)):

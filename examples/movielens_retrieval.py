@@ -73,11 +73,12 @@ def towers(num_films, words, width):
 def main(argv=None):
     """Trains, evaluates and shows films for three users; returns the metrics."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=512)
-    parser.add_argument("--export", type=pathlib.Path, help="folder to write a SavedModel to")
+    add = parser.add_argument
+    add("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
+    add("--width", type=int, default=64, help="width of the encodings (default: %(default)s)")
+    add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
+    add("--batch-size", type=int, default=512, help="pairs a step (default: %(default)s)")
+    add("--export", type=pathlib.Path, help="folder to write a SavedModel to")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

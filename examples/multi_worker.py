@@ -16,6 +16,12 @@ take part in each step. A worker waits at the start until all have started, and 
 UnavailableError if another dies. `--workers` starts its processes in just this way.
 
 Each batch is split among the workers. The results equal those of one process, except for rounding.
+
+It prints (the last digits depend on the processor):
+
+    loss: 0.106939
+    precision_at_1: 1.000000
+    precision_at_5: 0.200000
 """
 
 import argparse
@@ -122,18 +128,15 @@ def train(args):
 def main(argv=None):
     """Starts the workers, or runs as one of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--workers", type=int, default=0, help="processes to start on this machine")
-    parser.add_argument("--classes", type=int, default=1000)
-    parser.add_argument(
-        "--num-sampled", type=int, default=256, help="0: use all classes in each step"
-    )
-    parser.add_argument(
-        "--in-shards", action="store_true", help="each worker holds a part of the classes"
-    )
-    parser.add_argument("--examples", type=int, default=16_384)
-    parser.add_argument("--batch-size", type=int, default=256, help="examples of all workers")
-    parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--save", type=pathlib.Path, help="a .keras file, written after each epoch")
+    add = parser.add_argument
+    add("--workers", type=int, default=0, help="processes to start here (default: %(default)s)")
+    add("--classes", type=int, default=1000, help="number of classes (default: %(default)s)")
+    add("--num-sampled", type=int, default=256, help="of a step; 0: all (default: %(default)s)")
+    add("--in-shards", action="store_true", help="each worker holds a part of the classes")
+    add("--examples", type=int, default=16_384, help="training examples (default: %(default)s)")
+    add("--batch-size", type=int, default=256, help="of all workers (default: %(default)s)")
+    add("--epochs", type=int, default=4, help="epochs (default: %(default)s)")
+    add("--save", type=pathlib.Path, help="a .keras file, written after each epoch")
     arguments = sys.argv[1:] if argv is None else argv
     args = parser.parse_args(arguments)
     if args.workers and "TF_CONFIG" not in os.environ:

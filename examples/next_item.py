@@ -4,6 +4,11 @@
 
 `UserItems.from_file` lists the forms of a file; without one, the program generates users. The last
 item of each user is the test. One table embeds the items and scores them. It needs Keras 3.
+
+It prints (the last digits depend on the processor):
+
+    {'loss': 1.188, 'ndcg_at_10': 0.686, 'top_k_accuracy_at_10': 0.959}
+    After [[ 89 144 ... 266  -1]]: [[425 260 420 317 290]]
 """
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
@@ -41,7 +46,9 @@ def generated(num_users=1000, num_items=500, length=20):
 
 def main(argv=None):
     """Trains, evaluates and shows what comes next for a user; returns the metrics."""
-    parser = ArgumentParser(description=__doc__, formatter_class=ArgumentDefaultsHelpFormatter)
+    parser = ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--file", help="users and items in order of time; None generates them")
     parser.add_argument("--loss", default="rankmax_loss", help="a name of rank4class_tf.losses")
     parser.add_argument("--length", type=int, default=20, help="the items read, the last ones")

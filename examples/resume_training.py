@@ -9,6 +9,11 @@ have checksums and become visible only when complete. If one cannot be read, for
 bit has flipped, the one before it is used.
 
 Keras's own BackupAndRestore promises less: see docs/results/faults.md.
+
+It prints (the last digits depend on the processor):
+
+    Epoch 20/20
+    17/17 - 0s - 2ms/step - accuracy: 0.9294 - loss: 0.1857
 """
 
 import argparse
@@ -90,7 +95,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=pathlib.Path, required=True, help="checkpoint folder")
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int, default=20, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(

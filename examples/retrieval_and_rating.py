@@ -77,13 +77,12 @@ class RetrievalAndRating(models.TwoTower):
 def main(argv=None):
     """Trains and evaluates both tasks; returns the metrics."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
-    parser.add_argument(
-        "--rating-weight", type=float, default=1.0, help="weight of the rating loss"
-    )
-    parser.add_argument("--width", type=int, default=32)
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch-size", type=int, default=512)
+    add = parser.add_argument
+    add("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
+    add("--rating-weight", type=float, default=1.0, help="that of ratings (default: %(default)s)")
+    add("--width", type=int, default=32, help="width of the encodings (default: %(default)s)")
+    add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
+    add("--batch-size", type=int, default=512, help="pairs a step (default: %(default)s)")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

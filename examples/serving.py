@@ -7,6 +7,16 @@ Half of the validation images are used to fit a temperature, which converts scor
 The other half are used to fit a threshold for sets of classes that contain the right one 99 % of
 the time. The program exports the model, loads it as a program without this package would, and
 prints the three best guesses for the images about which the model is least certain.
+
+It prints (the last digits depend on the processor):
+
+    temperature 0.298
+    calibration error: softmax 0.309, with the temperature 0.016
+    sets with the right class: 99.7% of the test images
+
+    right   best three guesses; * is in the set
+    one     five 0.31*    six 0.21*     eight 0.21*
+    ...
 """
 
 import argparse
@@ -41,8 +51,10 @@ def calibration_error(probabilities, scores, class_ids):
 def main(argv=None):
     """Trains, calibrates, exports, loads and prints; returns what was served."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/serving"))
-    parser.add_argument("--epochs", type=int, default=10)
+    add = parser.add_argument
+    folder = pathlib.Path("out/serving")
+    add("--out", type=pathlib.Path, default=folder, help="of the SavedModel (default: %(default)s)")
+    add("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

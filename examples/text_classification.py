@@ -28,24 +28,23 @@ def features_of(encoder, dataset, batch_size=128):
     return tf.constant(features), class_ids
 
 
+def number_or_all(text):
+    """Reads a number of layers, or "all"."""
+    return text if text == "all" else int(text)
+
+
 def main(argv=None):
     """Trains and evaluates; returns the metrics on the test part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--preset", required=True, help="a preset of keras-hub, or a local folder with one"
-    )
-    parser.add_argument(
-        "--frozen",
-        type=lambda text: text if text == "all" else int(text),
-        default=0,
-        help="number of layers to freeze, or all",
-    )
-    parser.add_argument("--loss", default="rankmax_loss", help="a name of rank4class_tf.losses")
-    parser.add_argument("--head", default="latent_cross", help="a name of rank4class_tf.layers")
-    parser.add_argument("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=2e-5)
+    add = parser.add_argument
+    add("--preset", required=True, help="a preset of keras-hub, or a local folder with one")
+    add("--frozen", type=number_or_all, default=0, help="layers, or all (default: %(default)s)")
+    add("--loss", default="rankmax_loss", help="a name of a loss (default: %(default)s)")
+    add("--head", default="latent_cross", help="a name of a head (default: %(default)s)")
+    add("--data-dir", help="where TensorFlow Datasets keeps its data")
+    add("--epochs", type=int, default=3, help="epochs (default: %(default)s)")
+    add("--batch-size", type=int, default=32, help="texts a step (default: %(default)s)")
+    add("--learning-rate", type=float, default=2e-5, help="of Adam (default: %(default)s)")
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)

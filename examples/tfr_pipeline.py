@@ -97,14 +97,13 @@ def main(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
-    parser.add_argument(
-        "--loss", nargs="+", default=list(LOSSES), help="names of losses, as in the pipeline"
-    )
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--learning-rate", type=float, default=0.003)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("out/tfr"))
+    add = parser.add_argument
+    add("--loss", nargs="+", default=list(LOSSES), help="names of losses, as in the pipeline")
+    add("--epochs", type=int, default=8, help="epochs")
+    add("--batch-size", type=int, default=32, help="lists a step")
+    add("--learning-rate", type=float, default=0.003, help="of the optimizer")
+    add("--seed", type=int, default=0, help="of weights and batches")
+    add("--out", type=pathlib.Path, default=pathlib.Path("out/tfr"), help="folder of checkpoints")
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     sizes = write_files(args.out)

@@ -7,6 +7,12 @@
 
 The program is the same everywhere; docs/distribution.md lists the rules for such programs. The
 points lie around the centers of their classes, so both models should find most classes.
+
+It prints (the last digits depend on the processor):
+
+    classifier: top_k_accuracy_at_1: 0.9907
+    ...
+    classifier of many: precision_at_1: 1.0000
 """
 
 import argparse
@@ -83,16 +89,13 @@ def classifier_of_many(num_classes, jit_compile):
 def main(argv=None):
     """Trains and evaluates both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tpu", help="name or address of a TPU, or 'local'; default: none")
-    parser.add_argument(
-        "--devices", type=int, default=1, help="number of logical CPUs, without a TPU"
-    )
-    parser.add_argument("--classes", type=int, default=1000, help="number of classes, at least 20")
-    parser.add_argument("--examples", type=int, default=16_384)
-    parser.add_argument(
-        "--batch-size", type=int, default=256, help="batch size of all replicas together"
-    )
-    parser.add_argument("--epochs", type=int, default=4)
+    add = parser.add_argument
+    add("--tpu", help="name or address of a TPU, or 'local'; none without it")
+    add("--devices", type=int, default=1, help="logical CPUs, without a TPU (default: %(default)s)")
+    add("--classes", type=int, default=1000, help="20 or more (default: %(default)s)")
+    add("--examples", type=int, default=16_384, help="training examples (default: %(default)s)")
+    add("--batch-size", type=int, default=256, help="of all replicas (default: %(default)s)")
+    add("--epochs", type=int, default=4, help="epochs (default: %(default)s)")
     args = parser.parse_args(argv)
     if args.classes < 20:  # A quarter of the classes is drawn; the five highest of these are mined.
         parser.error(f"--classes must be at least 20, not {args.classes}")

@@ -7,6 +7,15 @@ look at rank r with the propensity 1 / r, and click what they look at and like, 
 order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, they
 are as if people had looked at everything (Joachims et al. 2017). In your own model, this takes one
 argument: `model.fit(features, clicks, sample_weight=1 / propensities)`.
+
+It prints (the last digits depend on the processor):
+
+    learned from      NDCG@5 by the grades, 5 seeds
+    today's ranker    0.488   0.474 to 0.498
+    clicks            0.743   0.727 to 0.761
+    clicks, weighed   0.885   0.870 to 0.899
+    grades            0.940   0.939 to 0.942
+    Weights give +0.142; 5 of 5 seeds are better with them.
 """
 
 import argparse
@@ -88,16 +97,13 @@ def compare(seed, num_lists, epochs, severity, clip):
 def main(arguments=None):
     """Trains with several seeds and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--lists", type=int, default=2000, help="number of training lists")
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument(
-        "--severity",
-        type=float,
-        default=1.0,
-        help="people look at rank r with probability 1 / r**severity",
-    )
-    parser.add_argument("--clip", type=float, default=np.inf, help="upper limit of the weights")
+    add = parser.add_argument
+    add("--seeds", type=int, default=5, help="how many runs (default: %(default)s)")
+    add("--lists", type=int, default=2000, help="training lists (default: %(default)s)")
+    add("--epochs", type=int, default=8, help="epochs (default: %(default)s)")
+    severity = "people look at rank r with probability 1 / r**severity (default: %(default)s)"
+    add("--severity", type=float, default=1.0, help=severity)
+    add("--clip", type=float, default=np.inf, help="highest weight (default: %(default)s)")
     args = parser.parse_args(arguments)
     settings = args.lists, args.epochs, args.severity, args.clip
     runs = [compare(seed, *settings) for seed in range(args.seeds)]

@@ -1,93 +1,77 @@
 """Functions that the command lines of all scripts share."""
 
 import argparse
+import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the description, and shows the defaults of the options that have one."""
+    """Keeps the lines of the description; shows choices once, and defaults as one types them."""
+
+    def _metavar_formatter(self, action, default_metavar):
+        return lambda size: (action.metavar or default_metavar,) * size
 
     def _get_help_string(self, action):
-        return action.help if action.default is None else super()._get_help_string(action)
+        text, default = action.help, action.default
+        if action.choices is not None:
+            text += f": {', '.join(map(str, action.choices))}"
+        if isinstance(default, (list, tuple)):
+            items = ["x".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in default]
+            default = "all" if items == list(action.choices or []) else " ".join(items)
+        if default is False or default in (None, "", argparse.SUPPRESS):
+            return text
+        return f"{text} (default: {default})"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser with an option `--quick`, which stands for other defaults.
+    """A parser that describes a script by its docstring.
 
     Args:
-        quick: the defaults of the short form, by name.
-        **kwargs: of `argparse.ArgumentParser`.
+        module: the `__spec__` of the script.
+        description: its docstring.
+        quick: the defaults of its short form, `--quick`, by name, if it has one.
     """
 
-    def __init__(self, quick: Mapping[str, Any], **kwargs: Any) -> None:
-        super().__init__(allow_abbrev=False, **kwargs)
+    def __init__(
+        self, module: Any, description: str | None, quick: Mapping[str, Any] | None = None
+    ) -> None:
+        name = f"python -m {module.name}"
+        super().__init__(name, None, description, formatter_class=Formatter, allow_abbrev=False)
         self._quick = quick
-        self.add_argument("--quick", action="store_true", help="a short form, under a minute")
+        if quick is not None:
+            self.add_argument("--quick", action="store_true", help="a short form, under a minute")
+
+    def add_names(self, option: str, names: Iterable[str], text: str) -> None:
+        """Adds an option that takes any of some names, all by default."""
+        names = list(names)
+        self.add_argument(option, nargs="+", choices=names, default=names, help=text)
 
     def parse_args(self, args=None, namespace=None):
         """The arguments."""
         args = list(map(str, sys.argv[1:] if args is None else args))
-        if "--quick" in args:
+        if self._quick is not None and "--quick" in args:
             self.set_defaults(**self._quick)
         return super().parse_args(args, namespace)
 
 
-def parser(
-    module: Any, quick: Mapping[str, Any] | None = None, **kwargs: Any
-) -> argparse.ArgumentParser:
-    """Returns a parser that describes a script by its docstring.
-
-    Args:
-        module: the `__spec__` of the script.
-        quick: the defaults of its short form, if it has one.
-        **kwargs: of `argparse.ArgumentParser`, `description` among them.
-    """
-    kwargs |= {"prog": f"python -m {module.name}", "formatter_class": Formatter}
-    return argparse.ArgumentParser(**kwargs) if quick is None else Parser(quick, **kwargs)
-
-
-def positive(kind: type) -> Callable[[str], Any]:
-    """Returns a reader of finite numbers > 0 for argparse.
-
-    Args:
-        kind: int or float.
-    """
-
+def _reader(kind: type, test: Callable[[Any], bool], rule: str) -> Callable[[str], Any]:
     def read(text):
         try:
             value = kind(text)
         except ValueError:
-            value = 0
-        if not 0 < value < float("inf"):
-            raise argparse.ArgumentTypeError(f"must be a finite {kind.__name__} > 0, not {text!r}")
+            value = math.nan
+        if not test(value):
+            raise argparse.ArgumentTypeError(f"must be {rule}, not {text!r}")
         return value
 
     return read
 
 
-def number_below(end: float) -> Callable[[str], float]:
-    """Returns a reader of numbers in [0, end) for argparse.
-
-    Args:
-        end: a number, or infinity.
-    """
-
-    def read(text):
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
-        if not 0 <= value < end:
-            raise argparse.ArgumentTypeError(f"must be a number in [0, {end}), not {text!r}")
-        return value
-
-    return read
-
-
-def seed(text: str) -> int:
-    """Reads a seed, an integer in [0, 2**32), for argparse."""
-    if not text.isdecimal() or int(text) >= 2**32:
-        raise argparse.ArgumentTypeError(f"must be an integer in [0, 2**32), not {text!r}")
-    return int(text)
+# Readers for argparse.
+count = _reader(int, lambda x: x > 0, "an integer > 0")
+number = _reader(float, lambda x: 0 < x < math.inf, "a finite number > 0")
+at_least_0 = _reader(float, lambda x: 0 <= x < math.inf, "a finite number >= 0")
+below_1 = _reader(float, lambda x: 0 <= x < 1, "a number in [0, 1)")
+seed = _reader(int, lambda x: 0 <= x < 2**32, "an integer in [0, 2**32)")

@@ -3,21 +3,25 @@
 import csv
 import io
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
+
+
+class Table(NamedTuple):
+    """A table of texts with a title; `right` of its last columns are set to the right."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    right: int = 0
 
 
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], numbers_to_the_right: int = 0
 ) -> list[str]:
-    """Returns the lines of a Markdown table.
-
-    Args:
-        head: the titles of the columns.
-        rows: the cells of each row, as texts.
-        numbers_to_the_right: how many columns at the end are set to the right.
-    """
+    """Returns the lines of a Markdown table; its last columns may be set to the right."""
     left = len(head) - numbers_to_the_right
     rule = ["---"] * left + ["---:"] * numbers_to_the_right
     return [f"| {' | '.join(head)} |", f"|{'|'.join(rule)}|"] + [
@@ -35,6 +39,21 @@ def show(
     print("\n".join(table(head, rows, numbers_to_the_right)), flush=True)
     if path:
         write_csv(path, head, rows)
+
+
+def show_all(
+    found: Iterable[tuple], path: pathlib.Path | None = None, about: Sequence[str] = ()
+) -> None:
+    """Prints each `Table` when it is there, and writes those so far as CSV, with lines above."""
+    if path:  # Before anything is measured.
+        path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(f"# {line}\n" for line in about)
+    for each in (Table(*parts) for parts in found):
+        lines = table(each.head, each.rows, each.right)
+        print("\n".join([f"**{each.title}**", "", *lines, ""]), flush=True)
+        text += as_csv(each.head, each.rows, each.title)
+        if path:
+            path.write_text(text)
 
 
 def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -3,7 +3,9 @@
 `python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does so, too.
 """
 
+import contextlib
 import doctest
+import io
 import os
 import pathlib
 import re
@@ -20,22 +22,36 @@ RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/sequences.md", "docs/servi
 
 
 def python_blocks(page, languages="python"):
-    """The blocks of a page in these languages, each with the number of its first line."""
+    """The blocks of a page in these languages: first line, code, the `text` after it or None."""
     text = (ROOT / page).read_text()
-    blocks = re.finditer(rf"^```(?:{languages})\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
-    return [(text.count("\n", 0, m.start()) + 2, m[1]) for m in blocks]
+    form = rf"^```(?:{languages})\n(.*?)^```$(?:\n\n?```text\n(.*?)^```$)?"
+    blocks = re.finditer(form, text, re.MULTILINE | re.DOTALL)
+    return [(text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in blocks]
 
 
 def run(page, languages="python"):
     """Runs the blocks in one namespace and returns it; blocks with prompts are doctests."""
     namespace = {"__name__": "page"}
-    for line, code in python_blocks(page, languages):
+    for line, code, shown in python_blocks(page, languages):
         if ">>>" in code:
             _run_doctest(code, namespace, page, line)
         else:
             # Line numbers of errors are those of the page.
-            exec(compile("\n" * (line - 1) + code, ROOT / page, "exec"), namespace)
+            run_block("\n" * (line - 1) + code, shown, namespace, page)
     return namespace
+
+
+def run_block(code, shown, namespace, page):
+    """Runs a block, which must print the lines that the page shows, up to the first number."""
+    with contextlib.redirect_stdout(io.StringIO()) as stream:
+        exec(compile(code, ROOT / page, "exec"), namespace)
+    printed = map(_words, stream.getvalue().splitlines())
+    missing = [x for x in (shown or "").splitlines() if x.strip(" .") and _words(x) not in printed]
+    assert not missing, (page, missing, stream.getvalue())
+
+
+def _words(line):
+    return re.split(r"[-+]?\.?\d", line)[0].split()
 
 
 def _run_doctest(code, namespace, page, line):

@@ -27,7 +27,7 @@ def test_examples_run(page, tmp_path, monkeypatch):
 
 
 def test_the_snippets_of_the_readme_train():
-    one_line, large_output, _ = (code for _, code in pages.python_blocks("README.md", "py"))
+    one_line, large_output, _ = (code for _, code, _ in pages.python_blocks("README.md", "py"))
     rooms = ("layers", "losses", "metrics", "models", "optimizers")
     names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in rooms}
     classifier = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
@@ -38,17 +38,23 @@ def test_the_snippets_of_the_readme_train():
 
 
 @pytest.mark.slow
-def test_the_readme_prints_what_it_shows(capsys):
-    *_, code = (code for _, code in pages.python_blocks("README.md", "py"))
-    ((_, shown),) = pages.python_blocks("README.md", "text")
-    exec(code, {"__name__": "page"})
-    printed = capsys.readouterr().out.splitlines()
-    # Another processor rounds otherwise: the rows and the verdict stay, not the last digits.
-    head, *rows, _, verdict = shown.splitlines()
-    start = printed.index(head)
-    names = [row.split()[0] for row in rows]
-    assert [row.split()[0] for row in printed[start + 1 : start + 1 + len(rows)]] == names
-    assert printed[-1].startswith(verdict.split(":")[0])
+def test_the_readme_prints_what_it_shows():
+    *_, (_, code, shown) = pages.python_blocks("README.md", "py")
+    pages.run_block(code, shown, {"__name__": "page"}, "README.md")
+
+
+def test_another_output_than_the_page_shows_is_seen():
+    pages.run_block("print('a 1.0')\nprint('b')", "a 2.5\n...\nb\n", {}, "README.md")
+    with pytest.raises(AssertionError, match="b 1"):
+        pages.run_block("print('a 1')", "a 1\nb 1\n", {}, "README.md")
+
+
+def test_a_search_finds_an_answer():
+    text = (pages.ROOT / "docs" / "questions.md").read_text()
+    words = re.search(r"```{index} (.*)", text)[1].split(", ")
+    assert set(words) >= {"imbalance", "focal loss", "label noise", "cold start", "NaN loss", "GPU"}
+    answers = " ".join(re.sub(r"`[^`]*`", "", text).lower().split())
+    assert not [x for x in words if x.lower() not in answers]
 
 
 @pytest.mark.slow
@@ -56,7 +62,7 @@ def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
     (tmp_path / "mine.csv").write_text("\n".join(["text,category", "?,0", *rows]))
-    (code,) = (block for _, block in pages.python_blocks("docs/recipes.md", "py") if "csv" in block)
+    ((_, code, _),) = (x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1])
     exec(code, {"__name__": "page"})
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert "No verdict: 12 test examples" in verdict and "finite" not in "".join(lines)
@@ -118,15 +124,16 @@ def test_figures_come_from_the_results_that_their_section_links_to(page):
 
 
 @pytest.mark.slow
-def test_notebook_runs(tmp_path, monkeypatch):
+def test_the_notebook_prints_what_it_stores(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = pages.ROOT / "examples" / "getting_started.ipynb"
-    cells = json.loads(path.read_text())["cells"]
-    namespace = {"__name__": "__main__"}
-    for number, cell in enumerate(cells):
+    namespace, kinds = {"__name__": "__main__"}, []
+    for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            exec(compile("".join(cell["source"]), f"{path.name}[{number}]", "exec"), namespace)
-    assert path.stat().st_size < 100_000
+            shown = "".join(line for out in cell["outputs"] for line in out.get("text", []))
+            pages.run_block("".join(cell["source"]), shown, namespace, path.relative_to(pages.ROOT))
+            kinds += [out["output_type"] for out in cell["outputs"]] or ["none"]
+    assert set(kinds) == {"stream", "display_data"} and path.stat().st_size < 100_000
 
 
 @pytest.fixture(scope="module")

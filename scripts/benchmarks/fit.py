@@ -122,9 +122,8 @@ def parser():
     """The command line."""
     quick = {"losses": ["softmax"], "steps": 20, "turns": 1, "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick, seconds=4.0, time_limit=600.0)
-    suites = ["first_step", "metrics"]
-    result.add_argument("--suite", nargs="+", choices=suites, default=suites)
-    result.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
+    result.add_names("--suite", ["first_step", "metrics"], "tables")
+    result.add_names("--losses", LOSSES, "rows of first_step")
     result.add_argument("--steps", type=int, default=400, help="steps of a `fit` with metrics")
     result.add_argument("--turns", type=int, default=5, help="repetitions of a first step")
     return result

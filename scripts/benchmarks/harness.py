@@ -5,7 +5,6 @@ benchmark's `measure` returns. The process that starts the others does not impor
 """
 
 import argparse
-import dataclasses
 import importlib.metadata
 import json
 import os
@@ -17,9 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 
 from scripts import command_line, tables
+
+Table = tables.Table
 
 # Whether a mode is compiled by XLA.
 MODES = {"graph": False, "xla": True}
@@ -179,31 +179,6 @@ def memory_status(key):
     raise OSError(f"/proc/self/status has no {key}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """The rows of a table, as text; `right` of its last columns are set to the right."""
-
-    title: str
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    right: int = 0
-
-
-def show(measured, args):
-    """Prints each table when it is measured, and writes all tables so far to `args.csv`."""
-    if args.csv:  # Before anything is measured.
-        args.csv.parent.mkdir(parents=True, exist_ok=True)
-    about = machine()
-    print(f"`{args.command}`\n\n{about}\n", flush=True)
-    text = f"# {args.command}\n# {about}\n"
-    for table in measured:
-        lines = tables.table(table.head, table.rows, table.right)
-        print("\n".join([f"**{table.title}**", "", *lines, ""]), flush=True)
-        text += tables.as_csv(table.head, table.rows, table.title)
-        if args.csv:
-            args.csv.write_text(text)
-
-
 # The versions of these packages are printed, where they are installed.
 PACKAGES = ["tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"]
 PACKAGES += ["scikit-learn", "torch", "entmax", "torchsort", "diffsort"]
@@ -227,7 +202,7 @@ def machine():
 
 def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_limit=8.0):
     """The command line of a benchmark; the last three are defaults of its options."""
-    result = command_line.parser(module, quick, description=description)
+    result = command_line.Parser(module, description, quick)
     result.add_argument("--csv", type=pathlib.Path, help="a file for the tables")
     add = result.add_argument
     add("--seconds", type=float, default=seconds, help="seconds per case and mode")
@@ -247,8 +222,9 @@ def main(parser, measure, measured, argv=None):
     if args.child is not None:
         answer(measure, args.child)
         return
-    args.command = f"{parser.prog} {shlex.join(given)}".strip()
-    show(measured(args), args)
+    about = f"{parser.prog} {shlex.join(given)}".strip(), machine()
+    print("`{}`\n\n{}\n".format(*about), flush=True)
+    tables.show_all(measured(args), args.csv, about)
 
 
 def add_shapes(parser, names, default):

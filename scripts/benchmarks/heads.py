@@ -126,11 +126,10 @@ def parser():
     """The command line."""
     quick = {"heads": ["plain_concat"], "shapes": [(4, 8, 16)], "units": [8], "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick, time_limit=300.0, memory_limit=16.0)
-    result.add_argument("--heads", nargs="+", choices=sorted(CASES), default=list(CASES))
+    result.add_names("--heads", CASES, "rows")
     default = [(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)]
     harness.add_shapes(result, "batch x n x d", default)
-    widths = "widths of the hidden layers"
-    result.add_argument("--units", nargs="+", type=int, default=[256, 256], help=widths)
+    result.add_argument("--units", nargs="+", type=int, default=[256, 256], help="hidden widths")
     return result
 
 

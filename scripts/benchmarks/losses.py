@@ -213,7 +213,7 @@ def parser():
     """The command line."""
     quick = {"losses": ["softmax", "approx_ndcg"], "shapes": [(32, 28)], "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick)
-    result.add_argument("--losses", nargs="+", choices=sorted(CASES), default=list(CASES))
+    result.add_names("--losses", CASES, "rows")
     default = [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)]
     harness.add_shapes(result, "batch x n", default)
     result.add_argument("--positives", type=int, default=1, help="number of positives per list")

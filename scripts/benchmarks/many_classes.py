@@ -167,21 +167,21 @@ def parser():
     """The command line."""
     quick = {"classes": [500], "losses": ["Rankmax"], "seconds": 0.1, "steps": 2, "sampled": 50}
     result = harness.parser(__spec__, __doc__, quick, 4.0, time_limit=600.0, memory_limit=24.0)
-    suites = ["blocks", "step"]
-    result.add_argument("--suite", nargs="+", choices=suites, default=suites)
-    result.add_argument("--classes", type=int, nargs="+", default=[13_330, 100_000, 849_000])
-    result.add_argument("--batch", type=int, default=256)
+    classes = [13_330, 100_000, 849_000]
+    result.add_names("--suite", ["blocks", "step"], "tables")
+    result.add_argument("--classes", type=int, nargs="+", default=classes, help="how many")
+    result.add_argument("--batch", type=int, default=256, help="examples a step")
     result.add_argument("--width", type=int, default=64, help="width of encodings and rows")
-    result.add_argument("--losses", nargs="+", choices=LOSSES, default=LOSSES)
+    result.add_names("--losses", LOSSES, "rows of blocks")
     result.add_argument("--positives", type=int, default=1, help="labels per example, for blocks")
     padded = "1 to --positives labels per example; the graph does not know the number"
     result.add_argument("--padded", action="store_true", help=padded)
-    result.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    result.add_names("--models", MODELS, "columns of step")
     result.add_argument("--sampled", type=int, default=1024, help="sampled classes of a step")
     result.add_argument("--optimizer", default="RowwiseSGD", help="row-wise optimizer of a step")
     result.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
     result.add_argument("--executed", type=int, default=1, help="`steps_per_execution`")
-    result.add_argument("--threads", type=int, help="threads of TensorFlow; default: its choice")
+    result.add_argument("--threads", type=int, help="threads of TensorFlow")
     return result
 
 

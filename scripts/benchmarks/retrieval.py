@@ -186,13 +186,12 @@ def parser():
     quick = {"cases": ["16 highest", TOP_K], "batch": 32, "width": 4, "queries": 3, "seconds": 0.02}
     quick |= {"candidates": 500, "k": 7}
     result = harness.parser(__spec__, __doc__, quick, 10.0, 600.0, memory_limit=16.0)
-    cases = [*STEPS, TOP_K]
-    result.add_argument("--cases", nargs="+", choices=cases, default=cases)
+    result.add_names("--cases", [*STEPS, TOP_K], "rows")
     result.add_argument("--batch", type=int, default=4096, help="pairs per step")
-    result.add_argument("--width", type=int, default=64)
+    result.add_argument("--width", type=int, default=64, help="width of encodings")
     result.add_argument("--queries", type=int, default=256, help="queries per search")
     result.add_argument("--candidates", type=int, default=1_000_000, help="candidates to search")
-    result.add_argument("--k", type=int, default=100)
+    result.add_argument("--k", type=int, default=100, help="how many to find")
     return result
 
 

@@ -104,11 +104,11 @@ def parser():
     quick = {"classes": [500], "shapes": [(2, 8)], "width": 8, "seconds": 0.1}
     quick |= {"forms": [KERAS, "softmax"]}
     result = harness.parser(__spec__, __doc__, quick, 5.0, time_limit=900.0, memory_limit=20.0)
-    result.add_argument("--classes", type=int, nargs="+", default=[50_000])
+    result.add_argument("--classes", type=int, nargs="+", default=[50_000], help="how many")
     harness.add_shapes(result, "batch x positions", [(16, 256), (16, 1024)])
     result.add_argument("--width", type=int, default=128, help="width of encodings and rows")
-    result.add_argument("--forms", nargs="+", choices=FORMS, default=list(FORMS))
-    result.add_argument("--doing", nargs="+", choices=DOING, default=list(DOING))
+    result.add_names("--forms", FORMS, "rows")
+    result.add_names("--doing", DOING, "what is timed")
     return result
 
 

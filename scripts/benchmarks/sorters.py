@@ -157,7 +157,7 @@ def parser():
     quick = {"sorters": ["laplace", "neural_sort"], "lengths": [10], "lists": 50}
     quick |= {"shapes": [(2, 8)], "seconds": 0.05}
     result = harness.parser(__spec__, __doc__, quick)
-    result.add_argument("--sorters", nargs="+", choices=sorted(CASES), default=list(CASES))
+    result.add_names("--sorters", CASES, "rows")
     shapes = [(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)]
     harness.add_shapes(result, "batch x d", shapes)
     lengths = [10, 100, 1000]

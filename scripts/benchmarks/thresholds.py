@@ -130,7 +130,7 @@ def parser():
     """The command line."""
     quick = {"cases": ["_tf.search._MIN_ITEMS_PER_PLACE"], "seconds": 0.05}
     result = harness.parser(__spec__, __doc__, quick, seconds=1.0)
-    result.add_argument("--cases", nargs="+", choices=sorted(CASES), default=list(CASES))
+    result.add_names("--cases", CASES, "thresholds")
     return result
 
 

@@ -27,7 +27,7 @@ import rank4class_tf as r4c
 from rank4class_tf import encoders
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 LOSSES = [f"{name}_loss" for name in ("softmax", "rankmax", "sparsemax", "pairwise_logistic")]
 LOSSES += ["approx_ndcg_loss", "mean_squared_loss"]
@@ -45,14 +45,13 @@ def parse_args(argv=None):
     """Reads the command line."""
     quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
     parser = common.parser(__spec__, __doc__, quick)
-    count = command_line.positive(int)
-    add, poolings = parser.add_argument, ("first", "mean")
-    add("--dataset", choices=TRAINING, default="digits")
-    add("--loss", nargs="+", choices=LOSSES, default=LOSSES)
+    add, count = parser.add_argument, command_line.count
+    add("--dataset", choices=TRAINING, default="digits", help="the data")
+    parser.add_names("--loss", LOSSES, "losses")
     add("--shots", type=count, default=10, help="images per digit")
-    add("--epochs", type=count, help="at most; default: by dataset")
+    add("--epochs", type=count, help="at most; without it, by dataset")
     add("--preset", help="preset of a transformer, for goemotions")
-    add("--pooling", choices=poolings, default="mean", help="of the tokens of a text")
+    add("--pooling", choices=("first", "mean"), default="mean", help="of the tokens of a text")
     add("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.set_defaults(seeds=[0, 1, 2, 3, 4])
     args = parser.parse_args(argv)
@@ -172,7 +171,7 @@ def main(argv=None):
         return common.kept(args.out, {"loss": loss, "seed": seed, **options}, make)
 
     runs = {loss: [kept_run(loss, seed) for seed in args.seeds] for loss in args.loss}
-    common.show(tables_of(runs), args.csv)
+    show_all(tables_of(runs), args.csv)
 
 
 if __name__ == "__main__":

@@ -1,23 +1,17 @@
-"""What programs of this folder share: options, runs kept in files, the best epoch, tables."""
+"""What programs of this folder share: options, runs kept in files, the best epoch."""
 
-import argparse
 import hashlib
 import json
 import pathlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rank4class_tf import _files
-from scripts import command_line, tables
-
-# Title, head and rows of cells.
-Table = tuple[str, Sequence[str], Sequence[Sequence[str]]]
+from scripts import command_line
 
 
-def parser(
-    module: Any, description: str | None, quick: Mapping[str, Any]
-) -> argparse.ArgumentParser:
+def parser(module: Any, description: str | None, quick: Mapping[str, Any]) -> command_line.Parser:
     """A parser with `--out`, `--csv`, `--seeds`, `--tuning-seed` and `--quick`.
 
     Args:
@@ -25,7 +19,7 @@ def parser(
         description: its docstring.
         quick: the defaults of the short form.
     """
-    result = command_line.parser(module, quick, description=description)
+    result = command_line.Parser(module, description, quick)
     folder = pathlib.Path("out", module.name.rpartition(".")[2])
     add, seed = result.add_argument, command_line.seed
     add("--out", type=pathlib.Path, default=folder, help="folder of runs; a second call goes on")
@@ -101,14 +95,3 @@ def train_to_best(
             break
     model.set_weights(weights)
     return history, best
-
-
-def show(found: Iterable[Table], path: pathlib.Path | None) -> None:
-    """Prints tables as Markdown, and writes those so far to a CSV file after each."""
-    text = ""
-    for title, head, rows in found:
-        print("\n".join(["", f"### {title}", "", *tables.table(head, rows)]), flush=True)
-        text += tables.as_csv(head, rows, title)
-        if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _files.write_text(path, text)

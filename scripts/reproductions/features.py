@@ -89,7 +89,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = command_line.parser(__spec__, description=__doc__)
+    parser = command_line.Parser(__spec__, __doc__)
     parser.add_argument("task", choices=["banking77", "cifar10"], help="the data")
     parser.add_argument("data", nargs="+", metavar="PATH", help="its files, or its folder")
     parser.add_argument("--encoder", required=True, metavar="PRESET", help="what encodes them")

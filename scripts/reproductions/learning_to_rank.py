@@ -23,7 +23,6 @@ import dataclasses
 import functools
 import importlib.util
 import itertools
-import math
 import os
 import subprocess
 import sys
@@ -36,7 +35,7 @@ from rank4class_tf import losses, metrics, ops, tfr
 from rank4class_tf._keras import KERAS_3
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
 # Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0 to 4.
@@ -231,13 +230,13 @@ def main(argv=None):
     quick = {"situations": ["few graded lists"], "methods": ["softmax", "ApproxNDCG"]}
     quick |= {"seeds": [0, 1], "epochs": 2, "rates": [3e-3], "decays": [0.0]}
     parser = common.parser(__spec__, __doc__, quick)
-    count, number = command_line.positive(int), command_line.positive(float)
-    at_least_0, add = command_line.number_below(math.inf), parser.add_argument
-    add("--situations", nargs="+", choices=SITUATIONS, default=[*SITUATIONS])
-    add("--methods", nargs="+", choices=METHODS, default=[*METHODS])
+    add, count, number = parser.add_argument, command_line.count, command_line.number
+    parser.add_names("--situations", SITUATIONS, "tables")
+    parser.add_names("--methods", METHODS, "rows")
     add("--epochs", type=count, default=20, help="maximum number of epochs of 960 lists")
-    add("--rates", nargs="+", type=number, default=[3e-3, 1e-2])
-    add("--decays", nargs="+", type=at_least_0, default=[0.0, 1.0, 3.0])
+    add("--rates", nargs="+", type=number, default=[3e-3, 1e-2], help="of Adam")
+    decays = [0.0, 1.0, 3.0]
+    add("--decays", nargs="+", type=command_line.at_least_0, default=decays, help="of weights")
     add("--rates-of-trees", nargs="+", type=number, default=[0.03, 0.1], help="of LightGBM")
     add("--leaves", nargs="+", type=count, default=[7, 15, 31], help="per tree of LightGBM")
     parser.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
@@ -253,7 +252,7 @@ def main(argv=None):
         environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
         command = [sys.executable, "-m", __spec__.name, *given]
         subprocess.run(command, env=environment, check=True)
-    common.show((table_of(situation, args) for situation in args.situations), args.csv)
+    show_all((table_of(situation, args) for situation in args.situations), args.csv)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.benchmarks import harness
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 NDCG, HR = "NDCG@10", "HR@10"
 # The number of negatives for each position and gBCE's t, which is 0 for binary cross-entropy.
@@ -203,12 +203,11 @@ def main(argv=None):
     quick["methods"] = [RIVAL, "Rankmax, all"]
     parser = common.parser(__spec__, __doc__, quick)
     parser.set_defaults(seeds=[0, 1])
-    count, rate = command_line.positive(int), command_line.positive(float)
-    add = parser.add_argument
+    add, count, rate = parser.add_argument, command_line.count, command_line.number
     add("file", type=pathlib.Path, metavar="FILE", help="users and items, of any of three forms")
-    add("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_names("--methods", METHODS, "rows")
     add("--rates", nargs="+", type=rate, default=[1e-3, 2e-3, 4e-3], help="learning rates to try")
-    share = command_line.number_below(1)
+    share = command_line.below_1
     add("--dropouts", nargs="+", type=share, default=[0.2, 0.4], help="dropouts to try")
     add("--length", type=count, default=100, help="positions, the last ones of each user")
     add("--width", type=count, default=64, help="width of the table and of the encodings")
@@ -218,7 +217,7 @@ def main(argv=None):
     add("--patience", type=count, default=20, help="epochs to go on without a better NDCG@10")
     add("--own-negatives", action="store_true", help="a sample for each position: 6 GB")
     args = parser.parse_args(argv)
-    common.show(tables_of(args), args.csv)
+    show_all(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = tasks.parser(__spec__, description=__doc__)
+    parser = tasks.parser(__spec__, __doc__)
     parser.add_argument("--noise", default="lookalike", help="the labels, or how they are planted")
     parser.add_argument("--rate", type=float, default=0.3, help="the share of planted labels")
     parser.add_argument("--checked", type=int, default=0, help="right labels to choose by")

@@ -71,8 +71,8 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     quick = {"losses": ["SoftmaxCE", "Rankmax"], "heads": ["dot product", "LC+MLP"]}
-    parser = tasks.parser(__spec__, quick, description=__doc__)
-    parser.add_argument("--losses", nargs="+", choices=LOSSES, default=list(LOSSES), help="rows")
+    parser = tasks.parser(__spec__, __doc__, quick)
+    parser.add_names("--losses", LOSSES, "rows")
     parser.add_argument("--heads", nargs="+", choices=HEADS, default=PAPERS, help="rows")
     parser.add_argument("--per-class", type=int, default=0, help="examples a class; 0 for all")
     main(parser.parse_args())

@@ -35,7 +35,7 @@ import rank4class_tf as r4c
 from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.reproductions import common, retrieval
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 METRICS = ("AP@10", "accuracy", "R@100")
 SOFTMAX, POPULAR, SIGMOID = "softmax", "softmax, popularity", "sigmoid"
@@ -253,19 +253,18 @@ def main(argv=None):
     quick = {"losses": ["Rankmax", EASE], "settings": 1, "seeds": [0, 1], "epochs": 2}
     parser = common.parser(__spec__, __doc__, quick)
     parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    count, names = command_line.positive(int), [*LOSSES, EASE, POPULARITY]
-    add = parser.add_argument
+    add, count = parser.add_argument, command_line.count
     add("--version", default="latest-small", help="version of MovieLens")
     add("--data-dir", help="folder of TensorFlow Datasets")
-    add("--losses", nargs="+", choices=names, default=names)
+    parser.add_names("--losses", [*LOSSES, EASE, POPULARITY], "methods")
     add("--settings", type=count, default=12, help="how many settings each method tries")
     add("--expansion", nargs=2, type=count, default=[1, 1], help="times the users and the films")
-    add("--epochs", type=count, default=40)
+    add("--epochs", type=count, default=40, help="at most")
     add("--evaluate-every", type=count, default=5, help="epochs between evaluations")
     add("--patience", type=count, default=10, help="epochs to go on without a better AP@10")
     add("--batch-size", type=count, default=128, help="users per batch")
     args = parser.parse_args(argv)
-    common.show(tables_of(args), args.csv)
+    show_all(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

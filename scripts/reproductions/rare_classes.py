@@ -69,6 +69,6 @@ def main(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    parser = tasks.parser(__spec__, description=__doc__)
+    parser = tasks.parser(__spec__, __doc__)
     parser.add_argument("--imbalance", type=float, default=1.0, help="the most ÷ the fewest")
     main(parser.parse_args())

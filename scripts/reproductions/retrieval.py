@@ -38,7 +38,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 HISTORY = 50  # the tower reads at most so many films of a user, the last ones
 RECENT = 5  # the last films, which are also separate inputs
@@ -444,15 +444,14 @@ def main(argv=None):
     """Runs the study and shows the tables."""
     quick = {"tables": ["negatives"], "seeds": [0], "width": 8, "epochs": 1}
     parser = common.parser(__spec__, __doc__, quick)
-    count, tables = command_line.positive(int), ("methods", "negatives", "libraries")
-    add = parser.add_argument
+    add, count = parser.add_argument, command_line.count
     add("--zip", type=pathlib.Path, default=pathlib.Path("ml-latest-small.zip"), help="MovieLens")
-    add("--tables", nargs="+", choices=tables, default=tables)
-    add("--width", type=count, default=64)
+    parser.add_names("--tables", ("methods", "negatives", "libraries"), "tables")
+    add("--width", type=count, default=64, help="of encodings")
     add("--epochs", type=count, default=10, help="maximum number of epochs of the towers")
-    add("--batch-size", type=count, default=512)
+    add("--batch-size", type=count, default=512, help="pairs a step")
     args = parser.parse_args(argv)
-    common.show(tables_of(args), args.csv)
+    show_all(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ from examples import extreme_classification as example
 from rank4class_tf import data, losses, metrics, ops, optimizers
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 PARTS = ("train", "validation", "test")
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
@@ -377,7 +377,7 @@ def main(argv=None):
     quick = {"methods": [BASELINE, "Top-1"], "seeds": [0], "learning_rates": [30.0]}
     quick |= {"row_multipliers": [30_000.0], "search_epochs": 1, "finalists": 1, "epochs": 1}
     parser = common.parser(__spec__, __doc__, quick | {"width": 16})
-    count, number = command_line.positive(int), command_line.positive(float)
+    count, number = command_line.count, command_line.number
     add, wordnet = parser.add_argument, pathlib.Path("wordnet")
     add("--files", type=pathlib.Path, default=wordnet, help="folder of the three files")
     add("--wordnet", type=pathlib.Path, help="WordNet's folder dict, to write the files first")
@@ -387,21 +387,20 @@ def main(argv=None):
     add("--row-multipliers", nargs="+", type=number, default=[300, 3000], help="rows over dense")
     add("--search-epochs", type=count, default=2, help="epochs per pair of rates")
     add("--finalists", type=count, default=2, help="pairs of rates tried in full")
-    add("--optimizer", choices=["adagrad", "sgd"], default="sgd")
-    below_1 = command_line.number_below(1)
-    add("--momentum", type=below_1, default=0.9, help="of dense weights, for sgd")
+    add("--optimizer", choices=["adagrad", "sgd"], default="sgd", help="of rows")
+    add("--momentum", type=command_line.below_1, default=0.9, help="of dense weights, for sgd")
     add("--accumulator", type=number, default=1e-8, help="initial value, for adagrad")
     add("--num-sampled", nargs="+", type=count, default=[1024], help="classes to sample, B")
     add("--width", type=count, default=64, help="width of encodings and embeddings")
-    add("--batch-size", type=count, default=256)
-    add("--epochs", type=count, default=10)
+    add("--batch-size", type=count, default=256, help="examples a step")
+    add("--epochs", type=count, default=10, help="at most")
     add("--evaluate-every", type=count, default=2, help="epochs between evaluations")
     add("--patience", type=count, default=4, help="epochs to go on without a better Recall@5")
     args = parser.parse_args(argv)
     if args.wordnet is not None:
         write_wordnet(args.wordnet, args.files)
     if args.methods:
-        common.show(tables_of(args), args.csv)
+        show_all(tables_of(args), args.csv)
 
 
 if __name__ == "__main__":

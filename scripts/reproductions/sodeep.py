@@ -34,7 +34,7 @@ from tensorflow import keras
 from rank4class_tf import evaluation, layers, losses, metrics
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus
+from scripts.tables import plus_minus, show_all
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -462,17 +462,17 @@ def main(argv=None):
     quick = {"parts": ["table1", "diabetes"], "sorters": ["laplace"], "seeds": [0, 1]}
     quick |= {"learning_rates": [0.01], "epochs": 5, "lists": 100}
     parser = common.parser(__spec__, __doc__, quick)
-    count, rate = command_line.positive(int), command_line.positive(float)
-    add = parser.add_argument
-    add("--parts", nargs="+", choices=PARTS, default=[*PARTS])
-    add("--sorters", nargs="+", choices=SORTERS, default=[*SORTERS])
+    add, count, rate = parser.add_argument, command_line.count, command_line.number
+    parser.add_names("--parts", PARTS, "tables")
+    parser.add_names("--sorters", SORTERS, "rows")
     add("--data-dir", type=pathlib.Path, default=pathlib.Path("data"), help="folder of MovieLens")
-    add("--learning-rates", nargs="+", type=rate, default=[0.001, 0.003, 0.01, 0.03])
-    add("--epochs", type=count, help="maximum number; default: by task")
+    rates = [0.001, 0.003, 0.01, 0.03]
+    add("--learning-rates", nargs="+", type=rate, default=rates, help="tried by each")
+    add("--epochs", type=count, help="at most; without it, by task")
     add("--lists", type=count, default=TEST_LISTS, help="lists of Table 1")
     parser.set_defaults(seeds=[0, 1, 2, 3, 4])
     args = parser.parse_args(argv)
-    common.show((table for part in args.parts for table in PARTS[part](args)), args.csv)
+    show_all((table for part in args.parts for table in PARTS[part](args)), args.csv)
 
 
 if __name__ == "__main__":

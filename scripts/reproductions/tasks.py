@@ -140,25 +140,24 @@ def of_pieces(number: int, scale: float) -> Callable[[keras.layers.Layer], keras
 
 
 def parser(
-    module: Any, quick: dict[str, Any] | None = None, **kwargs: Any
-) -> argparse.ArgumentParser:
+    module: Any, description: str | None, quick: dict[str, Any] | None = None
+) -> command_line.Parser:
     """A command line with the options of all programs that call `try_out`."""
     quick = {"settings": 1, "seeds": 1, "epochs": 1, **(quick or {})}
-    result = command_line.parser(module, quick, **kwargs)
-    result.add_argument("--task", choices=NAMES, default="digits", help="the data")
-    result.add_argument(
-        "--file", metavar="FILE", help="features of cifar10 and banking77, or the texts of clinc150"
-    )
-    result.add_argument("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
-    result.add_argument("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
-    result.add_argument("--settings", type=int, default=12, help="settings of a candidate")
-    result.add_argument("--seeds", type=int, default=8, help="fresh seeds of the test")
-    result.add_argument("--epochs", type=int, default=30, help="the most epochs of a training")
-    result.add_argument("--batch-size", type=int, default=128, help="examples a step")
-    result.add_argument("--minutes", type=float, help="a budget; None for no bound")
-    result.add_argument("--path", metavar="FILE", help="keeps trainings, and resumes from them")
-    result.add_argument("--csv", metavar="FILE", help="where the table is added")
-    result.add_argument("--plot", metavar="FILE", help="where the picture is drawn")
+    result = command_line.Parser(module, description, quick)
+    add = result.add_argument
+    add("--task", choices=NAMES, default="digits", help="the data")
+    add("--file", metavar="FILE", help="features of cifar10 or banking77, or clinc150's texts")
+    add("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
+    add("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
+    add("--settings", type=int, default=12, help="settings of a candidate")
+    add("--seeds", type=int, default=8, help="fresh seeds of the test")
+    add("--epochs", type=int, default=30, help="the most epochs of a training")
+    add("--batch-size", type=int, default=128, help="examples a step")
+    add("--minutes", type=float, help="a budget; without it, no bound")
+    add("--path", metavar="FILE", help="keeps trainings, and resumes from them")
+    add("--csv", metavar="FILE", help="where the table is added")
+    add("--plot", metavar="FILE", help="where the picture is drawn")
     return result
 
 

@@ -204,20 +204,21 @@ def run(trainer, args, settings):
 def main(arguments=None):
     """Trains, tests and writes."""
     quick = {"sorter": "convolutional", "steps": 5, "units": 4, "frequencies": 2, "items": 800}
-    parser = command_line.parser(__spec__, quick | {"test_lists": 50}, description=__doc__)
-    count, number = command_line.positive(int), command_line.positive(float)
-    add = parser.add_argument
-    add("--sorter", choices=SORTERS, default="set")
+    parser = command_line.Parser(__spec__, __doc__, quick | {"test_lists": 50})
+    add, count, number = parser.add_argument, command_line.count, command_line.number
+    add("--sorter", choices=SORTERS, default="set", help="the network")
     add("--minutes", type=number, default=20, help="training time")
     add("--steps", type=count, help="total number of steps, instead of minutes")
-    add("--output", type=pathlib.Path, default=pathlib.Path("out/sorter"))
+    folder = pathlib.Path("out/sorter")
+    add("--output", type=pathlib.Path, default=folder, help="folder of the files")
     add("--resume", action="store_true", help="resume from the checkpoint")
-    add("--units", type=count, help="width; default: the layer's own")
-    add("--frequencies", type=count, help="default: the layer's own")
-    add("--learning-rate", type=number, default=3e-3)
-    add("--slope-weight", type=command_line.number_below(math.inf), default=0.02)
+    add("--units", type=count, help="width; without it, the layer's own")
+    add("--frequencies", type=count, help="without it, the layer's own")
+    add("--learning-rate", type=number, default=3e-3, help="of Adam")
+    penalty = "of the penalty of slopes"
+    add("--slope-weight", type=command_line.at_least_0, default=0.02, help=penalty)
     add("--items", type=count, default=6400, help="scores in a batch")
-    add("--seed", type=command_line.seed, default=0)
+    add("--seed", type=command_line.seed, default=0, help="of weights and lists")
     add("--test-lists", type=count, default=sodeep.TEST_LISTS, help="lists for the final error")
     args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)

@@ -350,11 +350,11 @@ def main(argv=None):
     """Drills the cases and prints a table."""
     names = list(cases())
     quick = {"kills": 2, "damages": 1, "only": names[:1]}
-    parser = command_line.parser(__spec__, quick, description=__doc__)
+    parser = command_line.Parser(__spec__, __doc__, quick)
     parser.add_argument("--kills", type=int, default=100, help="kills per case")
     parser.add_argument("--damages", type=int, default=10, help="damages of each kind per case")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="cases")
-    parser.add_argument("--seed", type=command_line.seed, default=0)
+    parser.add_names("--only", names, "cases")
+    parser.add_argument("--seed", type=command_line.seed, default=0, help="of the kills")
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
     args = parser.parse_args(argv)
     rows, errors = [], []

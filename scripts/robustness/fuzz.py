@@ -493,11 +493,10 @@ def run(target, cases, seed):
 
 def main(argv=None):
     """Runs the targets and prints a table."""
-    parser = command_line.parser(__spec__, {"cases": 20}, description=__doc__)
-    count, names = command_line.positive(int), list(TARGETS)
-    parser.add_argument("--cases", type=count, default=1000, help="cases of each target")
-    parser.add_argument("--only", nargs="+", choices=names, default=names, help="targets")
-    parser.add_argument("--seed", type=command_line.seed, default=0)
+    parser = command_line.Parser(__spec__, __doc__, {"cases": 20})
+    parser.add_argument("--cases", type=command_line.count, default=1000, help="of each target")
+    parser.add_names("--only", TARGETS, "targets")
+    parser.add_argument("--seed", type=command_line.seed, default=0, help="of the cases")
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
     args = parser.parse_args(argv)
     faulthandler.enable()

@@ -193,8 +193,8 @@ def false_alarms(repeats, candidates=12, lists=1_000):
 
 def main(argv=None):
     """Prints both tables."""
-    parser = command_line.parser(__spec__, {"repeats": 1, "null_repeats": 20}, description=__doc__)
-    count = command_line.positive(int)
+    parser = command_line.Parser(__spec__, __doc__, {"repeats": 1, "null_repeats": 20})
+    count = command_line.count
     parser.add_argument("--repeats", type=count, default=12, help="data sets of each kind")
     parser.add_argument("--null-repeats", type=count, default=1_000, help="for the second table")
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the first table")

@@ -518,11 +518,12 @@ def show(folder, kinds, path=None):
 def main(argv=None):
     """Runs the cells and prints the tables."""
     quick = {"keras": ["3"], "strategies": ["one", "mirrored"], "kinds": ["shards"]}
-    parser = command_line.parser(__spec__, quick, description=__doc__)
-    parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path("out/strategies"))
-    parser.add_argument("--keras", nargs="+", choices="32", default=["3", "2"])
-    parser.add_argument("--strategies", nargs="+", choices=STRATEGIES, default=list(STRATEGIES))
-    parser.add_argument("--kinds", nargs="+", choices=list(LABELS), default=list(LABELS))
+    parser = command_line.Parser(__spec__, __doc__, quick)
+    folder = pathlib.Path("out/strategies")
+    parser.add_argument("--folder", type=pathlib.Path, default=folder, help="folder of the cells")
+    parser.add_names("--keras", "32", "versions of Keras")
+    parser.add_names("--strategies", STRATEGIES, "strategies")
+    parser.add_names("--kinds", LABELS, "kinds of objects")
     parser.add_argument("--time-limit", type=int, default=600, help="seconds per cell")
     parser.add_argument("--csv", type=pathlib.Path, help="a file for all entries")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)

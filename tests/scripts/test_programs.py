@@ -3,6 +3,7 @@
 import csv
 import importlib
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -36,6 +37,22 @@ def test_short_form_of_a_benchmark(name, tmp_path):
     for row in csv.reader(lines[i] for i in rows):
         cells = [cell.split()[0] for cell in row[1:] if cell[:1].isdigit()]
         assert cells and not any(bad in cell for cell in row for bad in ("fails", "memory", "over"))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* found in sys.modules:RuntimeWarning")
+def test_help_of_every_program(monkeypatch, capsys):
+    runpy.run_module("scripts", run_name="__main__")
+    names = re.findall(r"^python -m (\S+)\n    \w", capsys.readouterr().out, re.MULTILINE)
+    assert {"scripts.benchmarks.losses", "scripts.robustness.judge"} <= set(names)
+    for name in names:
+        monkeypatch.setattr(sys, "argv", [name, "--help"])
+        with pytest.raises(SystemExit):
+            runpy.run_module(name, run_name="__main__", alter_sys=True)
+        text = capsys.readouterr().out
+        options = re.findall(r"^  (?:-\w, )?--\S+.*\n?.*", text, re.MULTILINE)
+        assert all(re.search(r"\S(  +|\n {10,})\S", x) for x in options), (name, options)
+        assert not re.search(r"(\w+, \w+, \w+, \w+).*\1", text, re.DOTALL), name
 
 
 @pytest.mark.parametrize(
