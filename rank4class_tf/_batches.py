@@ -57,7 +57,7 @@ def _as_tensor(x: Any) -> Any:
         indices = np.column_stack([entries.row, entries.col]).astype(np.int64)
         return tf.SparseTensor(indices, entries.data, entries.shape)
     if not hasattr(x, "to_numpy"):
-        return x
+        return tf.convert_to_tensor(x) if isinstance(x, list) else x
     values = x.to_numpy()
     if values.dtype == object and values.ndim == 2:  # Of pandas, for booleans beside numbers.
         numbers = np.array(values.tolist())

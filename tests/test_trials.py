@@ -377,7 +377,7 @@ def verdict_of(gains, spread, rng):
     tests = results_of(gains, spread, rng)
     found = report.gains(tests)
     trials = [
-        report.Trial(name, 0.5, {}, 1.0, {"mrr": report.estimate(x, "mrr")}, found[name], None)
+        report.Trial(name, 0.5, {}, 1.0, report.estimates(x), found[name], None)
         for name, x in tests.items()
     ]
     return report.TryOut(trials, "mrr", 9, 8, [], None, None)
@@ -467,7 +467,7 @@ def test_forms_of_a_result(rng, tmp_path):
     # Weighted means of ones may round to more than one.
     weights = rng.random(97)
     tests = [{"m$\\frac{": [[1.0] * 97, weights.tolist(), [0, 1]]}] * 3
-    value = report.estimate(tests, "m$\\frac{")
+    value = report.estimates(tests)["m$\\frac{"]
     assert value.low <= value.value <= value.high == 1
     trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)
     odd = report.TryOut([trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival")

@@ -226,11 +226,9 @@ def _gain(trial: Trial, metric: str) -> list[str]:
 
 
 def finalists(means: dict[str, np.ndarray], number: int) -> dict[str, int]:
-    """The best setting of the first candidate and of its best rivals, by validation.
+    """The best setting of the first candidate and of a number of rivals.
 
-    Args:
-        means: name of a candidate -> `[settings]`, its validation values, the mean over seeds.
-        number: of rivals.
+    `means` are the validation values `[settings]` of each candidate, means over seeds.
     """
     first, *others = means
     best = sorted(others, key=lambda name: -means[name].max())[:number]
@@ -263,11 +261,8 @@ def notes(
 ) -> Iterator[str]:
     """What a reader must know.
 
-    Args:
-        settings: name of a candidate -> those that it tried.
-        means: as for `finalists`.
-        fresh: the validation values of those that were tested, by seed.
-        median_norm: the median length of encodings, or None.
+    By name, candidates have the settings that they tried, their `means` as in `finalists`, and the
+    validation values of the fresh seeds. `median_norm` is the median length of encodings.
     """
     if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
@@ -302,23 +297,26 @@ def notes(
             yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."
 
 
-def estimate(tests: list[TestResult], metric: str) -> Estimate:
-    """The mean of a metric with its interval, from the tests of one candidate."""
-    values, weights, (low, high) = _values(tests, metric)
-    mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
-    mean = min(max(mean, low), high)  # Rounding may leave the bounds.
-    interval = mean_difference(values - mean, weights, 0.95, high - low)
-    return Estimate(mean, max(low, mean + interval.low), min(high, mean + interval.high))
+def estimates(tests: list[TestResult]) -> dict[str, Estimate]:
+    """The mean of each metric with its interval, from the tests of one candidate."""
+    result = {}
+    for metric in tests[0] if tests else ():
+        values, weights, (low, high) = _values(tests, metric)
+        mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
+        mean = min(max(mean, low), high)  # Rounding may leave the bounds.
+        interval = mean_difference(values - mean, weights, 0.95, high - low)
+        ends = max(low, mean + interval.low), min(high, mean + interval.high)
+        result[metric] = Estimate(mean, *ends)
+    return result
 
 
 def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     """The gain of each candidate over the first, by metric."""
     first, *others = tests
     corrected: dict[str, dict[str, Gain]] = {name: {} for name in tests}
-    for metric in tests[first][0]:
+    for metric, estimate in estimates(tests[first]).items():
         # Candidates share the lists and the seeds, so their paired differences are the sample.
         baseline, weights, (low, high) = _values(tests[first], metric)
-        headroom = high - estimate(tests[first], metric).value
         compared = []
         for name in others:
             differences = _values(tests[name], metric)[0] - baseline
@@ -329,7 +327,7 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
             )
             detectable = (tested.high - tested.low + power.high - power.low) / 2
-            detectable = detectable if detectable <= headroom else math.inf
+            detectable = detectable if estimate.value + detectable <= high else math.inf
             seeds_ahead = int(sum(differences @ weights > 0))
             gain = Gain(**vars(comparison), detectable=detectable, seeds_ahead=seeds_ahead)
             compared.append((name, gain))

@@ -82,7 +82,10 @@ def try_out(
             hundred checked labels choose better than many of which some are wrong.
         test: as `train`.
         candidates: name -> a loss or its name, or a pair of a loss and a head; without a head it is
-            a `Dense`. The first is the baseline. None compares a dozen of this package.
+            a `Dense`. Or a pair of another candidate's name and a function of its trained model and
+            the validation data, which returns the model to judge and costs no training of its own,
+            such as `functools.partial(adjust_logits, class_prior=prior)`. The first is the
+            baseline. None compares a dozen of this package.
         metrics: means over lists, or their names; `"macro_..."` averages over classes.
         monitor: the name of the one to choose by, higher is better; None means the last.
         settings: how many settings each candidate tries.
@@ -95,9 +98,10 @@ def try_out(
         batch_size: examples per batch of arrays.
         path: a file that keeps each finished training, from which an interrupted call goes on: with
             arrays, under Keras 3, to the same table. A call with more `seeds` or `minutes` goes on,
-            too. It belongs to these data, candidates, this source of `build` and the numbers and
-            strings that it reads. It knows a `tf.data.Dataset` only by its form, and losses and
-            layers of yours by their configs: delete it when their content or code changes.
+            too. It belongs to these data, these candidates, the sources of `build` and of other
+            functions, and the numbers and strings that they read. It knows a `tf.data.Dataset` only
+            by its form, and losses and layers of yours by their configs: delete it when their
+            content or code changes.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         class_names: names of the classes in that estimate; None shows their ids.
@@ -120,10 +124,7 @@ def try_out(
         rule = f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`."
         _checks.require(not isinstance(examples, Iterator), rule, type(examples).__name__)
         if isinstance(examples, tuple):
-            # TensorFlow takes rows of a tensor, not of a list.
-            data[name] = tuple(
-                tf.convert_to_tensor(x) if isinstance(x, list) else x for x in as_tensors(examples)
-            )
+            data[name] = as_tensors(examples)
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         rule = "`noise` must be None unless `train` is arrays with class ids."
@@ -144,7 +145,7 @@ def try_out(
         # Where the model ends in encodings `[batch, time, d]`, labels `[batch, time]` are ids.
         rank = len(encodings.shape)
         median_norm = float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
-    contents = {name: _read(name, examples, rank) for name, examples in data.items()}
+    contents: dict[str, Any] = {name: _read(name, x, rank) for name, x in data.items()}
     num_classes = max(number for number, _ in contents.values())
     if noise is not None and class_names is not None:
         rule = f"`class_names` must have a name for each of {num_classes} classes."
@@ -163,30 +164,30 @@ def try_out(
     pairs = {name: _pair(name, candidate) for name, candidate in candidates.items()}
     head = keras.layers.Dense(num_classes) if takes_head else None
     task = _Task(build, data, features, metrics, monitor, **limits)
-    compiled = {}
+    compiled: dict[str, _Candidate] = {}
     for name, (loss, part) in pairs.items():
         if not isinstance(loss, str):
             adjust = {other: function for other, (base, function) in pairs.items() if base == name}
             compiled[name] = _Candidate(name, loss, part or head, adjust, task)
-    bases = {name: loss if isinstance(loss, str) else name for name, (loss, _) in pairs.items()}
-    owners = {
-        name: compiled[_checks.one_of(f"candidates[{name!r}][0]", base, compiled)]
-        for name, base in bases.items()
-    }
+    owners = {}  # Each candidate's own training, or the one whose model it adjusts.
+    for name, (loss, _) in pairs.items():
+        base = loss if isinstance(loss, str) else name
+        owners[name] = compiled[_checks.one_of(f"candidates[{name!r}][0]", base, compiled)]
     first, baseline = next(iter(owners.items()))
     for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
         if not isinstance(data[name], float):
-            baseline.evaluate(itertools.islice(batches(data[name], 256, name), 1), name=name)
+            part: Any = itertools.islice(batches(data[name], 256, name), 1)
+            baseline.evaluate(part, name=name)
     finished = {}
     if path is not None:
         to_config = keras.utils.serialize_keras_object
         descriptions = [candidate.description for candidate in compiled.values()]
         configs = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
         # A dataset of TensorFlow may come in another order each time.
-        known = [
-            str(x) if isinstance(x, tf.data.Dataset) else contents[name] for name, x in data.items()
-        ]
-        header = [[*owners], descriptions, configs, monitor, known, _source(build), settings]
+        for name, examples in data.items():
+            if isinstance(examples, tf.data.Dataset):
+                contents[name] = str(examples)
+        header = [[*owners], descriptions, configs, monitor, contents, _source(build), settings]
         finished = _finished_trainings(path, [*header, limits])
 
     def run(owner: _Candidate, number: int, seed: int, tested: Sequence[str] = ()) -> list[tuple]:
@@ -237,7 +238,7 @@ def try_out(
         wrong = baseline.estimate_noise(settings_of_best[first], class_names)
 
     # Confirm: measure the test data, which no choice has seen. Candidates that share a training and
-    # a setting share it here, too.
+    # the best setting share it here, too.
     groups: dict[tuple[_Candidate, int], list[str]] = {}
     for name, best_number in report.finalists(means, finalists).items():
         groups.setdefault((owners[name], best_number), []).append(name)
@@ -250,10 +251,8 @@ def try_out(
         if index >= report.FEW_SEEDS and now + (now - begin_of_test) / index > deadline:
             break
         for (owner, number), names in groups.items():
-            for name, training, test_result in run(
-                owner, number, num_screening_seeds + index, names
-            ):
-                tests[name].append(test_result)
+            for name, training, lists in run(owner, number, num_screening_seeds + index, names):
+                tests[name].append(lists)
                 fresh[name].append(training.value)
     num_seeds = len(tests[first])
     bar.update(bar.target, finalize=True)
@@ -266,11 +265,7 @@ def try_out(
             validation=float(means[name].max()),
             setting=settings_of_best[name],
             seconds=float(np.median([x.seconds for x in trainings[name]])),
-            values={
-                metric: report.estimate(tests[name], metric)
-                for metric in measured.names
-                if name in tests
-            },
+            values=report.estimates(tests.get(name, [])),
             gains=gains.get(name, {}),
             build=functools.partial(owner.new, settings_of_best[name]),
         )
@@ -286,10 +281,10 @@ def try_out(
     if elapsed > 1.2 * minutes:
         notes.append(f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short.")
     if wrong is not None:
-        pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in wrong["confusions"])
+        confusions = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in wrong["confusions"])
         notes.append(
             f"{wrong['share']:.1%} of the labels look wrong; {wrong['concentration']:.0%} of "
-            f"them are the most frequent confusion of their class. First: {pairs}."
+            f"them are the most frequent confusion of their class. First: {confusions}."
         )
     unfair = report.unfair(means, tests, monitor)
     return TryOut(trials, monitor, num_settings, num_seeds, notes, wrong, unfair)
@@ -300,12 +295,8 @@ def _affordable(
 ) -> tuple[int, int]:
     """How many more passes and how many seeds of the test fit into the seconds left.
 
-    Args:
-        left: the seconds that are left.
-        costs: the seconds of a pass and of a seed of the test.
-        most_passes: how many more passes are wanted.
-        most_seeds: how many seeds are wanted.
-        enough: a budget too small for so many passes takes fewer seeds first.
+    `costs` are the seconds of a pass and of a seed of the test. A budget too small for `enough`
+    passes takes fewer seeds first.
     """
     pass_cost, seed_cost = (max(cost, 1e-9) for cost in costs)
     for seeds in (most_seeds, min(most_seeds, report.FEW_SEEDS)):
@@ -478,7 +469,6 @@ class _Candidate:
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
         self._setting_variables = _as_variables(middle)
         self._model = self.new(self._setting_variables)
-        self._variables = list(self._model.variables)
 
         # What each training starts from, besides the weights of a new model.
         optimizer = self._model.optimizer
@@ -487,6 +477,7 @@ class _Candidate:
         self._optimizer_values = [np.array(x) for x in optimizer.variables]
         self.evaluate = Evaluator(self._model, task.metrics)
         configs = [x and {**x.get_config(), "name": None} for x in (loss, head)]
+        self._variables = list(self._model.variables)
         shapes = [tuple(x.shape) for x in self._variables]
         sources = {name: _source(function) for name, function in adjust.items()}
         self.description = [name, type(loss).__name__, configs, shapes, sources]
@@ -528,8 +519,9 @@ class _Candidate:
         rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
         _checks.require(not in_shards, rule, model.name)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
-        if getattr(_inner_optimizer(optimizer), "weight_decay", None):
-            _inner_optimizer(optimizer).weight_decay = setting["weight_decay"]
+        inner = _inner_optimizer(optimizer)
+        if getattr(inner, "weight_decay", None):
+            inner.weight_decay = setting["weight_decay"]
         optimizer.learning_rate = float(setting["learning_rate"])
         model.compile(optimizer, loss)
         return model
@@ -537,27 +529,28 @@ class _Candidate:
     def run(
         self, setting: Setting, seed: int, tested: Sequence[str] = ()
     ) -> dict[str, tuple[Training, report.TestResult]]:
-        """Trains once; each candidate's validation value, and its test lists if it is tested."""
+        """Trains once; the training of each candidate that it serves, or of the tested ones.
+
+        These also have the values of the test lists, their weights, and the bounds of a value.
+        """
         train, validation = _split(self._task.data["train"], self._task.data["validation"], seed)
         training, results = self.train(setting, seed, train, validation), {}
+        model, metrics = self._model, self._task.metrics
         for name in tested or (self.name, *self._adjust):
             of_name, evaluate = training, self.evaluate
             if name in self._adjust:
                 begin = time.monotonic()
-                adjusted = self._adjust[name](self._model, validation)
-                evaluate = Evaluator(adjusted, self._task.metrics)
+                evaluate = Evaluator(self._adjust[name](model, validation), metrics)
                 value = self._monitored(evaluate, validation)
                 value = value if training.value > -math.inf else training.value
                 of_name = Training(value, training.seconds, time.monotonic() - begin)
-            test = evaluate(self._task.data["test"], name="test") if tested else None
-            results[name] = (
-                of_name,
-                test
-                and {
-                    metric: [values.tolist(), test.weights[metric].tolist(), test.bounds[metric]]
-                    for metric, values in test.values.items()
-                },
-            )
+            test: report.TestResult = {}
+            if tested:
+                measured = evaluate(self._task.data["test"], name="test")
+                for metric, values in measured.values.items():
+                    weights, bounds = measured.weights[metric], measured.bounds[metric]
+                    test[metric] = [values.tolist(), weights.tolist(), bounds]
+            results[name] = of_name, test
         return results
 
     def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
@@ -569,9 +562,8 @@ class _Candidate:
         begin = time.monotonic()
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
         if isinstance(train, tuple):
-            num_examples = train[1].shape[0]
-            train = tf.data.Dataset.from_tensor_slices(train).shuffle(num_examples)
-            train = train.batch(self._task.batch_size)
+            rows = tf.data.Dataset.from_tensor_slices(train)
+            train = rows.shuffle(train[1].shape[0]).batch(self._task.batch_size)
 
         # Start the compiled model from the weights and draws of a new one.
         fresh, model = self.new(_as_variables(setting)), self._model
@@ -579,9 +571,9 @@ class _Candidate:
         shared = [variable for variable in fresh.trainable_variables if id(variable) in trained_ids]
         rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
         _checks.require(not shared, rule, f"{len(shared)} variables again")
-        initial_values = [*fresh.variables, *self._optimizer_values]
         variables = [*self._variables, *model.optimizer.variables]
-        for variable, value in zip(variables, initial_values, strict=True):
+        values = [*fresh.variables, *self._optimizer_values]
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         for loss, fresh_loss in zip(*map(_random_losses, (model.loss, fresh.loss)), strict=True):
             state: dict[str, Any] = {}
