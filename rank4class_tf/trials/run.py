@@ -244,18 +244,19 @@ def try_out(
         groups.setdefault((owners[name], best_number), []).append(name)
     tests: dict[str, list[report.TestResult]] = {name: [] for name in sum(groups.values(), [])}
     fresh: dict[str, list[float]] = {name: [] for name in tests}
+    bar.target = index * len(compiled) + num_seeds * len(groups)
     begin_of_test = time.monotonic()
     for index in range(num_seeds):
         # Measuring the test data may take longer than the trainings have shown.
         now = time.monotonic()
         if index >= report.FEW_SEEDS and now + (now - begin_of_test) / index > deadline:
+            bar.update(bar.target, finalize=True)
             break
         for (owner, number), names in groups.items():
             for name, training, lists in run(owner, number, num_screening_seeds + index, names):
                 tests[name].append(lists)
                 fresh[name].append(training.value)
     num_seeds = len(tests[first])
-    bar.update(bar.target, finalize=True)
 
     # Report.
     gains = report.gains(tests)
