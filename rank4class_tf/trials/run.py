@@ -176,8 +176,8 @@ def try_out(
     first, baseline = next(iter(owners.items()))
     for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
         if not isinstance(data[name], float):
-            part: Any = itertools.islice(batches(data[name], 256, name), 1)
-            baseline.evaluate(part, name=name)
+            sample: Any = itertools.islice(batches(data[name], 256, name), 1)
+            baseline.evaluate(sample, name=name)
     finished = {}
     if path is not None:
         to_config = keras.utils.serialize_keras_object
@@ -538,20 +538,20 @@ class _Candidate:
         training, results = self.train(setting, seed, train, validation), {}
         model, metrics = self._model, self._task.metrics
         for name in tested or (self.name, *self._adjust):
-            of_name, evaluate = training, self.evaluate
+            trained, evaluate = training, self.evaluate
             if name in self._adjust:
                 begin = time.monotonic()
                 evaluate = Evaluator(self._adjust[name](model, validation), metrics)
                 value = self._monitored(evaluate, validation)
                 value = value if training.value > -math.inf else training.value
-                of_name = Training(value, training.seconds, time.monotonic() - begin)
+                trained = Training(value, training.seconds, time.monotonic() - begin)
             test: report.TestResult = {}
             if tested:
                 measured = evaluate(self._task.data["test"], name="test")
                 for metric, values in measured.values.items():
                     weights, bounds = measured.weights[metric], measured.bounds[metric]
                     test[metric] = [values.tolist(), weights.tolist(), bounds]
-            results[name] = of_name, test
+            results[name] = trained, test
         return results
 
     def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
