@@ -121,10 +121,6 @@ def mean_difference(
     if len(seed_means) > 1:
         variances.append((float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1))
     variance = sum(term for term, _ in variances)
-    if len(seed_means) > 1:
-        # Both terms contain the noise of each seed and list, which counts once.
-        noise = float((differences - seed_means[:, np.newaxis]).var(axis=0, ddof=1) @ shares)
-        variance = max(variance - noise / (len(seed_means) * n_eff), variances[0][0])
     if not variance > 0:
         return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
     # The degrees of freedom of a sum of variances, by Satterthwaite.
