@@ -56,7 +56,13 @@ def _as_tensor(x: Any) -> Any:
         entries = x.tocsr().sorted_indices().tocoo()
         indices = np.column_stack([entries.row, entries.col]).astype(np.int64)
         return tf.SparseTensor(indices, entries.data, entries.shape)
-    return x.to_numpy() if hasattr(x, "to_numpy") else x
+    if not hasattr(x, "to_numpy"):
+        return tf.convert_to_tensor(x) if isinstance(x, list) else x
+    values = x.to_numpy()
+    if values.dtype == object and values.ndim == 2:  # Of pandas, for booleans beside numbers.
+        numbers = np.array(values.tolist())
+        values = numbers if numbers.dtype.kind in "biuf" else values
+    return values
 
 
 def check_gives_scores(model: Scorer) -> None:

@@ -11,6 +11,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import _intervals, evaluation, plots
+from rank4class_tf._batches import batches
 
 
 def identity(scores):
@@ -405,6 +406,9 @@ def test_forms_of_features():
     ):  # fmt: skip
         found = r4c.evaluate(scores, (features, pandas.Series(y)), ["mrr"], batch_size=8)["mrr"]
         assert found == expected
+    # A column of booleans beside numbers.
+    (part,) = batches((pandas.DataFrame({"a": [True, False], "b": [0.5, 1.0]}), [0, 1]), 2)
+    assert part[0].numpy().tolist() == [[1.0, 0.5], [0.0, 1.0]]
     fitted = [r4c.calibrate(scores, (z, y)).temperature for z in (x, sparse.csr_matrix(x))]
     assert fitted[0] == fitted[1]
 

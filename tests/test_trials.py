@@ -163,6 +163,34 @@ def test_a_kept_run_goes_on_with_more_time_and_seeds(data, tmp_path):
         assert (a.values, a.setting) == (b.values, b.setting)
 
 
+def test_a_prior_after_training_costs_no_training(data, tmp_path):
+    adjust = functools.partial(r4c.adjust_logits, class_prior=[0.7, 0.1, 0.1, 0.1])
+    candidates = {"a": losses.SoftmaxLoss(), "adjusted": ("a", adjust)}
+    options = {"metrics": ["mrr", "macro_top_k_accuracy_at_1"], "path": tmp_path / "kept"}
+    result = r4c.try_out(
+        build, data[0], data[1], data[1], candidates, settings=1, seeds=2, epochs=2, **options,
+        verbose=False,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]]
+    assert [key for key, _ in lines] == [
+        *(f"a/{seed}/0" for seed in (0, 1)),
+        *(f"a/{seed}/0/test of ['a', 'adjusted']" for seed in (2, 3)),
+    ]
+    # By hand, with the model of the last training.
+    owner = result.trials[1].build.func.__self__
+    expected = r4c.evaluate(adjust(owner._model, data[1]), data[1], options["metrics"])
+    tested = lines[-1][1]["adjusted"]
+    for name in options["metrics"]:
+        assert tested[1][name][0] == expected.values[name].tolist()
+    assert tested[0][0] == pytest.approx(expected[options["metrics"][1]].value)
+    assert tested[0][0] >= lines[-1][1]["a"][0][0]
+    resumed = r4c.try_out(
+        build, data[0], data[1], data[1], candidates, settings=1, seeds=2, epochs=2, **options,
+        verbose=False,
+    )  # fmt: skip
+    assert resumed.trials[1].values == result.trials[1].values
+
+
 def test_only_the_first_and_the_best_see_the_test_data(data):
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 0, 1])
     candidates = {"bad": bad, "worse": bad, "good": losses.SoftmaxLoss()}
@@ -186,18 +214,13 @@ def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
     """The test data take longer than a training; the first setting is the best and the longest."""
     clock = [0.0]
 
-    def train(self, setting, seed, examples=None):
+    def train(self, setting, seed, tested=()):
         seconds = 10.0 if setting["learning_rate"] == run._draw_settings(9)[0, 0] else 0.1
-        clock[0] += seconds
-        return report.Training(seconds, seconds, seconds)
+        clock[0] += seconds + 30 * len(tested)
+        test = {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.evaluate.names}
+        return {self.name: (run.Training(seconds, seconds, seconds), test)}
 
-    def test(self, setting, seed, test):
-        train(self, setting, seed)
-        clock[0] += 30
-        return {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.metric_names}
-
-    monkeypatch.setattr(run._Candidate, "train", train)
-    monkeypatch.setattr(run._Candidate, "test", test)
+    monkeypatch.setattr(run._Candidate, "run", train)
     monkeypatch.setattr(run.time, "monotonic", lambda: clock[0])
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     for minutes, seeds, took in ((9, 6, None), (2, 3, "It took 4.7 minutes: minutes=2 was too")):
@@ -267,10 +290,10 @@ def test_forms_of_labels():
         (tf.ragged.constant([[1], [2, 8]]), 9),
     ):  # fmt: skip
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
-        assert run._num_classes("train", part, rank=2) == number
+        assert run._read("train", part, rank=2)[0] == number
     # Of sequences, labels of one number for each position are ids.
     part = tf.data.Dataset.from_tensors((np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]])))
-    assert run._num_classes("train", part, rank=3) == 4
+    assert run._read("train", part, rank=3)[0] == 4
 
 
 def test_decay_is_tuned_where_the_optimizer_has_it(data):
@@ -354,7 +377,7 @@ def verdict_of(gains, spread, rng):
     tests = results_of(gains, spread, rng)
     found = report.gains(tests)
     trials = [
-        report.Trial(name, 0.5, {}, 1.0, {"mrr": report.estimate(x, "mrr")}, found[name], None)
+        report.Trial(name, 0.5, {}, 1.0, report.estimates(x), found[name], None)
         for name, x in tests.items()
     ]
     return report.TryOut(trials, "mrr", 9, 8, [], None, None)
@@ -395,6 +418,17 @@ def test_a_gain_that_no_value_reaches_is_not_detectable():
     ]
     verdict = report.TryOut(trials, "mrr", 9, 3, [], None, None).verdict
     assert verdict.startswith("Undecided: b +0.317") and "ahead in 3 of 3 seeds" in verdict
+    assert verdict.endswith("; the test is too small to show any gain that is possible.")
+
+
+def test_a_gain_above_the_highest_value_is_not_detectable(rng):
+    """From .95 no candidate gains .09, which 40 lists would show."""
+    hits = (rng.random((2, 1, 40)) < [[[0.95]], [[0.9]]]) + np.zeros((2, 8, 1))
+    tests = {
+        name: [{"mrr": [x.tolist(), [1.0] * 40, [0, 1]]} for x in values]
+        for name, values in zip("ab", hits, strict=True)
+    }
+    assert report.gains(tests)["b"]["mrr"].detectable == np.inf
 
 
 def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
@@ -427,12 +461,12 @@ def test_forms_of_a_result(rng, tmp_path):
     assert isinstance(frame, pandas.DataFrame) and frame.index[0] == "a"
     object.__setattr__(result.trials[0], "name", "the first\nof a name that is " + "very " * 20)
     lines = str(result).splitlines()
-    assert max(map(len, lines)) <= 100 and lines[0].split()[-2:] == ["gain", "p"]
+    assert max(map(len, lines)) <= 100 and lines[0].endswith("of a …  p")
     assert lines[1].startswith("the first of a name")
     # Weighted means of ones may round to more than one.
     weights = rng.random(97)
     tests = [{"m$\\frac{": [[1.0] * 97, weights.tolist(), [0, 1]]}] * 3
-    value = report.estimate(tests, "m$\\frac{")
+    value = report.estimates(tests)["m$\\frac{"]
     assert value.low <= value.value <= value.high == 1
     trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)
     odd = report.TryOut([trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival")
@@ -444,14 +478,14 @@ def test_forms_of_a_result(rng, tmp_path):
 
 
 def test_no_verdict_without_a_fair_comparison():
-    values = {name: np.ones((5, 2)) for name in "ab"}
+    values = {name: np.ones(5) for name in "ab"}
 
     def tests(seeds=8, lists=40):
         test = {"mrr": [[0.5] * lists, [1.0] * lists, [0, 1]]}
         return {name: [test] * seeds for name in "ab"}
 
     assert report.unfair(values, tests(), "mrr") is None
-    infinite = np.full((5, 2), -np.inf)
+    infinite = np.full(5, -np.inf)
     for of_values, of_tests, reason in (
         ({name: x[:1] for name, x in values.items()}, tests(), "one setting each is no tuning"),
         (values, tests(seeds=2), "2 seeds cannot tell luck from gain"),
@@ -473,9 +507,9 @@ def test_settings_cover_their_ranges():
 def test_notes(data):
     settings = [{"learning_rate": 1.0 * i, "weight_decay": 10.0**-i} for i in range(5)]
 
-    def notes(values, length=None):
-        values = {name: np.transpose([x, x]) for name, x in values.items()}
-        return [*report.notes(dict.fromkeys(values, settings), values, length)]
+    def notes(values, length=None, fresh=()):
+        means = {name: np.array(x) for name, x in values.items()}
+        return [*report.notes(dict.fromkeys(values, settings), means, dict(fresh), length)]
 
     assert notes({"a": range(5)}) == [
         "a: the best learning_rate is the highest that was tried.",
@@ -486,6 +520,8 @@ def test_notes(data):
     first, other = [0.3, 0.4, 0.9, 0.2, 0.1], [0.1, 0.4, 0.5, 0.1, 0.1]
     assert notes({"a": first, "b": other}, 1.0) == [vanishes]
     assert notes({"a": first, "b": [0.1, 0.1, 0.15, 0.1, 0.1]}, 1.0) == []
+    failed = "a: 1 of 2 fresh seeds had no finite loss, and are tested as they began."
+    assert notes({"a": first}, fresh={"a": [0.5, -np.inf]}) == [failed]
 
     def short(head):
         return keras.Sequential([keras.Input((4,)), keras.layers.Rescaling(1e-3), head])
@@ -608,6 +644,8 @@ def test_arguments_are_checked(data):
         ({"test": batches.shuffle(170)}, "`test` must give its examples in the same order"),
         ({"candidates": {"a": losses.SoftmaxLoss}}, "`candidates` must map names to a loss"),
         ({"candidates": {1: losses.SoftmaxLoss()}}, "`candidates` must map names to a loss"),
+        ({"candidates": {"a": ("b", len)}}, r"`candidates\['a'\]\[0\]` must be one of"),
+        ({"train": (data[0][0][:0], data[0][1][:0])}, "`train` must have at least one batch"),
         ({"candidates": {"a": lambda y, x: x}}, "`candidates` must map names to a loss"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -8,7 +8,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from tensorflow import keras
@@ -31,21 +31,13 @@ FEW_SETTINGS, FEW_SEEDS, FEW_LISTS = 4, 3, 30
 _WIDTH = 100  # Columns of the table.
 
 
-class Training(NamedTuple):
-    """A finished training: the best validation value, seconds of an epoch and of all epochs."""
-
-    value: float
-    seconds: float
-    total_seconds: float
-
-
 @dataclasses.dataclass(frozen=True)
 class Gain(Comparison):
     """The difference of a candidate and the first one on the same test lists and seeds.
 
     Attributes:
         detectable: the smallest true gain that would have shown with a probability of 0.8;
-            infinite if no value of the metric is so high.
+            infinite if the metric cannot rise so far above the first candidate's value.
         seeds_ahead: the number of seeds in which the candidate was ahead.
     """
 
@@ -63,7 +55,8 @@ class Trial:
         seconds: per epoch, the median.
         values: name of a metric -> its `Estimate` on the test data; empty if not tested.
         gains: name of a metric -> its `Gain` over the first candidate, which has none.
-        build: returns a new model, compiled with the setting.
+        build: returns a new model, compiled with the setting; for a candidate after training, the
+            model to train first.
     """
 
     name: str
@@ -102,11 +95,10 @@ class TryOut:
     @property
     def best(self) -> Trial:
         """The best on the test data of those that beat the first beyond noise, else the first."""
-        gains = [(trial, trial.gains.get(self.monitor)) for trial in self.trials]
-        better = [t for t, gain in gains if gain and gain.difference > 0 and gain.p_value < 0.05]
-        if self.unfair:
-            better = []
-        return max(better, key=lambda t: t.values[self.monitor].value, default=self.trials[0])
+        rivals = [(trial, trial.gains[self.monitor]) for trial in self.trials if trial.gains]
+        better = [x for x, gain in rivals if gain.difference > 0 and gain.p_value < 0.05]
+        best = max(better, key=lambda x: x.values[self.monitor].value, default=self.trials[0])
+        return self.trials[0] if self.unfair else best
 
     @property
     def verdict(self) -> str:
@@ -122,14 +114,15 @@ class TryOut:
         detectable = max(gain.detectable for gain, _ in rivals)
         # Each interval leaves out a gain that would have shown.
         if math.isfinite(detectable) and all(gain.high < gain.detectable for gain, _ in rivals):
-            return (
-                f"Stay with {first}: a gain of {detectable:.3f} in {self.monitor} would have shown."
-            )
-        text = (
-            "Undecided: {0} {1.difference:+.3f} ({1.low:+.3f} to {1.high:+.3f}) in {2}, ahead in "
+            shown = f"a gain of {detectable:.3f} in {self.monitor}"
+            return f"Stay with {first}: {shown} would have shown."
+        remedy = "more test data or seeds would decide"
+        if math.isinf(detectable):
+            remedy = "the test is too small to show any gain that is possible"
+        return (
+            f"Undecided: {leader.name} {_gain(leader, self.monitor)[0]} in {self.monitor}, "
+            f"ahead in {gain.seeds_ahead} of {self.num_seeds} seeds; {remedy}."
         )
-        text += "{1.seeds_ahead} of {3} seeds; more test data or seeds would decide."
-        return text.format(leader.name, gain, self.monitor, self.num_seeds)
 
     def _rows(self) -> list[list[str]]:
         """The cells of the table: name, monitored metric, gain and p-value."""
@@ -158,18 +151,14 @@ class TryOut:
         return [*lines, *self.notes, self.verdict]
 
     def __repr__(self) -> str:
-        rows = self._rows()
+        columns = [[*column] for column in zip(*self._rows(), strict=True)]
         # A long name leaves the numbers their columns.
-        taken = [max(map(len, column)) for column in zip(*rows[1:], strict=True)]
-        for column, short in ((1, "value (95 %)"), (2, "gain")):
-            if len(rows[0][column]) > max(taken[column], 26):
-                rows[0][column] = short
-        taken = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        widest = max(_WIDTH - sum(taken[1:]) - 6, 12)
-        for row in rows:
-            row[0] = row[0] if len(row[0]) <= widest else f"{row[0][: widest - 1]}…"
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        for column in columns[1:]:
+            column[0] = _cut(column[0], max(26, *map(len, column[1:])))
+        taken = sum(max(map(len, column)) for column in columns[1:])
+        columns[0] = [_cut(name, max(12, _WIDTH - 6 - taken)) for name in columns[0]]
+        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+        lines = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         for line in self._lines():
             lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
         return "\n".join(lines)
@@ -226,64 +215,71 @@ def _number(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
 def _gain(trial: Trial, metric: str) -> list[str]:
     """A gain with its interval, and its p-value."""
     gain = trial.gains[metric]
     return [f"{gain.difference:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})", f"{gain.p_value:.2g}"]
 
 
-def finalists(values: dict[str, np.ndarray], number: int) -> dict[str, int]:
-    """The best setting of the first candidate and of its best rivals, by validation.
+def finalists(means: dict[str, np.ndarray], number: int) -> dict[str, int]:
+    """The best setting of the first candidate and of a number of rivals.
 
-    Args:
-        values: name of a candidate -> `[settings, seeds]`, its validation values.
-        number: of rivals.
+    `means` are the validation values `[settings]` of each candidate, means over seeds.
     """
-    means = {name: of_settings.mean(axis=1) for name, of_settings in values.items()}
     first, *others = means
     best = sorted(others, key=lambda name: -means[name].max())[:number]
     return {name: int(means[name].argmax()) for name in means if name in (first, *best)}
 
 
 def unfair(
-    values: dict[str, np.ndarray], tests: dict[str, list[TestResult]], monitor: str
+    means: dict[str, np.ndarray], tests: dict[str, list[TestResult]], monitor: str
 ) -> str | None:
     """Why the comparison allows no verdict, or None."""
     first, *others = tests
-    num_settings, num_seeds = len(values[first]), len(tests[first])
+    num_settings, num_seeds = len(means[first]), len(tests[first])
     num_lists = int(np.count_nonzero(tests[first][0][monitor][1]))
-    if not others:
-        return f"{first} has no rival"
-    if num_settings == 1:
-        return "one setting each is no tuning"
-    if num_seeds < FEW_SEEDS:
-        return f"{_number(num_seeds, 'seed')} cannot tell luck from gain"
-    if num_lists < FEW_LISTS:
-        return f"{_number(num_lists, 'test example')} cannot tell luck from gain"
-    if values[first].max() == -np.inf:
-        return f"{first} had no finite loss"
-    if all(values[name].max() == -np.inf for name in others):
-        return "no rival had a finite loss"
-    return None
+    reasons = {
+        f"{first} has no rival": not others,
+        "one setting each is no tuning": num_settings == 1,
+        f"{_number(num_seeds, 'seed')} cannot tell luck from gain": num_seeds < FEW_SEEDS,
+        f"{_number(num_lists, 'test example')} cannot tell luck from gain": num_lists < FEW_LISTS,
+        f"{first} had no finite loss": means[first].max() == -np.inf,
+        "no rival had a finite loss": all(means[name].max() == -np.inf for name in others),
+    }
+    return next((reason for reason, applies in reasons.items() if applies), None)
 
 
 def notes(
-    settings: dict[str, list[Setting]], values: dict[str, np.ndarray], median_norm: float | None
+    settings: dict[str, list[Setting]],
+    means: dict[str, np.ndarray],
+    fresh: dict[str, list[float]],
+    median_norm: float | None,
 ) -> Iterator[str]:
-    """What a reader must know; `median_norm` is the median length of encodings."""
+    """What a reader must know.
+
+    By name, candidates have the settings that they tried, their `means` as in `finalists`, and the
+    validation values of the fresh seeds. `median_norm` is the median length of encodings.
+    """
     if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
             f"Before training, the encodings have a length of {median_norm:.2g}. Far from 1, they "
             "slow a Dense down, so that other heads seem better. Try `Rescaling` before the head."
         )
-    first, *others = values
-    for name, of_settings in values.items():
-        if of_settings.max() == -np.inf:
+    first, *others = means
+    for name, values in means.items():
+        failed = fresh.get(name, []).count(-math.inf)
+        if values.max() == -np.inf:
             yield f"{name}: no setting had a finite loss; its values mean nothing."
-    if len(values[first]) < FEW_SETTINGS:
+        elif failed:
+            seeds = f"{failed} of {_number(len(fresh[name]), 'fresh seed')}"
+            yield f"{name}: {seeds} had no finite loss, and are tested as they began."
+    if len(means[first]) < FEW_SETTINGS:
         yield "Fewer than four settings were tried: tune more before you decide."
         return
-    means = {name: of_settings.mean(axis=1) for name, of_settings in values.items()}
     # A parameter whose best value is at the end of its range wants a wider range.
     for name, tried in settings.items():
         for parameter, best in tried[means[name].argmax()].items():
@@ -301,20 +297,24 @@ def notes(
             yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."
 
 
-def estimate(tests: list[TestResult], metric: str) -> Estimate:
-    """The mean of a metric with its interval, from the tests of one candidate."""
-    values, weights, (low, high) = _values(tests, metric)
-    mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
-    mean = min(max(mean, low), high)  # Rounding may leave the bounds.
-    interval = mean_difference(values - mean, weights, 0.95, high - low)
-    return Estimate(mean, max(low, mean + interval.low), min(high, mean + interval.high))
+def estimates(tests: list[TestResult]) -> dict[str, Estimate]:
+    """The mean of each metric with its interval, from the tests of one candidate."""
+    result = {}
+    for metric in tests[0] if tests else ():
+        values, weights, (low, high) = _values(tests, metric)
+        mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
+        mean = min(max(mean, low), high)  # Rounding may leave the bounds.
+        interval = mean_difference(values - mean, weights, 0.95, high - low)
+        ends = max(low, mean + interval.low), min(high, mean + interval.high)
+        result[metric] = Estimate(mean, *ends)
+    return result
 
 
 def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     """The gain of each candidate over the first, by metric."""
     first, *others = tests
     corrected: dict[str, dict[str, Gain]] = {name: {} for name in tests}
-    for metric in tests[first][0]:
+    for metric, estimate in estimates(tests[first]).items():
         # Candidates share the lists and the seeds, so their paired differences are the sample.
         baseline, weights, (low, high) = _values(tests[first], metric)
         compared = []
@@ -327,13 +327,10 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
             )
             detectable = (tested.high - tested.low + power.high - power.low) / 2
-            # No gain is so high: the intervals end at the bounds.
-            detectable = detectable if detectable < high - low else math.inf
-            extra: dict[str, Any] = {
-                "detectable": detectable,
-                "seeds_ahead": int(sum(differences @ weights > 0)),
-            }
-            compared.append((name, Gain(**vars(comparison), **extra)))
+            detectable = detectable if estimate.value + detectable <= high else math.inf
+            seeds_ahead = int(sum(differences @ weights > 0))
+            gain = Gain(**vars(comparison), detectable=detectable, seeds_ahead=seeds_ahead)
+            compared.append((name, gain))
         # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
         compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
         p_value = 0.0

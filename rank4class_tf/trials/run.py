@@ -6,12 +6,13 @@ import functools
 import inspect
 import itertools
 import json
+import math
 import numbers
 import os
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +24,7 @@ from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._types import PathLike
 from rank4class_tf.evaluation import Evaluator, Metrics, mean_metrics
 from rank4class_tf.trials import report
-from rank4class_tf.trials.report import Setting, Training, Trial, TryOut
+from rank4class_tf.trials.report import Setting, Trial, TryOut
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which multiplies it by the
 # rate), and the factor of a candidate's own parameter.
@@ -32,6 +33,9 @@ _RANGES = ((1e-4, 1e-1), (1e-4, 1.0), (0.25, 4.0))
 # Few seeds find good settings and rivals: more settings pay better than more seeds, and the test
 # has seeds of its own (`scripts.robustness.judge` compares such designs).
 _SCREENING_SEEDS = 2
+
+# The parts of the cross-validation that estimates wrong labels.
+_FOLDS = 4
 
 # The parameters in [0, 1]: the factor multiplies their odds, so that they stay below 1.
 _SHARES = ("label_smoothing", "q")
@@ -78,7 +82,10 @@ def try_out(
             hundred checked labels choose better than many of which some are wrong.
         test: as `train`.
         candidates: name -> a loss or its name, or a pair of a loss and a head; without a head it is
-            a `Dense`. The first is the baseline. None compares a dozen of this package.
+            a `Dense`. Or a pair of another candidate's name and a function of its trained model and
+            the validation data, which returns the model to judge and costs no training of its own,
+            such as `functools.partial(adjust_logits, class_prior=prior)`. The first is the
+            baseline. None compares a dozen of this package.
         metrics: means over lists, or their names; `"macro_..."` averages over classes.
         monitor: the name of the one to choose by, higher is better; None means the last.
         settings: how many settings each candidate tries.
@@ -91,9 +98,10 @@ def try_out(
         batch_size: examples per batch of arrays.
         path: a file that keeps each finished training, from which an interrupted call goes on: with
             arrays, under Keras 3, to the same table. A call with more `seeds` or `minutes` goes on,
-            too. It belongs to these data, candidates, this source of `build` and the numbers and
-            strings that it reads. It knows a `tf.data.Dataset` only by its form, and losses and
-            layers of yours by their configs: delete it when their content or code changes.
+            too. It belongs to these data, these candidates, the sources of `build` and of other
+            functions, and the numbers and strings that they read. It knows a `tf.data.Dataset` only
+            by its form, and losses and layers of yours by their configs: delete it when their
+            content or code changes.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         class_names: names of the classes in that estimate; None shows their ids.
@@ -101,170 +109,186 @@ def try_out(
     """
     begin = time.monotonic()
     # Check what is cheap to check, before any data is read.
-    settings = _checks.positive_int("settings", settings)
-    seeds = _checks.positive_int("seeds", seeds)
-    finalists = _checks.positive_int("finalists", finalists)
-    epochs = _checks.positive_int("epochs", epochs)
-    patience = _checks.positive_int("patience", patience)
-    batch_size = _checks.positive_int("batch_size", batch_size)
-    if minutes is not None:
-        _checks.positive_float("minutes", minutes)
+    limits = {"epochs": epochs, "patience": patience, "batch_size": batch_size}
+    counts = {"settings": settings, "seeds": seeds, "finalists": finalists, **limits}
+    for name, count in counts.items():
+        _checks.positive_int(name, count)
+    minutes = math.inf if minutes is None else _checks.positive_float("minutes", minutes)
+    measured = Evaluator(None, metrics)
+    rule = "`metrics` must have one that is higher for a better model, to choose by."
+    _checks.require(bool(measured.rising), rule, measured.names)
+    monitor = _checks.one_of("monitor", monitor or measured.names[-1], measured.rising)
     validation = float(validation) if isinstance(validation, numbers.Real) else validation
     data: dict[str, Any] = {"train": train, "validation": validation, "test": test}
     for name, examples in data.items():
         rule = f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`."
         _checks.require(not isinstance(examples, Iterator), rule, type(examples).__name__)
         if isinstance(examples, tuple):
-            # TensorFlow takes rows of a tensor, not of a list.
-            data[name] = tuple(
-                tf.convert_to_tensor(x) if isinstance(x, list) else x for x in as_tensors(examples)
-            )
+            data[name] = as_tensors(examples)
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         rule = "`noise` must be None unless `train` is arrays with class ids."
         is_right = isinstance(train, tuple) and np.ndim(train[1]) == 1
         _checks.require(is_right, rule, noise)
 
-    # Compile each candidate once.
+    # Read the data: a batch to build models with, the number of classes, and checksums.
+    keras.utils.set_random_seed(0)
+    first_batch = next(batches(data["train"], batch_size, "train"), ())
+    _checks.require(first_batch, "`train` must have at least one batch.", "none")
+    features, rank, median_norm = first_batch[0], 2, None
     arguments = inspect.signature(build).parameters.values()
     takes_head = any(argument.default is argument.empty for argument in arguments)
-    # Where the model ends in encodings `[batch, time, d]`, labels `[batch, time]` are class ids.
-    encodings = _built(build, keras.layers.Activation("linear")) if takes_head else None
-    rank = len(getattr(encodings, "output_shape", (None, None)))
-    num_classes = max(_num_classes(name, examples, rank) for name, examples in data.items())
+    if takes_head:
+        encodings = _built(build, keras.layers.Activation("linear"))(features, training=False)
+        if isinstance(encodings, tf.SparseTensor):  # Of a model that is only a head.
+            encodings = tf.sparse.to_dense(encodings)
+        # Where the model ends in encodings `[batch, time, d]`, labels `[batch, time]` are ids.
+        rank = len(encodings.shape)
+        median_norm = float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
+    contents: dict[str, Any] = {name: _read(name, x, rank) for name, x in data.items()}
+    num_classes = max(number for number, _ in contents.values())
     if noise is not None and class_names is not None:
         rule = f"`class_names` must have a name for each of {num_classes} classes."
         _checks.require(len(class_names) >= num_classes, rule, f"{len(class_names)} names")
     if not isinstance(test, tuple):
         # The values of the same list are compared, so that a shuffled test would mix them up.
-        first_pass, second_pass = (_checksum(x[1:] for x in batches(test, 1)) for _ in range(2))
         rule = "`test` must give its examples in the same order each time."
-        _checks.require(first_pass == second_pass, rule, "another order of labels")
-    head = keras.layers.Dense(num_classes) if takes_head else None
+        is_same = _read("test", test, rank) == contents["test"]
+        _checks.require(is_same, rule, "another order of labels")
+
+    # Compile each loss and head once; a function adjusts the trained model of another candidate.
     if candidates is None:
         candidates = _default_candidates(num_classes if takes_head else None)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
-    limits = epochs, patience, batch_size
-    compiled = {
-        name: _Candidate(name, candidate, build, head, data, metrics, monitor, limits)
-        for name, candidate in candidates.items()
-    }
-    baseline = next(iter(compiled.values()))
+    pairs = {name: _pair(name, candidate) for name, candidate in candidates.items()}
+    head = keras.layers.Dense(num_classes) if takes_head else None
+    task = _Task(build, data, features, metrics, monitor, **limits)
+    compiled: dict[str, _Candidate] = {}
+    for name, (loss, part) in pairs.items():
+        if not isinstance(loss, str):
+            adjust = {other: function for other, (base, function) in pairs.items() if base == name}
+            compiled[name] = _Candidate(name, loss, part or head, adjust, task)
+    owners = {}  # Each candidate's own training, or the one whose model it adjusts.
+    for name, (loss, _) in pairs.items():
+        base = loss if isinstance(loss, str) else name
+        owners[name] = compiled[_checks.one_of(f"candidates[{name!r}][0]", base, compiled)]
+    first, baseline = next(iter(owners.items()))
     for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
-        baseline.check(data[name], name)
-    finished = _FinishedTrainings()
+        if not isinstance(data[name], float):
+            sample: Any = itertools.islice(batches(data[name], 256, name), 1)
+            baseline.evaluate(sample, name=name)
+    finished = {}
     if path is not None:
         to_config = keras.utils.serialize_keras_object
-        measured = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
-        fingerprints = [_fingerprint(examples) for examples in data.values()]
-        header = [candidate.description for candidate in compiled.values()], measured, fingerprints
-        finished.open(path, [*header, _source(build), settings, epochs, patience, batch_size])
+        descriptions = [candidate.description for candidate in compiled.values()]
+        configs = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
+        # A dataset of TensorFlow may come in another order each time.
+        for name, examples in data.items():
+            if isinstance(examples, tf.data.Dataset):
+                contents[name] = str(examples)
+        header = [[*owners], descriptions, configs, monitor, contents, _source(build), settings]
+        finished = _finished_trainings(path, [*header, limits])
 
-    # A pass trains every candidate once, so that all have tried equally much wherever it ends.
+    def run(owner: _Candidate, number: int, seed: int, tested: Sequence[str] = ()) -> list[tuple]:
+        """Name, training and values of test lists of the candidates that share a training."""
+        key = f"{owner.name}/{seed}/{number}" + (f"/test of {tested}" if tested else "")
+        if key not in finished:
+            finished[key] = owner.run(owner.setting(draws[number]), seed, tested)
+            if path is not None:
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write(json.dumps([key, finished[key]]) + "\n")
+        bar.add(1)
+        return [(name, Training(*x), test) for name, (x, test) in finished[key].items()]
+
+    # Screen. A pass trains every candidate once: wherever it ends, all have tried equally much.
     draws = _draw_settings(settings)
-    tried = {name: [*map(x.setting, draws)] for name, x in compiled.items()}
-    screening_seeds = range(min(_SCREENING_SEEDS, seeds))
-    num_tested = min(finalists + 1, len(compiled))
-    trainings: dict[str, dict] = {name: {} for name in compiled}
-    passes = [*itertools.product(range(settings), screening_seeds)]
+    num_screening_seeds = min(_SCREENING_SEEDS, seeds)
+    num_tested = min(finalists + 1, len(owners))
+    passes = [*itertools.product(range(settings), range(num_screening_seeds))]
     total = len(passes) * len(compiled) + seeds * num_tested
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
     bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
+    trainings: dict[str, list[Training]] = {name: [] for name in owners}
+    values = {name: np.full((settings, num_screening_seeds), np.nan) for name in owners}
+    deadline = begin + 60 * minutes
     for index, (number, seed) in enumerate(passes, start=1):
-        for name, candidate in compiled.items():
-            train_once = functools.partial(candidate.train, tried[name][number], seed)
-            training = Training(*finished.get_or_make(f"{name}/{seed}/{number}", train_once))
-            trainings[name][number, seed] = training
-            bar.add(1)
-        if minutes is not None:
-            left = 60 * minutes - (time.monotonic() - begin)
-            # The best settings, which are tested, may take far longer than the others.
-            seconds = [x.total_seconds for done in trainings.values() for x in done.values()]
-            best_seconds = [max(done.values()).total_seconds for done in trainings.values()]
-            costs = sum(seconds) / index, float(np.mean(best_seconds)) * num_tested
-            enough = report.FEW_SETTINGS * len(screening_seeds) - index
-            more, seeds_left = _affordable(left, costs, len(passes) - index, seeds, enough)
-            bar.target = (index + more) * len(compiled) + seeds_left * num_tested
-            if more == 0:
-                break
-    else:
-        seeds_left = seeds
-
+        for owner in compiled.values():
+            for name, training, _ in run(owner, number, seed):
+                trainings[name].append(training)
+                values[name][number, seed] = training.value
+        # The best settings, which are tested, may take far longer than the others.
+        seconds = sum(x.total_seconds for done in trainings.values() for x in done)
+        best = {name: max(done).total_seconds for name, done in trainings.items()}
+        costs = seconds / index, num_tested * float(np.mean([*best.values()]))
+        left = deadline - time.monotonic() - (0 if noise is None else _FOLDS * best[baseline.name])
+        enough = report.FEW_SETTINGS * num_screening_seeds - index
+        more, num_seeds = _affordable(left, costs, len(passes) - index, seeds, enough)
+        bar.target = (index + more) * len(compiled) + num_seeds * num_tested
+        if more == 0:
+            break
     # A setting's value is its mean over the seeds; the last one may have seen fewer.
     num_settings = number + 1
-    values = {
-        name: np.array(
-            [
-                [done.get((i, seed), done[i, 0]).value for seed in screening_seeds]
-                for i in range(num_settings)
-            ]
-        )
-        for name, done in trainings.items()
-    }
+    means = {name: np.nanmean(x[:num_settings], axis=1) for name, x in values.items()}
+    tried = {name: [*map(owner.setting, draws[:num_settings])] for name, owner in owners.items()}
+    settings_of_best = {name: tried[name][x.argmax()] for name, x in means.items()}
+    wrong = None
+    if noise is not None:
+        wrong = baseline.estimate_noise(settings_of_best[first], class_names)
 
-    # Measure the test data, which no choice has seen.
-    chosen = report.finalists(values, finalists)
-    tests: dict[str, list[report.TestResult]] = {name: [] for name in chosen}
-    begin_of_test, num_seeds = time.monotonic(), 0
-    while num_seeds < seeds_left:
-        seed = len(screening_seeds) + num_seeds
-        for name, best in chosen.items():
-            measure = functools.partial(compiled[name].test, tried[name][best], seed, data["test"])
-            tests[name].append(finished.get_or_make(f"{name}/{seed}/test of {best}", measure))
-            bar.add(1)
-        num_seeds += 1
-        if minutes is not None and report.FEW_SEEDS <= num_seeds < seeds_left:
-            # Measuring the test data may take longer than the trainings have shown.
-            now = time.monotonic()
-            left = begin + 60 * minutes - now
-            more = int(max(left, 0) / max((now - begin_of_test) / num_seeds, 1e-9))
-            seeds_left = min(seeds_left, num_seeds + more)
-            bar.target = index * len(compiled) + seeds_left * num_tested
-            if more == 0:
-                bar.update(bar.target, finalize=True)
+    # Confirm: measure the test data, which no choice has seen. Candidates that share a training and
+    # the best setting share it here, too.
+    groups: dict[tuple[_Candidate, int], list[str]] = {}
+    for name, best_number in report.finalists(means, finalists).items():
+        groups.setdefault((owners[name], best_number), []).append(name)
+    tests: dict[str, list[report.TestResult]] = {name: [] for name in sum(groups.values(), [])}
+    fresh: dict[str, list[float]] = {name: [] for name in tests}
+    bar.target = index * len(compiled) + num_seeds * len(groups)
+    begin_of_test = time.monotonic()
+    for index in range(num_seeds):
+        # Measuring the test data may take longer than the trainings have shown.
+        now = time.monotonic()
+        if index >= report.FEW_SEEDS and now + (now - begin_of_test) / index > deadline:
+            bar.update(bar.target, finalize=True)
+            break
+        for (owner, number), names in groups.items():
+            for name, training, lists in run(owner, number, num_screening_seeds + index, names):
+                tests[name].append(lists)
+                fresh[name].append(training.value)
+    num_seeds = len(tests[first])
 
     # Report.
     gains = report.gains(tests)
-    trials = []
-    for name, candidate in compiled.items():
-        means = values[name].mean(axis=1)
-        setting = tried[name][means.argmax()]
-        trials.append(
-            Trial(
-                name=name,
-                validation=float(means.max()),
-                setting=setting,
-                seconds=float(np.median([x.seconds for x in trainings[name].values()])),
-                values={
-                    metric: report.estimate(tests[name], metric)
-                    for metric in baseline.metric_names
-                    if name in tests
-                },
-                gains=gains.get(name, {}),
-                build=functools.partial(candidate.new, setting),
-            )
+    trials = [
+        Trial(
+            name=name,
+            validation=float(means[name].max()),
+            setting=settings_of_best[name],
+            seconds=float(np.median([x.seconds for x in trainings[name]])),
+            values=report.estimates(tests.get(name, [])),
+            gains=gains.get(name, {}),
+            build=functools.partial(owner.new, settings_of_best[name]),
         )
-    tried = {name: settings_of_name[:num_settings] for name, settings_of_name in tried.items()}
-    notes = [*report.notes(tried, values, baseline.median_norm())]
-    if (num_settings, seeds_left) != (settings, seeds):
+        for name, owner in owners.items()
+    ]
+    notes = [*report.notes(tried, means, fresh, median_norm)]
+    if (num_settings, num_seeds) != (settings, seeds):
         notes.append(
-            f"minutes={minutes:g} held {num_settings} of {settings} settings and {seeds_left} of "
+            f"minutes={minutes:g} held {num_settings} of {settings} settings and {num_seeds} of "
             f"{seeds} seeds."
         )
     elapsed = (time.monotonic() - begin) / 60
-    if minutes is not None and elapsed > 1.2 * minutes:
+    if elapsed > 1.2 * minutes:
         notes.append(f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short.")
-    estimate = None if noise is None else baseline.estimate_noise(trials[0].setting, class_names)
-    if estimate is not None:
-        pairs = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in estimate["confusions"])
+    if wrong is not None:
+        confusions = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in wrong["confusions"])
         notes.append(
-            f"{estimate['share']:.1%} of the labels look wrong; {estimate['concentration']:.0%} of "
-            f"them are the most frequent confusion of their class. First: {pairs}."
+            f"{wrong['share']:.1%} of the labels look wrong; {wrong['concentration']:.0%} of "
+            f"them are the most frequent confusion of their class. First: {confusions}."
         )
-    unfair = report.unfair(values, tests, baseline.monitor)
-    return TryOut(trials, baseline.monitor, num_settings, seeds_left, notes, estimate, unfair)
+    unfair = report.unfair(means, tests, monitor)
+    return TryOut(trials, monitor, num_settings, num_seeds, notes, wrong, unfair)
 
 
 def _affordable(
@@ -272,12 +296,8 @@ def _affordable(
 ) -> tuple[int, int]:
     """How many more passes and how many seeds of the test fit into the seconds left.
 
-    Args:
-        left: the seconds that are left.
-        costs: the seconds of a pass and of a seed of the test.
-        most_passes: how many more passes are wanted.
-        most_seeds: how many seeds are wanted.
-        enough: a budget too small for so many passes takes fewer seeds first.
+    `costs` are the seconds of a pass and of a seed of the test. A budget too small for `enough`
+    passes takes fewer seeds first.
     """
     pass_cost, seed_cost = (max(cost, 1e-9) for cost in costs)
     for seeds in (most_seeds, min(most_seeds, report.FEW_SEEDS)):
@@ -331,44 +351,45 @@ def _default_candidates(num_classes: int | None) -> dict[str, Any]:
     return candidates
 
 
-def _num_classes(name: str, examples: Dataset | float, rank: int) -> int:
-    """The width of dense relevance, which has the rank of the scores; or the highest id plus 1."""
+def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
+    """The number of classes, and a checksum of structure, order, types and values.
+
+    The number is the width of dense relevance, which has the rank of the scores, or the highest
+    class id plus 1. The checksum is of arrays, or of a dataset's labels and weights.
+    """
     if isinstance(examples, float):
-        return 1
-    highest = 0
-    for _, labels, *_ in batches(examples, 1024, name):
-        labels = np.asarray(getattr(labels, "flat_values", labels))
+        return 1, examples
+    width, highest, checksum = 0, 0, 0
+    for batch in batches(examples, 1024, name):
+        labels = np.asarray(getattr(batch[1], "flat_values", batch[1]))
         rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
         _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
         if labels.ndim == rank and labels.shape[-1] > 1:
             rising = np.sort(labels, axis=-1)
             is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
             if labels.dtype.kind in "fb" or is_repeated.any():  # Class ids of a list are distinct.
-                return labels.shape[-1]
+                width = labels.shape[-1]
         highest = max(highest, int(labels.max(initial=0)))
-    return highest + 1
-
-
-def _fingerprint(examples: Dataset | float) -> int | str:
-    """Tells data apart: arrays by structure, order, types and values, datasets by their form."""
-    if not isinstance(examples, tuple | list):
-        return str(examples)
-    return _checksum(batches(examples, 1024))
-
-
-def _checksum(many: Iterator[Any]) -> int:
-    checksum = 0
-    for batch in many:
-        structure = tf.nest.map_structure(lambda x: getattr(x, "dtype", type(x)), batch)
+        parts = batch if isinstance(examples, tuple) else batch[1:]
+        structure = tf.nest.map_structure(lambda x: getattr(x, "dtype", type(x)), parts)
         checksum = zlib.crc32(str(structure).encode(), checksum)
-        for x in tf.nest.flatten(batch, expand_composites=True):
+        for x in tf.nest.flatten(parts, expand_composites=True):
             checksum = zlib.crc32(tf.io.serialize_tensor(x).numpy(), checksum)
-    return checksum
+    return width or highest + 1, checksum
 
 
-def _num_examples(examples: tuple) -> int:
-    labels = examples[1]
-    return labels.shape[0] if hasattr(labels, "shape") else len(labels)
+def _split(train: Any, validation: Any, seed: int) -> tuple[Any, Any]:
+    """The data to train with and to validate with, which may be a share of the former."""
+    if not isinstance(validation, float):
+        return train, validation
+    rule = "`validation` must be a share in (0, 1) of arrays, or data of its own."
+    is_right = isinstance(train, tuple) and 0 < validation < 1
+    _checks.require(is_right, rule, f"{validation} of {type(train).__name__}")
+    order = np.random.default_rng(seed).permutation(train[1].shape[0])
+    size = round(validation * len(order))
+    rule = f"`validation` must leave at least one of {len(order)} examples to both parts."
+    _checks.require(0 < size < len(order), rule, validation)
+    return _select(train, order[size:]), _select(train, order[:size])
 
 
 def _select(examples: Any, indices: np.ndarray) -> Any:
@@ -387,55 +408,80 @@ def _select(examples: Any, indices: np.ndarray) -> Any:
     return tf.nest.map_structure(rows, examples)
 
 
+class Training(NamedTuple):
+    """A finished training: the best validation value, seconds of an epoch and of all epochs."""
+
+    value: float
+    seconds: float
+    total_seconds: float
+
+
+class _Task(NamedTuple):
+    """What all candidates share; `features` are those of a batch, to build models with."""
+
+    build: Callable[..., keras.Model]
+    data: dict[str, Any]
+    features: Any
+    metrics: Metrics
+    monitor: str
+    epochs: int
+    patience: int
+    batch_size: int
+
+
+def _pair(name: str, candidate: Any) -> tuple[Any, Any]:
+    """A loss and a head or None; or the name of another candidate and a function of its model."""
+    pair = candidate if isinstance(candidate, tuple) else (candidate, None)
+    loss, part = pair if len(pair) == 2 else (None, None)
+    adjusts = callable(part) and not isinstance(part, keras.layers.Layer)
+    loss = losses.get(loss) if isinstance(loss, str) and not adjusts else loss
+    is_right = isinstance(loss, str if adjusts else keras.losses.Loss) and isinstance(name, str)
+    is_right = is_right and (adjusts or part is None or isinstance(part, keras.layers.Layer))
+    rule = (
+        "`candidates` must map names to a loss or its name, to a pair of a loss and a head, or to "
+        "a pair of another's name and a function."
+    )
+    _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
+    return loss, part
+
+
 class _Candidate:
-    """A loss and a head whose model is compiled once and trained many times."""
+    """A loss and a head whose model is compiled once and trained many times.
+
+    `adjust` maps the names of candidates to functions that adjust this one's trained model.
+    """
 
     def __init__(
         self,
         name: str,
-        candidate: Any,
-        build: Callable[..., keras.Model],
-        default_head: keras.layers.Layer | None,
-        data: dict[str, Any],
-        metrics: Metrics,
-        monitor: str | None,
-        limits: tuple[int, int, int],
+        loss: keras.losses.Loss,
+        head: keras.layers.Layer | None,
+        adjust: dict[str, Callable],
+        task: _Task,
     ) -> None:
-        pair = candidate if isinstance(candidate, tuple) else (candidate, None)
-        loss, head = pair if len(pair) == 2 else (None, None)
-        loss = losses.get(loss) if isinstance(loss, str) else loss
-        is_right = isinstance(name, str) and isinstance(loss, keras.losses.Loss)
-        is_right = is_right and (head is None or isinstance(head, keras.layers.Layer))
-        rule = "`candidates` must map names to a loss or its name, or a pair of a loss and a head."
-        _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
-        self._loss, self._head, self._build = loss, head or default_head, build
-        self._train, self._validation = data["train"], data["validation"]
-        self._epochs, self._patience, self._batch_size = limits
+        self.name, self._loss, self._head, self._adjust = name, loss, head, adjust
+        self._task = task
         # Each name has its own initial weights: two names of one loss differ, but only by chance.
         self._seed = zlib.crc32(name.encode())
-        self._features = next(batches(self._train, self._batch_size))[0]
 
         # The parameters of a setting are variables of the graph. They start mid-range.
-        self._tuned, self._parameter, self._default = _tunable(self._loss, self._head)
+        self._tuned, self._parameter, self._default = _tunable(loss, head)
         self._has_decay = True
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
         self._setting_variables = _as_variables(middle)
         self._model = self.new(self._setting_variables)
-        self._variables = list(self._model.variables)
 
         # What each training starts from, besides the weights of a new model.
         optimizer = self._model.optimizer
         self._has_decay = bool(getattr(_inner_optimizer(optimizer), "weight_decay", None))
         optimizer.build(self._model.trainable_variables)
         self._optimizer_values = [np.array(x) for x in optimizer.variables]
-        self._evaluate = Evaluator(self._model, metrics)
-        self.metric_names, rising = self._evaluate.names, self._evaluate.rising
-        rule = "`metrics` must have one that is higher for a better model, to choose by."
-        _checks.require(bool(rising), rule, self.metric_names)
-        self.monitor = _checks.one_of("monitor", monitor or self.metric_names[-1], rising)
-        configs = [x and {**x.get_config(), "name": None} for x in (self._loss, self._head)]
+        self.evaluate = Evaluator(self._model, task.metrics)
+        configs = [x and {**x.get_config(), "name": None} for x in (loss, head)]
+        self._variables = list(self._model.variables)
         shapes = [tuple(x.shape) for x in self._variables]
-        self.description = [name, type(self._loss).__name__, configs, shapes, self.monitor]
+        sources = {name: _source(function) for name, function in adjust.items()}
+        self.description = [name, type(loss).__name__, configs, shapes, sources]
 
     def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draw_settings`."""
@@ -467,39 +513,58 @@ class _Candidate:
         loss, head = self._tuned_copy(self._loss, setting), self._tuned_copy(self._head, setting)
         takes_scores = loss.get_config().get("from_logits", True)
         _checks.require(takes_scores, "`candidates` must take scores.", "from_logits=False")
-        model = _built(self._build, *([] if head is None else [head]))
+        model = _built(self._task.build, *([] if head is None else [head]))
         if not model.built:
-            model(self._features, training=False)
+            model(self._task.features, training=False)
         in_shards = any(isinstance(x, layers.ShardedClassTable) for x in model._flatten_layers())
         rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
         _checks.require(not in_shards, rule, model.name)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
-        if getattr(_inner_optimizer(optimizer), "weight_decay", None):
-            _inner_optimizer(optimizer).weight_decay = setting["weight_decay"]
+        inner = _inner_optimizer(optimizer)
+        if getattr(inner, "weight_decay", None):
+            inner.weight_decay = setting["weight_decay"]
         optimizer.learning_rate = float(setting["learning_rate"])
         model.compile(optimizer, loss)
         return model
 
-    def train(self, setting: Setting, seed: int, examples: Any = None) -> Training:
+    def run(
+        self, setting: Setting, seed: int, tested: Sequence[str] = ()
+    ) -> dict[str, tuple[Training, report.TestResult]]:
+        """Trains once; the training of each candidate that it serves, or of the tested ones.
+
+        These also have the values of the test lists, their weights, and the bounds of a value.
+        """
+        train, validation = _split(self._task.data["train"], self._task.data["validation"], seed)
+        training, results = self.train(setting, seed, train, validation), {}
+        model, metrics = self._model, self._task.metrics
+        for name in tested or (self.name, *self._adjust):
+            trained, evaluate = training, self.evaluate
+            if name in self._adjust:
+                begin = time.monotonic()
+                evaluate = Evaluator(self._adjust[name](model, validation), metrics)
+                value = self._monitored(evaluate, validation)
+                value = value if training.value > -math.inf else training.value
+                trained = Training(value, training.seconds, time.monotonic() - begin)
+            test: report.TestResult = {}
+            if tested:
+                measured = evaluate(self._task.data["test"], name="test")
+                for metric, values in measured.values.items():
+                    weights, bounds = measured.weights[metric], measured.bounds[metric]
+                    test[metric] = [values.tolist(), weights.tolist(), bounds]
+            results[name] = trained, test
+        return results
+
+    def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
+        measured, monitor = evaluate(validation, name="validation"), self._task.monitor
+        return weighted_mean(measured.values[monitor], measured.weights[monitor])
+
+    def train(self, setting: Setting, seed: int, train: Any, validation: Any) -> Training:
         """Trains; the time of the whole training leaves out that of compiling its graph."""
         begin = time.monotonic()
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
-
-        # Split and shuffle the examples.
-        train, validation = examples or self._train, self._validation
-        if isinstance(validation, float):
-            rule = "`validation` must be a share in (0, 1) of arrays, or data of its own."
-            is_right = isinstance(train, tuple) and 0 < validation < 1
-            _checks.require(is_right, rule, f"{validation} of {type(train).__name__}")
-            order = np.random.default_rng(seed).permutation(_num_examples(train))
-            size = round(validation * len(order))
-            rule = f"`validation` must leave at least one of {len(order)} examples to both parts."
-            _checks.require(0 < size < len(order), rule, validation)
-            train, validation = _select(train, order[size:]), _select(train, order[:size])
         if isinstance(train, tuple):
-            num_examples = _num_examples(train)
-            train = tf.data.Dataset.from_tensor_slices(train).shuffle(num_examples)
-            train = train.batch(self._batch_size)
+            rows = tf.data.Dataset.from_tensor_slices(train)
+            train = rows.shuffle(train[1].shape[0]).batch(self._task.batch_size)
 
         # Start the compiled model from the weights and draws of a new one.
         fresh, model = self.new(_as_variables(setting)), self._model
@@ -507,9 +572,9 @@ class _Candidate:
         shared = [variable for variable in fresh.trainable_variables if id(variable) in trained_ids]
         rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
         _checks.require(not shared, rule, f"{len(shared)} variables again")
-        initial_values = [*fresh.variables, *self._optimizer_values]
         variables = [*self._variables, *model.optimizer.variables]
-        for variable, value in zip(variables, initial_values, strict=True):
+        values = [*fresh.variables, *self._optimizer_values]
+        for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         for loss, fresh_loss in zip(*map(_random_losses, (model.loss, fresh.loss)), strict=True):
             state: dict[str, Any] = {}
@@ -522,58 +587,38 @@ class _Candidate:
         # Train until `patience` epochs bring no better value, and return to the best epoch.
         best, best_epoch, weights = -np.inf, 0, model.get_weights()
         times = [time.monotonic()]
-        for epoch in range(1, self._epochs + 1):
+        for epoch in range(1, self._task.epochs + 1):
             history = model.fit(train, epochs=1, verbose=0, shuffle=False).history
-            if not np.isfinite(history["loss"][-1]):
-                break
-            measured = self._evaluate(validation, name="validation")
-            value = weighted_mean(measured.values[self.monitor], measured.weights[self.monitor])
+            is_finite = np.isfinite(history["loss"][-1])
+            value = self._monitored(self.evaluate, validation) if is_finite else -np.inf
             times.append(time.monotonic())
             if value > best:
                 best, best_epoch, weights = value, epoch, model.get_weights()
-            elif epoch - best_epoch >= self._patience:
+            elif not is_finite or epoch - best_epoch >= self._task.patience:
                 break
         model.set_weights(weights)
-        epochs = np.diff(times) if len(times) > 1 else np.array([time.monotonic() - times[0]])
+        epochs = np.diff(times)
         seconds = float(np.median(epochs[1:] if len(epochs) > 1 else epochs))
         return Training(best, seconds, times[0] - begin + len(epochs) * seconds)
 
-    def check(self, examples: Dataset | float, name: str) -> None:
-        """Measures a batch, which raises if the data do not fit the model."""
-        if not isinstance(examples, float):
-            first_batch: Any = itertools.islice(batches(examples, 256, name), 1)
-            self._evaluate(first_batch, name=name)
-
-    def test(self, setting: Setting, seed: int, test: Dataset) -> report.TestResult:
-        """Trains again and measures the test data: values and weights of lists, and bounds."""
-        self.train(setting, seed)
-        measured = self._evaluate(test, name="test")
-        return {
-            name: [values.tolist(), measured.weights[name].tolist(), measured.bounds[name]]
-            for name, values in measured.values.items()
-        }
-
-    def estimate_noise(
-        self, setting: Setting, class_names: Sequence[str] | None, folds: int = 4
-    ) -> dict[str, Any]:
+    def estimate_noise(self, setting: Setting, class_names: Sequence[str] | None) -> dict[str, Any]:
         """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
         from cleanlab.count import compute_confident_joint
 
+        train: Any = self._task.data["train"]
+        labels = np.asarray(train[1])
+        fold_of_row = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
+        scores = np.zeros((len(labels), self._model.output_shape[-1]), np.float32)
+        for fold in range(_FOLDS):
+            is_held_out = fold_of_row == fold
+            others = _select(train, np.flatnonzero(~is_held_out))
+            self.train(setting, 0, *_split(others, self._task.data["validation"], 0))
+            features = _select(train[0], np.flatnonzero(is_held_out))
+            scores[is_held_out] = self._model.predict(features, verbose=0)
         # A copy: the graph's loss holds variables, from which no layer of probabilities is made.
         loss = self._tuned_copy(self._loss, setting)
         to_probabilities = getattr(loss, "probabilities", None) or layers.Probabilities()
-        examples: Any = self._train
-        labels = np.asarray(examples[1])
-        fold_of_row = np.random.default_rng(0).permutation(len(labels)) % folds
-        rows, probabilities = [], []
-        for fold in range(folds):
-            held_out = np.flatnonzero(fold_of_row == fold)
-            self.train(setting, 0, _select(examples, np.flatnonzero(fold_of_row != fold)))
-            scores = self._model.predict(_select(examples[0], held_out), verbose=0)
-            rows.append(held_out)
-            probabilities.append(to_probabilities(scores).numpy())
-        order = np.argsort(np.concatenate(rows))
-        joint = compute_confident_joint(labels, np.concatenate(probabilities)[order])
+        joint = compute_confident_joint(labels, to_probabilities(scores).numpy())
         share = 1 - np.trace(joint) / joint.sum()
         np.fill_diagonal(joint, 0)
         names = range(len(joint)) if class_names is None else class_names
@@ -583,16 +628,6 @@ class _Candidate:
             "concentration": float(joint.max(axis=0).sum() / max(joint.sum(), 1)),
             "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
         }
-
-    def median_norm(self) -> float | None:
-        """The median length of the head's inputs before training, or None without a head."""
-        if self._head is None:
-            return None
-        encoder = _built(self._build, keras.layers.Activation("linear"))
-        encodings = encoder(self._features, training=False)
-        if isinstance(encodings, tf.SparseTensor):  # Of a model that is only a head.
-            encodings = tf.sparse.to_dense(encodings)
-        return float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
 
 
 def _inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
@@ -619,31 +654,15 @@ def _tunable(*loss_and_head: Any) -> tuple[Any, str, float]:
     return None, "", 1.0
 
 
-class _FinishedTrainings:
-    """Finished trainings by name, in a file of JSON lines if a path is given."""
-
-    def __init__(self) -> None:
-        self._path: PathLike | None = None
-        self._results: dict[str, Any] = {}
-
-    def open(self, path: PathLike, header: Any) -> None:
-        """Reads what a call with the same header has finished, and adds what comes."""
-        self._path, lines = path, [json.dumps(header, default=str) + "\n"]
-        if os.path.exists(path):
-            with open(path, encoding="utf-8", errors="replace") as file:
-                old_lines = file.readlines()
-            rule = "`path` must be new, or a file of this comparison on this data."
-            _checks.require(old_lines[:1] == lines, rule, path)
-            # A killed process may leave a last line without its end.
-            lines = [line for line in old_lines if line.endswith("\n")]
-            self._results = dict(map(json.loads, lines[1:]))
-        _files.write_text(path, "".join(lines))
-
-    def get_or_make(self, name: str, make: Callable[[], Any]) -> Any:
-        """The result with this name, which `make` returns if there is none yet."""
-        if name not in self._results:
-            self._results[name] = make()
-            if self._path is not None:
-                with open(self._path, "a", encoding="utf-8") as file:
-                    file.write(json.dumps([name, self._results[name]]) + "\n")
-        return self._results[name]
+def _finished_trainings(path: PathLike, header: Any) -> dict[str, Any]:
+    """What a call with the same header has finished, in a file of JSON lines, which it starts."""
+    lines = [json.dumps(header, default=str) + "\n"]
+    if os.path.exists(path):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            old_lines = file.readlines()
+        rule = "`path` must be new, or a file of this comparison on this data."
+        _checks.require(old_lines[:1] == lines, rule, path)
+        # A killed process may leave a last line without its end.
+        lines = [line for line in old_lines if line.endswith("\n")]
+    _files.write_text(path, "".join(lines))
+    return dict(map(json.loads, lines[1:]))

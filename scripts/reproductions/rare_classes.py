@@ -10,11 +10,12 @@ size takes half an hour to two hours on two cores.
 """
 
 import argparse
+import functools
 
 import numpy as np
 
 import rank4class_tf
-from rank4class_tf import layers, losses
+from rank4class_tf import adjust_logits, layers, losses
 from scripts.reproductions import tasks
 
 
@@ -35,12 +36,14 @@ def candidates(y: np.ndarray, number: int) -> dict:
     prior = losses.class_prior(y, number)
     weights = 1 / np.array(prior)
     weights /= weights[y].mean()
+    adjust = functools.partial(adjust_logits, class_prior=prior, metric="macro_ndcg_at_5")
     return {
         "softmax": losses.SoftmaxLoss(),
         "class_weight": losses.SoftmaxLoss(class_weight=weights.tolist()),
         "prior, .25": losses.SoftmaxLoss(class_prior=prior, prior_strength=0.25),
         "prior, .5": losses.SoftmaxLoss(class_prior=prior, prior_strength=0.5),
         "prior": losses.SoftmaxLoss(class_prior=prior),
+        "prior after training": ("softmax", adjust),
         "Rankmax": losses.RankmaxLoss(),
         "cosine head": (losses.SoftmaxLoss(), layers.CosineHead(number)),
     }

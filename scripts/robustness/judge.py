@@ -121,7 +121,7 @@ def trained(gradient, data):
     return best, hits(best_weights, test), means
 
 
-def taken(values, tests):
+def taken(means, tests):
     """The candidate that the judge of `try_out` takes, from hits `[seeds, lists]` by name."""
     results = {
         name: [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in np.asarray(hits, float)]
@@ -132,8 +132,8 @@ def taken(values, tests):
         types.SimpleNamespace(name=name, values={MONITOR: Estimate(np.mean(x), 0, 1)}, gains=gain)
         for (name, x), gain in zip(tests.items(), gains.values(), strict=True)
     ]
-    unfair = report.unfair(values, results, MONITOR)
-    return report.TryOut(trials, MONITOR, len(values[0]), len(tests[0]), [], None, unfair).best.name
+    unfair = report.unfair(means, results, MONITOR)
+    return report.TryOut(trials, MONITOR, len(means[0]), len(tests[0]), [], None, unfair).best.name
 
 
 def judged(runs, design, first_seed):
@@ -141,13 +141,14 @@ def judged(runs, design, first_seed):
     num_settings, num_screened, finalists, num_tested = design
     seeds = (np.arange(num_screened + num_tested) + first_seed) % SEEDS
     screened, fresh = seeds[:num_screened], seeds[num_screened:]
-    values = {name: run[0][screened, :num_settings].T for name, run in enumerate(runs)}
+    values = [run[0][screened, :num_settings] for run in runs]
+    means = {name: x.mean(axis=0) for name, x in enumerate(values)}
     if finalists is None:
-        tests = {i: run[1][screened, values[i].argmax(axis=0)] for i, run in enumerate(runs)}
+        tests = {i: run[1][screened, values[i].argmax(axis=1)] for i, run in enumerate(runs)}
     else:
-        best = report.finalists(values, finalists)
+        best = report.finalists(means, finalists)
         tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
-    return taken(values, tests)
+    return taken(means, tests)
 
 
 def agreement(repeats):
@@ -180,14 +181,14 @@ def false_alarms(repeats, candidates=12, lists=1_000):
     for luck in (0, 0.5, 1, 2, 4):
         alarms = 0
         for _ in range(repeats):
-            values = dict(enumerate(rng.normal(size=(candidates, SETTINGS, 2))))
+            means = dict(enumerate(rng.normal(size=(candidates, SETTINGS, 2)).mean(axis=2)))
             tests = {}
-            for name in report.finalists(values, 2):
+            for name in report.finalists(means, 2):
                 seeds = luck * 0.3 / np.sqrt(lists) * rng.normal(size=(8, 1))
                 tests[name] = seeds + 0.3 * rng.normal(size=lists) / np.sqrt(2)
                 tests[name] += 0.3 * rng.normal(size=(8, lists)) / np.sqrt(2)
             names = dict(enumerate(tests))  # The first is the baseline, 0.
-            alarms += taken(values, {names[i]: tests[names[i]] for i in names}) != 0
+            alarms += taken(means, {names[i]: tests[names[i]] for i in names}) != 0
         yield [f"{luck:g}", f"{alarms / repeats:.3f}"]
 
 
