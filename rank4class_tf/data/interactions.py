@@ -32,8 +32,8 @@ class UserItems:
         train: ragged int32 `[num_users, None]`, the item numbers of each user for training.
         validation: the items for choosing a model, in the same form.
         test: the items for reporting results, in the same form.
-        item_ids: `[num_items]`, the source's id of each item number.
-        user_ids: `[num_users]`, the source's id of each row.
+        item_ids: `[num_items]`, the source's id of each item number, in rising order.
+        user_ids: `[num_users]`, the source's id of each row, in rising order.
         in_order: whether the items of a user are in order of time, and may repeat; else they are
             distinct and sorted by number.
     """
@@ -59,6 +59,18 @@ class UserItems:
         """The number of users."""
         return len(self.user_ids)
 
+    def item_numbers(self, ids: Any) -> np.ndarray:
+        """Returns the numbers of items by their ids; `item_ids[numbers]` gives the ids again.
+
+        Args:
+            ids: one id, or an array or a column of them; an unknown one raises `ValueError`.
+        """
+        return _numbers_of(ids, self.item_ids)
+
+    def user_numbers(self, ids: Any) -> np.ndarray:
+        """Returns the rows of users by their ids, like `item_numbers`."""
+        return _numbers_of(ids, self.user_ids)
+
     @classmethod
     def from_pairs(cls, batches: Iterable, seed: int = 0, split: str = "random") -> Self:
         """Splits pairs of a user and an item, at random into 80, 10 and 10 %, or by time.
@@ -66,9 +78,10 @@ class UserItems:
         20 million pairs need at most some 1.5 GB.
 
         Args:
-            batches: pairs of integer arrays `(user_ids, item_ids)` of equal length, with ids in
-                [-2**31, 2**31), or triples `(user_ids, item_ids, timestamps)`, with finite numbers
-                or dates. Users and items are numbered in rising order of their ids.
+            batches: a list of pairs `(user_ids, item_ids)` or triples `(user_ids, item_ids,
+                timestamps)`: arrays, lists or pandas columns of one length. Ids are integers in
+                [-2**31, 2**31) or strings; timestamps are finite numbers or dates. Users and items
+                are numbered in rising order of their ids.
             seed: seed of the random split, in [0, 2**32).
             split: `"random"`, where a repeated pair counts once; `"last"`, where the last item of
                 each user is for testing and the one before it for validation, and users with fewer
@@ -77,9 +90,9 @@ class UserItems:
                 pairs by timestamp, if any, and keep repeated ones; ties keep their order.
 
         Example:
-            >>> users = UserItems.from_pairs([([7, 7, 9], [30, 10, 10])])
-            >>> users.num_users, users.num_items, users.item_ids
-            (2, 2, array([10, 30], dtype=int32))
+            >>> users = UserItems.from_pairs([(["ann", "ann", "bob"], ["tea", "milk", "milk"])])
+            >>> users.item_ids, int(users.item_numbers("tea"))
+            (array(['milk', 'tea'], dtype='<U4'), 1)
             >>> triples = [([7, 7, 7], [4, 5, 6], [300, 100, 200])]
             >>> users = UserItems.from_pairs(triples, split="last")
             >>> users.item_ids[users.test.values], users.item_ids[users.train.values]
@@ -90,15 +103,17 @@ class UserItems:
         id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # Of users and of items.
         timestamps: list[np.ndarray] = []
         for batch in batches:
-            arrays = [np.asarray(column) for column in batch]
-            are_integers = all(x.dtype.kind in "iu" or not x.size for x in arrays[:2])
+            arrays = [*map(_as_ids, batch[:2]), *map(_as_times, batch[2:])]
+            are_ids = all(x.dtype.kind in "iuU" or not x.size for x in arrays[:2])
             same_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
-            rule = "`batches` must hold pairs of integer arrays of one length."
-            received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays)
-            _checks.require(len(arrays) in (2, 3) and are_integers and same_length, rule, received)
+            form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
+            rule = f"`batches` must hold {form}: arrays of one length, ids integers or strings."
+            received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays[:4])
+            _checks.require(len(arrays) in (2, 3) and are_ids and same_length, rule, received)
             for x in arrays[:2]:
-                rule = "`batches` must hold ids in [-2**31, 2**31)."
-                for wrong in x[(x < -(2**31)) | (x >= 2**31)][:1]:
+                rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
+                outside = () if x.dtype.kind == "U" else x[(x < -(2**31)) | (x >= 2**31)]
+                for wrong in outside[:1]:
                     raise ValueError(f"{rule} Received: {wrong}.")
             for x in arrays[2:]:
                 rule = "`batches` must hold timestamps that are finite numbers or dates."
@@ -106,7 +121,7 @@ class UserItems:
                 for wrong in x[~np.isfinite(x)][:1]:
                     raise ValueError(f"{rule} Received: {wrong}.")
             for chunks, ids in zip(id_chunks, arrays, strict=False):
-                chunks.append(ids.astype(np.int32))
+                chunks.append(ids if ids.dtype.kind == "U" else ids.astype(np.int32))
             timestamps += arrays[2:]
         num_batches = len(id_chunks[0])
         if not num_batches:
@@ -289,8 +304,37 @@ def _batched(
     return dataset.batch(batch_size).map(function).prefetch(1).with_options(options)
 
 
+def _as_ids(column: Any) -> np.ndarray:
+    """Ids as an array of integers or strings, or of what is neither."""
+    # NumPy would turn a missing id among strings into the string "nan".
+    ids = np.asarray(column, object if isinstance(column, list | tuple) else None)
+    values = ids.tolist() if ids.dtype == object else []
+    return ids if len({isinstance(x, str) for x in values}) != 1 else np.array(values)
+
+
+def _as_times(column: Any) -> np.ndarray:
+    # pandas gives dates with a time zone as objects, unless asked for dates, which are in UTC.
+    has_zone = hasattr(getattr(column, "dtype", None), "tz")
+    return np.asarray(column, "datetime64[ns]" if has_zone else None)
+
+
+def _numbers_of(ids: Any, distinct: np.ndarray) -> np.ndarray:
+    """The index of each id among sorted ids."""
+    ids = _as_ids(ids)
+    rule = f"`ids` must be among the {len(distinct)} ids, {distinct.dtype}."
+    is_kind = (ids.dtype.kind == "U") == (distinct.dtype.kind == "U")
+    _checks.require(is_kind, rule, f"{ids.dtype}")
+    numbers = np.searchsorted(distinct, ids)
+    known = distinct.take(numbers, mode="clip") == ids
+    _checks.require(np.all(known), rule, str(ids[~known][:1]))
+    return numbers
+
+
 def _distinct_and_numbers(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The distinct ids, sorted, and the index of each id among them; empties `chunks`."""
+    kinds = {ids.dtype.kind for ids in chunks if ids.size}
+    rule = "`batches` must hold integers as ids in all batches, or strings in all."
+    _checks.require(len(kinds) < 2, rule, "both")  # NumPy would make strings of integers.
     ids = np.concatenate(chunks)
     chunks.clear()  # For its memory.
     distinct = np.unique(ids)

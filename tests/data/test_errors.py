@@ -57,6 +57,10 @@ def pairs(*batch):
     return data.UserItems.from_pairs([([1], [2]), batch])
 
 
+def grouped(grades, features=None, **options):
+    return data.lists_from_groups(features or [[x] for x in grades], grades, **options)
+
+
 def user_items():
     return data.UserItems.from_pairs([([1, 1], [2, 3])])
 
@@ -115,15 +119,41 @@ def predicted(score, label):
         (lambda: predicted(1.0, 5), r"label must be in \[0, 5\)"),
         (lambda: predicted(np.nan, 1), "finite"),
         (lambda: data.write_top_k("x", [], 5), "`batches` must hold at least one point"),
+        # Rows of graded lists
+        (lambda: grouped([1, 2]), "Pass either `qid`, .* Received: neither"),
+        (lambda: grouped([1, 2], qid=[1, 1], group=[2]), "Pass either `qid`, .* Received: both"),
+        (lambda: grouped([1, 2], group=[1]), r"add up to the 2 rows. Received: \[1\], int64, with"),
+        (lambda: grouped([1, 2], group=[2.0]), "`group` must be integers >= 1"),
+        (lambda: grouped([1, 2], group=[2, 0]), "`group` must be integers >= 1"),
+        (
+            lambda: grouped([1, 2, 0], qid=[7, 8, 7]),
+            "one after the other. Received: rows of 7 apart",
+        ),
+        (lambda: grouped([1, 2], qid=[7]), r"`qid` must have one id a row. Received: \(1,\)"),
+        (lambda: grouped([1, -1], group=[2]), "`grades` must be finite numbers >= 0. Received: -1"),
+        (
+            lambda: grouped([np.nan], [[0]], group=[1]),
+            "`grades` must be finite numbers >= 0. Received: n",
+        ),
+        (lambda: grouped([], group=[]), "must have the same rows, at least one"),
+        (lambda: grouped([1], features=[[1], [2]], qid=[1]), "must have the same rows"),
+        (lambda: grouped([1], features=[[np.nan]], qid=[1]), "without missing values"),
+        (lambda: grouped([1], features=[[1e39]], qid=[1]), "must be finite in float32"),
+        (lambda: grouped([1], qid=[1], list_size=0), "`list_size` must be a positive integer"),
+        (lambda: data.read_letor("x", num_features=0), "`num_features` must be a positive"),
         # Users and items. Ids were cut to 32 bits, and floating ones rounded, without a word.
         (lambda: data.UserItems.from_pairs([]), "`batches` must hold at least one"),
         (lambda: user_items().batches("dev"), "`part` must be one of"),
         (lambda: user_items().batches("test", batch_size=0), BATCH_SIZE),
-        (lambda: pairs([1, 2], [3]), r"arrays of one length. Received: int64 of shape \(2,\) and"),
-        (lambda: pairs([1], [2], [3], [4]), "`batches` must hold pairs of integer arrays"),
-        (lambda: pairs([1.5], [3]), "`batches` must hold pairs of integer arrays .* float64"),
-        (lambda: pairs(["1"], [3]), "`batches` must hold pairs of integer arrays"),
-        (lambda: pairs([[1]], [[3]]), "`batches` must hold pairs of integer arrays"),
+        (lambda: pairs([1, 2], [3]), r"of one length.* int64 of shape \(2,\) and"),
+        (lambda: pairs([1], [2], [3], [4]), "`batches` must hold `.user_ids, item_ids.`"),
+        (lambda: pairs([1.5], [3]), "ids integers or strings. Received: float64"),
+        (lambda: pairs(["a", None], [3, 4]), "ids integers or strings. Received: object"),
+        (lambda: pairs(["a", np.nan], [3, 4]), "ids integers or strings. Received: object"),
+        (lambda: pairs(["1"], [3]), "integers as ids in all batches, or strings in all. R"),
+        (lambda: pairs([[1]], [[3]]), "arrays of one length"),
+        (lambda: user_items().item_numbers([2, 9]), r"among the 2 ids, int32. Received: \[9\]"),
+        (lambda: user_items().user_numbers("1"), "among the 1 ids, int32. Received: <U1"),
         (lambda: pairs([1], [2**31]), "`batches` must hold ids in .* Received: 2147483648"),
         (lambda: pairs([1], [2], [3]), "timestamps in each batch or in none. Received: 1 of 2"),
         (lambda: pairs([1], [2], [np.nan]), "that are finite numbers or dates. Received: nan"),
@@ -163,6 +193,10 @@ def packed(damage):
         return damage(file.read())
 
 
+def letor(content, message):
+    return lambda path: data.read_letor(path, 3), "bad.txt", content, f"bad.txt{message}"
+
+
 def extreme(path):
     return list(data.extreme_classification(path))
 
@@ -180,6 +214,25 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
         (extreme, "bad.txt", "2 3 2\n0 1:1\n2 1:1", r"line 3: a label must be in \[0, 2\). .*: 2"),
         (extreme, "bad.txt", "1 3 2\n0 3:1", r"line 2: a feature must be in \[0, 3\). .*: 3"),
         (extreme, "bad.txt", "3 3 2\n0 1:1", "line 1: must have the number of points. Received: 3"),
+        letor("", ": must hold at least one line"),
+        letor("1 qid:1 2:1\n1 1:1", ": .* all lines or in none. Received: 1 of 2 lines"),
+        *(
+            letor(f"1 qid:1 1:2\n{wrong}", ", line 2: must be `grade qid:q f:v f:v`")
+            for wrong in ("x", "1 qid:a 1:2", "1 qid:1 1", "1 qid:1 0:1", "1 qid:1 2:1 1:1")
+        ),
+        *(
+            letor(f"1 {wrong}", ", line 1: must be .* in rising order from 1 to 3. Received: '1 ")
+            for wrong in (
+                "1:1 1:2",
+                "4:1",
+                "1:nan",
+                "1:1e39",
+                "1:1_0",
+                "1:٣",
+                "1:2:3",
+                "qid:-1 1:1",
+            )
+        ),
         # What Python takes for numbers
         (extreme, "bad.txt", "1 3 2\n0 1:nan", "line 2: a value must be finite. Received: nan"),
         (extreme, "bad.txt", "1 3 2\n0 1:1e39", r"line 2: a value must be finite. .*: 1e\+39"),

@@ -205,6 +205,38 @@ def test_predictions(name, tmp_path):
         assert file.read() == "3 5\n0:0.1 4:0.9\n1:2.0 3:1e-08\n2:-1.5\n"
 
 
+LETOR = "# by hand\n2 qid:10 1:0.5 3:-1e-1 # no. 1\n\n0.5 qid:10 2:.25\n0 qid:7  \n"
+ROWS = np.array([[0.5, 0, -0.1], [0, 0.25, 0], [0, 0, 0]], np.float32)
+
+
+@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
+def test_letor_files(name, tmp_path):
+    opener = gzip.open if name.endswith("gz") else open
+    for content in (LETOR, LETOR.replace("\n", "\r\n")):
+        with opener(tmp_path / name, "wb") as file:
+            file.write(content.encode())
+        features, grades, qid = data.read_letor(tmp_path / name)
+        np.testing.assert_array_equal(features, ROWS)
+        assert (grades.tolist(), qid.tolist()) == ([2, 0.5, 0], [10, 10, 7])
+        assert data.read_letor(tmp_path / name, num_features=5)[0].shape == (3, 5)
+
+
+@pytest.mark.parametrize("table", ["asarray", "csr_matrix", "DataFrame"])
+@pytest.mark.parametrize("groups", [{"qid": ["b", "b", "a"]}, {"group": [2, 1]}])
+def test_rows_become_padded_lists(table, groups):
+    module = {"csr_matrix": "scipy.sparse", "DataFrame": "pandas"}.get(table, "numpy")
+    rows = getattr(pytest.importorskip(module), table)(ROWS)
+    features, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups)
+    np.testing.assert_array_equal(features, [ROWS[:2], [ROWS[2], [0, 0, 0]]])
+    np.testing.assert_array_equal(labels, [[2, 0.5], [0, -1]])
+    assert (features.dtype, labels.dtype) == ("float32", "float32")
+    cut, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups, list_size=1)
+    np.testing.assert_array_equal(cut[:, 0], ROWS[[0, 2]])
+    wide, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups, list_size=3)
+    np.testing.assert_array_equal(labels, [[2, 0.5, -1], [0, -1, -1]])
+    np.testing.assert_array_equal(wide[labels >= 0], ROWS)
+
+
 PARTS = ["train", "validation", "test"]
 SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -54,6 +54,23 @@ def test_the_last_item_of_each_user_is_the_test():
     assert ids(data.UserItems.from_pairs([in_order], split="last")) == LAST
 
 
+@pytest.mark.parametrize("dtype", ["object", "str", "category"])
+@pytest.mark.parametrize("utc", [True, False])
+@pytest.mark.parametrize("split", ["last", "time"])
+def test_columns_of_strings_and_dates(dtype, utc, split):
+    pd = pytest.importorskip("pandas")
+    users, items = (pd.Series([f"no {x}" for x in row], dtype=dtype) for row in LOG[:2])
+    dates = pd.Series(pd.to_datetime(LOG[2], unit="D", utc=utc))
+    texts = data.UserItems.from_pairs([(users, items, dates)], split=split)
+    numbers = data.UserItems.from_pairs([LOG], split=split)
+    for part in PARTS:
+        assert getattr(texts, part).to_list() == getattr(numbers, part).to_list()
+    assert texts.item_ids.tolist() == [f"no {x}" for x in numbers.item_ids]
+    assert texts.item_ids[texts.item_numbers(items)].tolist() == items.tolist()
+    assert texts.user_ids[texts.user_numbers("no 8")] == "no 8"
+    assert numbers.item_numbers([14, 10]).tolist() == [4, 0]
+
+
 def test_the_latest_tenths_are_validation_and_test():
     # Of ten pairs, (9, 11) at 50 is the last, and (8, 10) at 40 the one before it.
     expected = {5: [[13, 12, 10, 11], [], []], 8: [[10, 12, 14], [10], []], 9: [[13], [], [11]]}
