@@ -54,7 +54,7 @@ def main(args: argparse.Namespace) -> None:
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
     test: tuple[np.ndarray, ...] = task.test_x, task.test_y
     if args.imbalance > 1:
-        task = imbalanced(task, args.imbalance)
+        task = imbalanced(task, args.imbalance, args.thinning)
         shares = np.bincount(task.y) / np.bincount(task.test_y)
         test += (shares[task.test_y].astype("float32"),)
     counts = np.bincount(task.y)
@@ -68,10 +68,12 @@ def main(args: argparse.Namespace) -> None:
         ["top_k_accuracy_at_1", "ndcg_at_5", "macro_top_k_accuracy_at_1", "macro_ndcg_at_5"],
         **tasks.options(args),
     )
-    tasks.report(result, args, task=args.task, imbalance=args.imbalance, hidden=args.hidden)
+    name = f"{args.task}, thinning {args.thinning}" if args.thinning else args.task
+    tasks.report(result, args, task=name, imbalance=args.imbalance, hidden=args.hidden)
 
 
 if __name__ == "__main__":
     parser = tasks.parser(__spec__, __doc__)
     parser.add_argument("--imbalance", type=float, default=1.0, help="the most ÷ the fewest")
+    parser.add_argument("--thinning", type=int, default=0, help="the seed of which class is rare")
     main(parser.parse_args())
