@@ -161,7 +161,8 @@ class UserItems:
             rows = by_user[part_of[by_user] == part]
             lengths = np.bincount(users[rows], minlength=len(user_ids))
             parts.append(tf.RaggedTensor.from_row_lengths(items[rows], lengths))
-        return cls(*parts, item_ids, user_ids, split != "random")
+        train, validation, test = parts
+        return cls(train, validation, test, item_ids, user_ids, split != "random")
 
     @classmethod
     def from_file(cls, path: PathLike, split: str = "last") -> Self:

@@ -97,12 +97,11 @@ def try_out(
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation value.
         batch_size: examples per batch of arrays.
-        path: a file that keeps each finished training, from which an interrupted call goes on: with
-            arrays, under Keras 3, to the same table. A call with more `seeds` or `minutes` goes on,
-            too. It belongs to these data, these candidates, the sources of `build` and of other
-            functions, and the numbers and strings that they read. It knows a `tf.data.Dataset` only
-            by its form, and losses and layers of yours by their configs: delete it when their
-            content or code changes.
+        path: a file that keeps finished trainings. An interrupted call, or one with more `seeds` or
+            `minutes`, goes on from it: with arrays, under Keras 3, to the same table. It belongs to
+            the data, the candidates, and the sources of functions with the numbers and strings that
+            they read. It knows a `tf.data.Dataset` only by its form, and losses and layers of yours
+            by their configs: delete it when their content or code changes.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         class_names: names of the classes in that estimate; None shows their ids.
@@ -161,14 +160,27 @@ def try_out(
         candidates = _default_candidates(num_classes if takes_head else None)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
-    pairs = {name: _pair(name, candidate) for name, candidate in candidates.items()}
+    # A loss and a head or None; or the name of another candidate and a function of its model.
+    pairs: dict[str, tuple[Any, Any]] = {}
+    for name, candidate in candidates.items():
+        pair = candidate if isinstance(candidate, tuple) else (candidate, None)
+        loss, part = pair if len(pair) == 2 else (None, None)
+        adjusts = callable(part) and not isinstance(part, keras.layers.Layer)
+        loss = losses.get(loss) if isinstance(loss, str) and not adjusts else loss
+        is_right = isinstance(loss, str if adjusts else keras.losses.Loss) and isinstance(name, str)
+        is_right = is_right and (adjusts or part is None or isinstance(part, keras.layers.Layer))
+        forms = "a loss or its name, to a pair of a loss and a head, or to a pair of another's name"
+        rule = f"`candidates` must map names to {forms} and a function."
+        _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
+        pairs[name] = loss, part
     head = keras.layers.Dense(num_classes) if takes_head else None
-    shared = build, data, features, metrics, monitor
+    shared: dict[str, Any] = {"build": build, "data": data, "features": features, **limits}
+    shared |= {"metrics": metrics, "monitor": monitor}
     compiled: dict[str, _Candidate] = {}
     for name, (loss, part) in pairs.items():
         if not isinstance(loss, str):
             adjust = {other: function for other, (base, function) in pairs.items() if base == name}
-            compiled[name] = _Candidate(name, loss, part or head, adjust, *shared, **limits)
+            compiled[name] = _Candidate(name, loss, part or head, adjust, **shared)
     owners = {}  # Each candidate's own training, or the one whose model it adjusts.
     for name, (loss, _) in pairs.items():
         base = loss if isinstance(loss, str) else name
@@ -178,17 +190,26 @@ def try_out(
         if not isinstance(data[name], float):
             sample: Any = itertools.islice(batches(data[name], 256, name), 1)
             baseline.evaluate(sample, name=name)
+    # Take over what a call with the same header has finished, from a file of JSON lines.
     finished = {}
     if path is not None:
         to_config = keras.utils.serialize_keras_object
         descriptions = [candidate.description for candidate in compiled.values()]
         configs = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
         # A dataset of TensorFlow may come in another order each time.
-        for name, examples in data.items():
-            if isinstance(examples, tf.data.Dataset):
-                contents[name] = str(examples)
+        datasets = {k: x for k, x in data.items() if isinstance(x, tf.data.Dataset)}
+        contents |= {name: str(examples) for name, examples in datasets.items()}
         header = [[*owners], descriptions, configs, monitor, contents, _source(build), settings]
-        finished = _finished_trainings(path, [*header, limits])
+        lines = [json.dumps([*header, limits], default=str) + "\n"]
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                old_lines = file.readlines()
+            rule = "`path` must be new, or a file of this comparison on this data."
+            _checks.require(old_lines[:1] == lines, rule, path)
+            # A killed process may leave a last line without its end.
+            lines = [line for line in old_lines if line.endswith("\n")]
+        _files.write_text(path, "".join(lines))
+        finished = dict(map(json.loads, lines[1:]))
 
     def run(owner: _Candidate, number: int, seed: int, tested: Sequence[str] = ()) -> list[tuple]:
         """Name, training and values of test lists of the candidates that share a training."""
@@ -304,8 +325,8 @@ def _affordable(
 
 def _built(build: Callable[..., keras.Model], *head: keras.layers.Layer) -> keras.Model:
     model = build(*head)
-    is_right = isinstance(model, keras.Model)
-    _checks.require(is_right, "`build` must return a Keras model.", type(model).__name__)
+    rule = "`build` must return a Keras model."
+    _checks.require(isinstance(model, keras.Model), rule, type(model).__name__)
     return model
 
 
@@ -407,22 +428,6 @@ class Training(NamedTuple):
     total_seconds: float
 
 
-def _pair(name: str, candidate: Any) -> tuple[Any, Any]:
-    """A loss and a head or None; or the name of another candidate and a function of its model."""
-    pair = candidate if isinstance(candidate, tuple) else (candidate, None)
-    loss, part = pair if len(pair) == 2 else (None, None)
-    adjusts = callable(part) and not isinstance(part, keras.layers.Layer)
-    loss = losses.get(loss) if isinstance(loss, str) and not adjusts else loss
-    is_right = isinstance(loss, str if adjusts else keras.losses.Loss) and isinstance(name, str)
-    is_right = is_right and (adjusts or part is None or isinstance(part, keras.layers.Layer))
-    rule = (
-        "`candidates` must map names to a loss or its name, to a pair of a loss and a head, or to "
-        "a pair of another's name and a function."
-    )
-    _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
-    return loss, part
-
-
 @dataclasses.dataclass(eq=False)
 class _Candidate:
     """A loss and a head whose model is compiled once and trained many times."""
@@ -446,7 +451,8 @@ class _Candidate:
 
         # The first parameter with a positive default is tuned.
         self._tuned, self._parameter, self._default = None, "", 1.0
-        for part in (self.loss, self.head):
+        parts: list[Any] = [self.loss, self.head]
+        for part in parts:
             for name in getattr(type(part), "tunable", ()):
                 default = part.get_config()[name]
                 if self._tuned is None and isinstance(default, float) and default > 0:
@@ -614,17 +620,3 @@ class _Candidate:
             "concentration": float(joint.max(axis=0).sum() / max(joint.sum(), 1)),
             "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
         }
-
-
-def _finished_trainings(path: PathLike, header: Any) -> dict[str, Any]:
-    """What a call with the same header has finished, in a file of JSON lines, which it starts."""
-    lines = [json.dumps(header, default=str) + "\n"]
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            old_lines = file.readlines()
-        rule = "`path` must be new, or a file of this comparison on this data."
-        _checks.require(old_lines[:1] == lines, rule, path)
-        # A killed process may leave a last line without its end.
-        lines = [line for line in old_lines if line.endswith("\n")]
-    _files.write_text(path, "".join(lines))
-    return dict(map(json.loads, lines[1:]))
