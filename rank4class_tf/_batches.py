@@ -33,13 +33,10 @@ def batches(dataset: Dataset, batch_size: int, name: str = "dataset") -> Iterato
 
 
 def as_tensors(dataset: tuple) -> tuple:
-    """All examples, in forms of which TensorFlow can take rows.
-
-    SciPy's sparse matrices become sparse tensors, what pandas has becomes arrays, and a list of a
-    model's inputs a tuple, since TensorFlow stacks lists.
-    """
+    """All examples, in forms of which TensorFlow can take rows."""
     features, *targets = dataset
-    # Arrays of inputs have a row for each label. A list of the rows of one array stays a list.
+    # A list of a model's inputs, which have a row for each label, becomes a tuple, since TensorFlow
+    # stacks lists, such as a list of the rows of one array.
     if targets and isinstance(features, list) and features and hasattr(features[0], "shape"):
         num_examples = targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
         if len(features) != num_examples or tuple(features[0].shape[:1]) == (num_examples,):
@@ -52,7 +49,8 @@ def as_tensors(dataset: tuple) -> tuple:
 
 
 def _as_tensor(x: Any) -> Any:
-    if hasattr(x, "tocoo"):  # SciPy's. In the order of rows, as TensorFlow wants it.
+    """SciPy's sparse matrices as sparse tensors, lists as tensors, what pandas has as arrays."""
+    if hasattr(x, "tocoo"):  # In the order of rows, as TensorFlow wants it.
         entries = x.tocsr().sorted_indices().tocoo()
         indices = np.column_stack([entries.row, entries.col]).astype(np.int64)
         return tf.SparseTensor(indices, entries.data, entries.shape)

@@ -27,9 +27,26 @@ def build(head):
     return keras.Sequential([keras.Input((NUM_CLASSES,)), head])
 
 
-def try_out(data, candidates, **options):
+def try_out(data, candidates, build=build, validation=0.2, **options):
     options = {"settings": 2, "seeds": 2, "epochs": 3, "verbose": False, **options}
-    return r4c.try_out(build, data[0], 0.2, data[1], candidates, **options)
+    return r4c.try_out(build, data[0], validation, data[1], candidates, **options)
+
+
+SHORT = {"settings": 1, "seeds": 1, "epochs": 1}
+
+
+def seed_results(*values, bounds=(0, 1)):
+    """The test of a candidate, from its values `[seeds][lists]`."""
+    return [{"mrr": [[*x], [1.0] * len(x), [*bounds]]} for x in values]
+
+
+def result_of(gains, values=None, num_seeds=8):
+    """A result whose candidates have these gains and estimates by name."""
+    trials = [
+        report.Trial(name, 0.5, {}, 1.0, (values or {}).get(name, {}), gain, None)
+        for name, gain in gains.items()
+    ]
+    return report.TryOut(trials, "mrr", 9, num_seeds, [], None, None)
 
 
 def text_of(result):
@@ -102,12 +119,9 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
         return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
 
-    def run_with(
-        train=(x, y, weights), candidates=candidates, build=build, validation=None, **options
-    ):
-        options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False, **options}
-        parts = train, validation or train, train
-        return r4c.try_out(build, *parts, candidates, path=tmp_path / "kept", **options)
+    def run_with(train=(x, y, weights), candidates=candidates, validation=None, **options):
+        options = {"path": tmp_path / "kept", **SHORT, **options}
+        return try_out([train] * 2, candidates, validation=validation or train, **options)
 
     run_with()
     shifted = np.roll(y, 64)  # By a whole batch: the same batches in another order.
@@ -125,10 +139,9 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
             run_with(**changes)
     (tmp_path / "kept").unlink()
-    options = {"build": build_of_two, "candidates": candidates}
-    run_with(({"u": x, "v": x @ columns[::-1]}, y), **options)
+    run_with(({"u": x, "v": x @ columns[::-1]}, y), build=build_of_two)
     with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
-        run_with(({"u": x @ columns[::-1], "v": x}, y), **options)
+        run_with(({"u": x @ columns[::-1], "v": x}, y), build=build_of_two)
     (tmp_path / "thesis").write_text("precious")
     with pytest.raises(ValueError, match="`path` must be new"):
         try_out(data, candidates, path=tmp_path / "thesis")
@@ -167,10 +180,8 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
     adjust = functools.partial(r4c.adjust_logits, class_prior=[0.7, 0.1, 0.1, 0.1])
     candidates = {"a": losses.SoftmaxLoss(), "adjusted": ("a", adjust)}
     options = {"metrics": ["mrr", "macro_top_k_accuracy_at_1"], "path": tmp_path / "kept"}
-    result = r4c.try_out(
-        build, data[0], data[1], data[1], candidates, settings=1, seeds=2, epochs=2, **options,
-        verbose=False,
-    )  # fmt: skip
+    options |= {"validation": data[1], "settings": 1, "epochs": 2}
+    result = try_out(data, candidates, **options)
     lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]]
     assert [key for key, _ in lines] == [
         *(f"a/{seed}/0" for seed in (0, 1)),
@@ -184,11 +195,7 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
         assert tested[1][name][0] == expected.values[name].tolist()
     assert tested[0][0] == pytest.approx(expected[options["metrics"][1]].value)
     assert tested[0][0] >= lines[-1][1]["a"][0][0]
-    resumed = r4c.try_out(
-        build, data[0], data[1], data[1], candidates, settings=1, seeds=2, epochs=2, **options,
-        verbose=False,
-    )  # fmt: skip
-    assert resumed.trials[1].values == result.trials[1].values
+    assert try_out(data, candidates, **options).trials[1].values == result.trials[1].values
 
 
 def test_only_the_first_and_the_best_see_the_test_data(data):
@@ -206,7 +213,7 @@ def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
     result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3)
     assert (result.num_settings, result.num_seeds) == (1, 1) and "No verdict" in result.verdict
     assert "minutes=0.001 held 1 of 9 settings and 1 of 5 seeds." in result.notes
-    result = try_out(data, None, settings=1, seeds=1, epochs=1)
+    result = try_out(data, None, **SHORT)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
@@ -271,14 +278,11 @@ def test_a_loss_that_is_not_finite_is_named(data):
         def call(self, labels, scores):
             return tf.reduce_sum(scores, axis=1) * float("nan")
 
-    result = try_out(data, {"a": losses.SoftmaxLoss(), "b": Broken()})
-    assert "b: no setting had a finite loss" in text_of(result) and "a: no setting" not in text_of(
-        result
-    )
-    assert (
-        "No verdict: no rival had a finite loss."
-        in try_out(data, {"a": losses.SoftmaxLoss(), "b": Broken()}, seeds=3).verdict
-    )
+    candidates = {"a": losses.SoftmaxLoss(), "b": Broken()}
+    text = text_of(try_out(data, candidates))
+    assert "b: no setting had a finite loss" in text and "a: no setting" not in text
+    verdict = try_out(data, candidates, seeds=3).verdict
+    assert "No verdict: no rival had a finite loss." in verdict
 
 
 def test_forms_of_labels():
@@ -302,8 +306,7 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
         model.compile(keras.optimizers.SGD(0.1))
         return model
 
-    options = {"settings": 4, "seeds": 1, "epochs": 1, "verbose": False}
-    result = r4c.try_out(sgd, data[0], 0.2, data[1], {"a": losses.SoftmaxLoss()}, **options)
+    result = try_out(data, {"a": losses.SoftmaxLoss()}, sgd, **{**SHORT, "settings": 4})
     assert [*result.trials[0].setting] == ["learning_rate", "temperature"]
     assert "decay" not in text_of(result)
 
@@ -351,10 +354,8 @@ def test_seeds_are_samples_beside_the_lists(rng):
 
 
 def test_p_values_are_corrected():
-    tests = {
-        name: [{"mrr": [(np.arange(9) % 3 + shift).tolist(), [1.0] * 9, [0, 9]]}]
-        for name, shift in {"first": 0, "a": 1, "b": 3, "c": 0}.items()
-    }
+    shifts = {"first": 0, "a": 1, "b": 3, "c": 0}
+    tests = {k: seed_results(np.arange(9) % 3 + x, bounds=(0, 9)) for k, x in shifts.items()}
     shifted = (np.full((1, 9), shift) for shift in (1, 3, 0))
     raw = [_intervals.mean_difference(x, np.ones(9), 0.95, 9).p_value for x in shifted]
     gains, expected = report.gains(tests), [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0]
@@ -366,21 +367,14 @@ def results_of(gains, spread, rng, lists=400):
     """Tests of a first candidate and of rivals with these true gains, in eight seeds."""
     noise = 0.1 * rng.normal(size=(len(gains) + 1, 8, lists)) + 0.5
     noise += spread * rng.normal(size=(len(gains) + 1, 8, 1))
-    means = [0.0, *gains]
-    return {
-        name: [{"mrr": [x.tolist(), [1.0] * lists, [0, 1]]} for x in values + mean]
-        for name, mean, values in zip("abc", means, noise, strict=False)
-    }
+    values = (x + mean for x, mean in zip(noise, [0.0, *gains], strict=True))
+    return {name: seed_results(*x) for name, x in zip("abc", values, strict=False)}
 
 
 def verdict_of(gains, spread, rng):
     tests = results_of(gains, spread, rng)
-    found = report.gains(tests)
-    trials = [
-        report.Trial(name, 0.5, {}, 1.0, report.estimates(x), found[name], None)
-        for name, x in tests.items()
-    ]
-    return report.TryOut(trials, "mrr", 9, 8, [], None, None)
+    values = {name: report.estimates(x) for name, x in tests.items()}
+    return result_of(report.gains(tests), values)
 
 
 def test_three_verdicts(rng):
@@ -393,10 +387,8 @@ def test_three_verdicts(rng):
 
 def test_stay_is_said_only_where_each_interval_leaves_out_its_own_gain():
     def verdict(*gains):
-        trials = [report.Trial("first", 0.5, {}, 1.0, {}, {}, None)]
-        for number, gain in enumerate(gains):
-            trials.append(report.Trial(f"b{number}", 0.5, {}, 1.0, {}, {"mrr": gain}, None))
-        return report.TryOut(trials, "mrr", 9, 8, [], None, None).verdict
+        rivals = {f"b{number}": {"mrr": gain} for number, gain in enumerate(gains)}
+        return result_of({"first": {}, **rivals}).verdict
 
     near = report.Gain(0.02, 0.001, 0.039, 0.07, 0.03, 8)
     noisy = report.Gain(-0.1, -0.2, 0.1, 1.0, 0.2, 2)
@@ -406,17 +398,10 @@ def test_stay_is_said_only_where_each_interval_leaves_out_its_own_gain():
 
 def test_a_gain_that_no_value_reaches_is_not_detectable():
     """The first candidate failed in one of three seeds, which shows nothing."""
-    tests = {
-        name: [{"mrr": [[value] * 60, [1.0] * 60, [0, 1]]} for value in of_seeds]
-        for name, of_seeds in {"first": (0.9, 0.9, 0.1), "b": (0.95, 0.95, 0.95)}.items()
-    }
-    gain = report.gains(tests)["b"]["mrr"]
-    assert gain.detectable == np.inf and gain.p_value > 0.05
-    trials = [
-        report.Trial(name, 0.5, {}, 1.0, {}, {"mrr": gain} if name == "b" else {}, None)
-        for name in tests
-    ]
-    verdict = report.TryOut(trials, "mrr", 9, 3, [], None, None).verdict
+    values = {"first": (0.9, 0.9, 0.1), "b": (0.95, 0.95, 0.95)}
+    gains = report.gains({k: seed_results(*([v] * 60 for v in x)) for k, x in values.items()})
+    assert gains["b"]["mrr"].detectable == np.inf and gains["b"]["mrr"].p_value > 0.05
+    verdict = result_of(gains, num_seeds=3).verdict
     assert verdict.startswith("Undecided: b +0.317") and "ahead in 3 of 3 seeds" in verdict
     assert verdict.endswith("; the test is too small to show any gain that is possible.")
 
@@ -424,10 +409,7 @@ def test_a_gain_that_no_value_reaches_is_not_detectable():
 def test_a_gain_above_the_highest_value_is_not_detectable(rng):
     """From .95 no candidate gains .09, which 40 lists would show."""
     hits = (rng.random((2, 1, 40)) < [[[0.95]], [[0.9]]]) + np.zeros((2, 8, 1))
-    tests = {
-        name: [{"mrr": [x.tolist(), [1.0] * 40, [0, 1]]} for x in values]
-        for name, values in zip("ab", hits, strict=True)
-    }
+    tests = {name: seed_results(*values) for name, values in zip("ab", hits, strict=True)}
     assert report.gains(tests)["b"]["mrr"].detectable == np.inf
 
 
@@ -440,9 +422,8 @@ def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
 
 
 def test_a_detectable_gain_shows_four_times_of_five(rng):
-    detectable = np.mean(
-        [report.gains(results_of([0.0], 0.01, rng))["b"]["mrr"].detectable for _ in range(50)]
-    )
+    gains = (report.gains(results_of([0.0], 0.01, rng))["b"]["mrr"] for _ in range(50))
+    detectable = np.mean([gain.detectable for gain in gains])
     shown = 0
     for _ in range(300):
         gain = report.gains(results_of([detectable], 0.01, rng))["b"]["mrr"]
@@ -481,8 +462,7 @@ def test_no_verdict_without_a_fair_comparison():
     values = {name: np.ones(5) for name in "ab"}
 
     def tests(seeds=8, lists=40):
-        test = {"mrr": [[0.5] * lists, [1.0] * lists, [0, 1]]}
-        return {name: [test] * seeds for name in "ab"}
+        return dict.fromkeys("ab", seed_results(*[[0.5] * lists] * seeds))
 
     assert report.unfair(values, tests(), "mrr") is None
     infinite = np.full(5, -np.inf)
@@ -526,8 +506,7 @@ def test_notes(data):
     def short(head):
         return keras.Sequential([keras.Input((4,)), keras.layers.Rescaling(1e-3), head])
 
-    options = {"settings": 1, "seeds": 1, "epochs": 1, "verbose": False}
-    result = r4c.try_out(short, data[0], *data[1:] * 2, {"a": losses.SoftmaxLoss()}, **options)
+    result = try_out(data, {"a": losses.SoftmaxLoss()}, short, data[1], **SHORT)
     assert "encodings have a length of 0.00" in text_of(result)
 
 
@@ -538,14 +517,8 @@ def test_wrong_labels_are_estimated(rng):
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
-    result = try_out(
-        data,
-        {"a": losses.SoftmaxLoss()},
-        settings=4,
-        epochs=15,
-        noise="estimate",
-        class_names="abcd",
-    )
+    options = {"settings": 4, "epochs": 15, "noise": "estimate", "class_names": "abcd"}
+    result = try_out(data, {"a": losses.SoftmaxLoss()}, **options)
     assert abs(result.noise["share"] - wrong[:500].mean()) < 0.03
     assert result.noise["concentration"] > 0.8
     assert result.noise["confusions"][0][:2] == ("c", "d")
@@ -562,7 +535,7 @@ def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
     """Four times the odds of .4 would be .73; the loss takes less than .5."""
     monkeypatch.setattr(run, "_RANGES", (*run._RANGES[:2], (3.9, 4.0)))
     candidates = {"a": losses.PairwiseLogisticLoss(label_smoothing=0.4)}
-    (trial,) = try_out(data, candidates, settings=1, seeds=1, epochs=1).trials
+    (trial,) = try_out(data, candidates, **SHORT).trials
     assert 0.4 < trial.setting["label_smoothing"] < 0.5
     assert trial.build().loss.label_smoothing == trial.setting["label_smoothing"]
 
@@ -580,10 +553,9 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     x = rng.normal(size=(60, 5, 3)).astype(np.float32)
     grades = np.clip(np.round(x[:, :, 0]), 0, 2).astype(np.float32)
     candidates = {"softmax": losses.SoftmaxLoss(), "ndcg": losses.ApproxNDCGLoss()}
-    parts = [(x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40)]
-    parts[0] = tf.data.Dataset.from_tensor_slices(parts[0]).batch(8)
-    options = {"settings": 2, "seeds": 1, "epochs": 3, "verbose": False}
-    result = r4c.try_out(ranker, *parts, candidates, ["ndcg_at_3"], **options)
+    train, validation, test = ((x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40))
+    data = tf.data.Dataset.from_tensor_slices(train).batch(8), test
+    result = try_out(data, candidates, ranker, validation, metrics=["ndcg_at_3"], seeds=1)
     assert set(result.trials[0].values) == {"ndcg_at_3"}
     assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
 
@@ -597,11 +569,9 @@ def test_sparse_features_are_split_and_trained(data):
     dense, rows = sparse.random(9, 4, 0.4, random_state=0).toarray(), np.array([5, 0, 8])
     (selected,) = run._select((tf.sparse.from_dense(dense),), rows)
     np.testing.assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
-    (x, y), (test_x, test_y) = data
-    parts = (sparse.csr_matrix(x), y), 0.2, (sparse.csr_matrix(test_x), test_y)
-    options = {"settings": 1, "seeds": 1, "epochs": 2, "verbose": False}
+    parts = [(sparse.csr_matrix(x), y) for x, y in data]
     candidates = {"a": (losses.SoftmaxLoss(), layers.SparseDense(NUM_CLASSES))}
-    result = r4c.try_out(build_sparse, *parts, candidates, **options)
+    result = try_out(parts, candidates, build_sparse, **{**SHORT, "epochs": 2})
     assert result.trials[0].validation > 0
 
 
@@ -611,6 +581,7 @@ def test_arguments_are_checked(data):
     names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
     shared = keras.layers.Dense(3)
     table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
+    in_shards = {"build": lambda: models.ExtremeClassifier(shared, table, 3, None)}
 
     def with_shared(head):
         return keras.Sequential([keras.Input((4,)), shared, head])
@@ -632,10 +603,7 @@ def test_arguments_are_checked(data):
         ({"train": names}, "`train` must have labels that are numbers"),
         ({"train": batches.repeat()}, "`train` must end: call its `take`"),
         ({"build": with_shared}, "`build` must make new layers at each call"),
-        (
-            {"build": lambda: models.ExtremeClassifier(shared, table, 3, None)},
-            "`build` must use no `ShardedClassTable`",
-        ),
+        (in_shards, "`build` must use no `ShardedClassTable`"),
         ({"train": batches}, "`validation` must be a share in"),
         ({"validation": 1.2}, "`validation` must be a share in"),
         ({"test": (data[1][0][:0], data[1][1][:0])}, "`test` must have at least one batch"),

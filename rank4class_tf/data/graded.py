@@ -50,8 +50,8 @@ def lists_from_groups(
     _checks.require(is_right, rule, f"the shapes {features.shape} and {grades.shape}")
     rule = "`features` must be finite in float32, without missing values."
     _checks.require(np.isfinite(features).all(), rule, "NaN or an infinity")
-    for wrong in grades[~((grades >= 0) & (grades < np.inf))][:1]:
-        raise ValueError(f"`grades` must be finite numbers >= 0. Received: {wrong}.")
+    wrong = grades[~((grades >= 0) & (grades < np.inf))]
+    _checks.require(not wrong.size, "`grades` must be finite numbers >= 0.", str(*wrong[:1]))
     rule = "Pass either `qid`, the query of each row, or `group`, the sizes of the lists."
     _checks.require((qid is None) != (group is None), rule, "neither" if group is None else "both")
     if group is None:
@@ -114,10 +114,10 @@ def read_letor(
                 continue
             match = _LINE.fullmatch(content)
             grade, qid, pairs = match.groups() if match else ("nan", None, "")
-            numbers = pairs.replace(":", " ").split()
             # The grade is put in column 0.
-            columns = np.array([0, *map(int, numbers[::2])])
-            values = np.array([*map(float, [grade, *numbers[1::2]])]).astype(np.float32)
+            numbers = ["0", grade, *pairs.replace(":", " ").split()]
+            columns = np.array([*map(int, numbers[::2])])
+            values = np.array([*map(float, numbers[1::2])]).astype(np.float32)
             in_order = (np.diff(columns) > 0).all() and columns[-1] <= (num_features or np.inf)
             if not (in_order and np.isfinite(values).all()):
                 text = f"{line[:80]!r}, of {len(line)} characters"

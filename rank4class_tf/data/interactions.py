@@ -103,28 +103,28 @@ class UserItems:
         id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # Of users and of items.
         timestamps: list[np.ndarray] = []
         for batch in batches:
-            arrays = [*map(_as_ids, batch[:2]), *map(_as_times, batch[2:])]
+            arrays = [*map(_as_ids, batch[:2])]
+            for times in batch[2:]:
+                # pandas gives dates with a time zone as objects, unless asked for dates in UTC.
+                has_zone = hasattr(getattr(times, "dtype", None), "tz")
+                arrays.append(np.asarray(times, "datetime64[ns]" if has_zone else None))
             are_ids = all(x.dtype.kind in "iuU" or not x.size for x in arrays[:2])
             same_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
             form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
             rule = f"`batches` must hold {form}: arrays of one length, ids integers or strings."
             received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays[:4])
             _checks.require(len(arrays) in (2, 3) and are_ids and same_length, rule, received)
-            for x in arrays[:2]:
+            for chunks, x in zip(id_chunks, arrays, strict=False):
                 rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
-                outside = () if x.dtype.kind == "U" else x[(x < -(2**31)) | (x >= 2**31)]
-                for wrong in outside[:1]:
-                    raise ValueError(f"{rule} Received: {wrong}.")
+                outside = x[:0] if x.dtype.kind == "U" else x[(x < -(2**31)) | (x >= 2**31)]
+                _checks.require(not outside.size, rule, str(*outside[:1]))
+                chunks.append(x if x.dtype.kind == "U" else x.astype(np.int32))
             for x in arrays[2:]:
                 rule = "`batches` must hold timestamps that are finite numbers or dates."
                 _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
-                for wrong in x[~np.isfinite(x)][:1]:
-                    raise ValueError(f"{rule} Received: {wrong}.")
-            for chunks, ids in zip(id_chunks, arrays, strict=False):
-                chunks.append(ids if ids.dtype.kind == "U" else ids.astype(np.int32))
-            timestamps += arrays[2:]
-        num_batches = len(id_chunks[0])
-        if not num_batches:
+                _checks.require(np.isfinite(x).all(), rule, str(*x[~np.isfinite(x)][:1]))
+                timestamps.append(x)
+        if not (num_batches := len(id_chunks[0])):
             raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
         rule = "`batches` must hold timestamps in each batch or in none."
         received = f"{len(timestamps)} of {num_batches} with timestamps"
@@ -137,7 +137,7 @@ class UserItems:
             if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
                 first.sort()
                 users, items = users[first], items[first]
-            del pairs, first
+            del pairs, first  # For their memory.
             by_user = np.lexsort((items, users))
         else:
             # All sorts by time are stable: pairs of equal times keep the order of the input.
@@ -150,14 +150,11 @@ class UserItems:
             num_later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
             is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
             part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
+        elif split == "random":
+            part_of[rng.permutation(len(users))[: 2 * tenth]] = np.repeat([1, 2], tenth)
         else:
-            # Validation and test get a tenth each, of random pairs or of the latest.
-            if split == "random":
-                held_out = rng.permutation(len(users))[: 2 * tenth]
-            else:
-                held_out = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
-            part_of[held_out[:tenth]] = 1
-            part_of[held_out[tenth:]] = 2
+            latest = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
+            part_of[latest] = np.repeat([1, 2], tenth)
 
         parts = []
         for part in range(len(_PARTS)):
@@ -197,14 +194,17 @@ class UserItems:
                         pairs[1].extend(map(int, line.split()))
                         pairs[0].extend([line_number] * (len(pairs[1]) - len(pairs[0])))
                 except (StopIteration, OverflowError):
-                    rule = f"must be {' or '.join(formats)}, with ids below 2**31"
+                    rule = f"{path}, line {line_number}: must be {' or '.join(formats)}, with ids"
                     received = f"{line[:80]!r}, of {len(line)} characters"
-                    message = f"{path}, line {line_number}: {rule}. Received: {received}."
-                    raise ValueError(message) from None
+                    raise ValueError(f"{rule} below 2**31. Received: {received}.") from None
                 if line_number == 1:  # All lines must have the format of the first.
                     formats = {name: x for name, x in formats.items() if x is match.re}
         _checks.require(pairs[0], f"{path}: must hold at least one line.", "an empty file")
         return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
+
+    def _parts_up_to(self, part: str) -> list[tf.RaggedTensor]:
+        _checks.one_of("part", part, _PARTS)
+        return [self.train, self.validation, self.test][: _PARTS.index(part) + 1]
 
     def batches(
         self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
@@ -221,23 +221,15 @@ class UserItems:
             seed: seed of a new order of users in each epoch; None sorts users by the length of
                 their lists, shortest first, so that batches need little padding.
         """
-        part = _checks.one_of("part", part, _PARTS)
-        batch_size = _checks.positive_int("batch_size", batch_size)
-        labels = getattr(self, part)
-        exclude = {
-            "train": self.train[:, :0],
-            "validation": self.train,
-            "test": tf.concat([self.train, self.validation], axis=1),
-        }[part]
+        *earlier, labels = self._parts_up_to(part)
+        exclude = tf.concat([self.train[:, :0], *earlier], axis=1)
         lengths = labels.row_lengths().numpy()
         # Users by the length of their lists, without those of length 0.
         users = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
 
         def features_and_labels(users: Tensor) -> tuple[dict[str, Any], Any]:
-            lists = [tf.gather(x, users) for x in (self.train, exclude, labels)]
-            if not ragged:
-                lists = [x.to_tensor(default_value=-1) for x in lists]
-            items, excluded, class_ids = lists
+            lists = (tf.gather(x, users) for x in (self.train, exclude, labels))
+            items, excluded, class_ids = (x if ragged else x.to_tensor(-1) for x in lists)
             return {"items": items, "exclude": excluded}, class_ids
 
         return _batched(users, batch_size, seed, features_and_labels)
@@ -268,12 +260,10 @@ class UserItems:
             >>> inputs.numpy(), next_items.numpy()
             (array([[ 0,  1,  2, -1]], dtype=int32), array([[-1, -1,  3, -1]], dtype=int32))
         """
-        part_index = _PARTS.index(_checks.one_of("part", part, _PARTS))
+        parts = self._parts_up_to(part)
         length = _checks.positive_int("length", length)
-        batch_size = _checks.positive_int("batch_size", batch_size)
         rule = "`sequences` needs the items in order of time: split them by 'last' or 'time'."
         _checks.require(self.in_order, rule, "a random split")
-        parts = [self.train, self.validation, self.test][: part_index + 1]
         items = tf.concat(parts, axis=1)
         counts, part_counts = items.row_lengths(), parts[-1].row_lengths()
         users = np.flatnonzero((part_counts > 0) & (counts > 1))
@@ -295,6 +285,7 @@ def _batched(
     users: np.ndarray, batch_size: int, seed: int | None, function: Callable
 ) -> tf.data.Dataset:
     """Applies a function to batches of users; a seed gives each epoch a new order."""
+    batch_size = _checks.positive_int("batch_size", batch_size)
     dataset = tf.data.Dataset.from_tensor_slices(users)
     if seed is not None:
         dataset = dataset.shuffle(max(len(users), 1), seed=_checks.seed(seed))
@@ -310,12 +301,6 @@ def _as_ids(column: Any) -> np.ndarray:
     ids = np.asarray(column, object if isinstance(column, list | tuple) else None)
     values = ids.tolist() if ids.dtype == object else []
     return ids if len({isinstance(x, str) for x in values}) != 1 else np.array(values)
-
-
-def _as_times(column: Any) -> np.ndarray:
-    # pandas gives dates with a time zone as objects, unless asked for dates, which are in UTC.
-    has_zone = hasattr(getattr(column, "dtype", None), "tz")
-    return np.asarray(column, "datetime64[ns]" if has_zone else None)
 
 
 def _numbers_of(ids: Any, distinct: np.ndarray) -> np.ndarray:
@@ -363,7 +348,7 @@ def movielens(
         >>> features, class_ids = next(iter(users.batches("train")))  # doctest: +SKIP
     """
     _checks.one_of("version", version, ("latest-small", "100k", "1m", "20m", "25m"))
-    seed = _checks.seed(seed)
+    _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
     fields = ("user_id", "movie_id")
     ratings = tfds.load(

@@ -114,15 +114,14 @@ class TryOut:
         detectable = max(gain.detectable for gain, _ in rivals)
         # Each interval leaves out a gain that would have shown.
         if math.isfinite(detectable) and all(gain.high < gain.detectable for gain, _ in rivals):
-            shown = f"a gain of {detectable:.3f} in {self.monitor}"
-            return f"Stay with {first}: {shown} would have shown."
+            gained = f"a gain of {detectable:.3f} in {self.monitor}"
+            return f"Stay with {first}: {gained} would have shown."
         remedy = "more test data or seeds would decide"
         if math.isinf(detectable):
             remedy = "the test is too small to show any gain that is possible"
-        return (
-            f"Undecided: {leader.name} {_gain(leader, self.monitor)[0]} in {self.monitor}, "
-            f"ahead in {gain.seeds_ahead} of {self.num_seeds} seeds; {remedy}."
-        )
+        gained = f"{leader.name} {_gain(leader, self.monitor)[0]} in {self.monitor}"
+        ahead = f"ahead in {gain.seeds_ahead} of {self.num_seeds} seeds"
+        return f"Undecided: {gained}, {ahead}; {remedy}."
 
     def _rows(self) -> list[list[str]]:
         """The cells of the table: name, monitored metric, gain and p-value."""
@@ -139,10 +138,9 @@ class TryOut:
 
     def _lines(self) -> list[str]:
         """What stands below the table, the verdict last."""
-        lines = [
-            f"Each tried {_number(self.num_settings, 'setting')}, judged by {self.monitor} on "
-            f"validation data; those tested were then trained on {_number(self.num_seeds, 'seed')}."
-        ]
+        tried = f"Each tried {_number(self.num_settings, 'setting')}, judged by {self.monitor} on"
+        seeds = _number(self.num_seeds, "seed")
+        lines = [f"{tried} validation data; those tested were then trained on {seeds}."]
         for trial in self.trials:
             others = [f"{k} {x.value:.3f}" for k, x in trial.values.items() if k != self.monitor]
             setting = [f"{name} {value:.2g}" for name, value in trial.setting.items()]
@@ -226,10 +224,7 @@ def _gain(trial: Trial, metric: str) -> list[str]:
 
 
 def finalists(means: dict[str, np.ndarray], number: int) -> dict[str, int]:
-    """The best setting of the first candidate and of a number of rivals.
-
-    `means` are the validation values `[settings]` of each candidate, means over seeds.
-    """
+    """The best setting of the first and of the best rivals, from means `[settings]` over seeds."""
     first, *others = means
     best = sorted(others, key=lambda name: -means[name].max())[:number]
     return {name: int(means[name].argmax()) for name in means if name in (first, *best)}
@@ -259,11 +254,7 @@ def notes(
     fresh: dict[str, list[float]],
     median_norm: float | None,
 ) -> Iterator[str]:
-    """What a reader must know.
-
-    By name, candidates have the settings that they tried, their `means` as in `finalists`, and the
-    validation values of the fresh seeds. `median_norm` is the median length of encodings.
-    """
+    """What a reader must know; `fresh` has the validation values of the fresh seeds."""
     if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
             f"Before training, the encodings have a length of {median_norm:.2g}. Far from 1, they "

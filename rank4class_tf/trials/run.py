@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -96,12 +97,11 @@ def try_out(
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation value.
         batch_size: examples per batch of arrays.
-        path: a file that keeps each finished training, from which an interrupted call goes on: with
-            arrays, under Keras 3, to the same table. A call with more `seeds` or `minutes` goes on,
-            too. It belongs to these data, these candidates, the sources of `build` and of other
-            functions, and the numbers and strings that they read. It knows a `tf.data.Dataset` only
-            by its form, and losses and layers of yours by their configs: delete it when their
-            content or code changes.
+        path: a file that keeps finished trainings. An interrupted call, or one with more `seeds` or
+            `minutes`, goes on from it: with arrays, under Keras 3, to the same table. It belongs to
+            the data, the candidates, and the sources of functions with the numbers and strings that
+            they read. It knows a `tf.data.Dataset` only by its form, and losses and layers of yours
+            by their configs: delete it when their content or code changes.
         noise: `"estimate"` also estimates how many labels of `train` are wrong, and between which
             classes, by cross-validation; it needs arrays, class ids and the package cleanlab.
         class_names: names of the classes in that estimate; None shows their ids.
@@ -128,8 +128,7 @@ def try_out(
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
         _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
         rule = "`noise` must be None unless `train` is arrays with class ids."
-        is_right = isinstance(train, tuple) and np.ndim(train[1]) == 1
-        _checks.require(is_right, rule, noise)
+        _checks.require(isinstance(train, tuple) and np.ndim(train[1]) == 1, rule, noise)
 
     # Read the data: a batch to build models with, the number of classes, and checksums.
     keras.utils.set_random_seed(0)
@@ -161,14 +160,27 @@ def try_out(
         candidates = _default_candidates(num_classes if takes_head else None)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     _checks.require(is_right, "`candidates` must be a dict with at least one.", candidates)
-    pairs = {name: _pair(name, candidate) for name, candidate in candidates.items()}
+    # A loss and a head or None; or the name of another candidate and a function of its model.
+    pairs: dict[str, tuple[Any, Any]] = {}
+    for name, candidate in candidates.items():
+        pair = candidate if isinstance(candidate, tuple) else (candidate, None)
+        loss, part = pair if len(pair) == 2 else (None, None)
+        adjusts = callable(part) and not isinstance(part, keras.layers.Layer)
+        loss = losses.get(loss) if isinstance(loss, str) and not adjusts else loss
+        is_right = isinstance(loss, str if adjusts else keras.losses.Loss) and isinstance(name, str)
+        is_right = is_right and (adjusts or part is None or isinstance(part, keras.layers.Layer))
+        forms = "a loss or its name, to a pair of a loss and a head, or to a pair of another's name"
+        rule = f"`candidates` must map names to {forms} and a function."
+        _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
+        pairs[name] = loss, part
     head = keras.layers.Dense(num_classes) if takes_head else None
-    task = _Task(build, data, features, metrics, monitor, **limits)
+    shared: dict[str, Any] = {"build": build, "data": data, "features": features, **limits}
+    shared |= {"metrics": metrics, "monitor": monitor}
     compiled: dict[str, _Candidate] = {}
     for name, (loss, part) in pairs.items():
         if not isinstance(loss, str):
             adjust = {other: function for other, (base, function) in pairs.items() if base == name}
-            compiled[name] = _Candidate(name, loss, part or head, adjust, task)
+            compiled[name] = _Candidate(name, loss, part or head, adjust, **shared)
     owners = {}  # Each candidate's own training, or the one whose model it adjusts.
     for name, (loss, _) in pairs.items():
         base = loss if isinstance(loss, str) else name
@@ -178,17 +190,26 @@ def try_out(
         if not isinstance(data[name], float):
             sample: Any = itertools.islice(batches(data[name], 256, name), 1)
             baseline.evaluate(sample, name=name)
+    # Take over what a call with the same header has finished, from a file of JSON lines.
     finished = {}
     if path is not None:
         to_config = keras.utils.serialize_keras_object
         descriptions = [candidate.description for candidate in compiled.values()]
         configs = [(macro, to_config(metric)) for metric, macro in mean_metrics(metrics)]
         # A dataset of TensorFlow may come in another order each time.
-        for name, examples in data.items():
-            if isinstance(examples, tf.data.Dataset):
-                contents[name] = str(examples)
+        datasets = {k: x for k, x in data.items() if isinstance(x, tf.data.Dataset)}
+        contents |= {name: str(examples) for name, examples in datasets.items()}
         header = [[*owners], descriptions, configs, monitor, contents, _source(build), settings]
-        finished = _finished_trainings(path, [*header, limits])
+        lines = [json.dumps([*header, limits], default=str) + "\n"]
+        if os.path.exists(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                old_lines = file.readlines()
+            rule = "`path` must be new, or a file of this comparison on this data."
+            _checks.require(old_lines[:1] == lines, rule, path)
+            # A killed process may leave a last line without its end.
+            lines = [line for line in old_lines if line.endswith("\n")]
+        _files.write_text(path, "".join(lines))
+        finished = dict(map(json.loads, lines[1:]))
 
     def run(owner: _Candidate, number: int, seed: int, tested: Sequence[str] = ()) -> list[tuple]:
         """Name, training and values of test lists of the candidates that share a training."""
@@ -233,9 +254,8 @@ def try_out(
     means = {name: np.nanmean(x[:num_settings], axis=1) for name, x in values.items()}
     tried = {name: [*map(owner.setting, draws[:num_settings])] for name, owner in owners.items()}
     settings_of_best = {name: tried[name][x.argmax()] for name, x in means.items()}
-    wrong = None
-    if noise is not None:
-        wrong = baseline.estimate_noise(settings_of_best[first], class_names)
+    best_of_first = settings_of_best[first]
+    wrong = None if noise is None else baseline.estimate_noise(best_of_first, class_names)
 
     # Confirm: measure the test data, which no choice has seen. Candidates that share a training and
     # the best setting share it here, too.
@@ -274,10 +294,8 @@ def try_out(
     ]
     notes = [*report.notes(tried, means, fresh, median_norm)]
     if (num_settings, num_seeds) != (settings, seeds):
-        notes.append(
-            f"minutes={minutes:g} held {num_settings} of {settings} settings and {num_seeds} of "
-            f"{seeds} seeds."
-        )
+        held = f"{num_settings} of {settings} settings and {num_seeds} of {seeds} seeds"
+        notes.append(f"minutes={minutes:g} held {held}.")
     elapsed = (time.monotonic() - begin) / 60
     if elapsed > 1.2 * minutes:
         notes.append(f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short.")
@@ -294,12 +312,9 @@ def try_out(
 def _affordable(
     left: float, costs: tuple[float, float], most_passes: int, most_seeds: int, enough: int
 ) -> tuple[int, int]:
-    """How many more passes and how many seeds of the test fit into the seconds left.
-
-    `costs` are the seconds of a pass and of a seed of the test. A budget too small for `enough`
-    passes takes fewer seeds first.
-    """
+    """How many more passes and seeds of the test, of these costs, fit into the seconds left."""
     pass_cost, seed_cost = (max(cost, 1e-9) for cost in costs)
+    # A budget too small for enough passes takes fewer seeds first.
     for seeds in (most_seeds, min(most_seeds, report.FEW_SEEDS)):
         passes = int(np.clip((left - seeds * seed_cost) / pass_cost, 0, most_passes))
         if passes >= min(enough, most_passes):
@@ -310,8 +325,8 @@ def _affordable(
 
 def _built(build: Callable[..., keras.Model], *head: keras.layers.Layer) -> keras.Model:
     model = build(*head)
-    is_right = isinstance(model, keras.Model)
-    _checks.require(is_right, "`build` must return a Keras model.", type(model).__name__)
+    rule = "`build` must return a Keras model."
+    _checks.require(isinstance(model, keras.Model), rule, type(model).__name__)
     return model
 
 
@@ -352,11 +367,7 @@ def _default_candidates(num_classes: int | None) -> dict[str, Any]:
 
 
 def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
-    """The number of classes, and a checksum of structure, order, types and values.
-
-    The number is the width of dense relevance, which has the rank of the scores, or the highest
-    class id plus 1. The checksum is of arrays, or of a dataset's labels and weights.
-    """
+    """The number of classes, and a checksum of arrays or of a dataset's labels and weights."""
     if isinstance(examples, float):
         return 1, examples
     width, highest, checksum = 0, 0, 0
@@ -364,10 +375,11 @@ def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
         labels = np.asarray(getattr(batch[1], "flat_values", batch[1]))
         rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
         _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
+        # Dense relevance has the rank of the scores, and class ids of a list are distinct.
         if labels.ndim == rank and labels.shape[-1] > 1:
             rising = np.sort(labels, axis=-1)
             is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
-            if labels.dtype.kind in "fb" or is_repeated.any():  # Class ids of a list are distinct.
+            if labels.dtype.kind in "fb" or is_repeated.any():
                 width = labels.shape[-1]
         highest = max(highest, int(labels.max(initial=0)))
         parts = batch if isinstance(examples, tuple) else batch[1:]
@@ -416,72 +428,54 @@ class Training(NamedTuple):
     total_seconds: float
 
 
-class _Task(NamedTuple):
-    """What all candidates share; `features` are those of a batch, to build models with."""
+@dataclasses.dataclass(eq=False)
+class _Candidate:
+    """A loss and a head whose model is compiled once and trained many times."""
 
+    name: str
+    loss: keras.losses.Loss
+    head: keras.layers.Layer | None
+    adjust: dict[str, Callable]  # By the names of candidates that adjust this one's trained model.
     build: Callable[..., keras.Model]
     data: dict[str, Any]
-    features: Any
+    features: Any  # Of a batch, to build models with.
     metrics: Metrics
     monitor: str
     epochs: int
     patience: int
     batch_size: int
 
-
-def _pair(name: str, candidate: Any) -> tuple[Any, Any]:
-    """A loss and a head or None; or the name of another candidate and a function of its model."""
-    pair = candidate if isinstance(candidate, tuple) else (candidate, None)
-    loss, part = pair if len(pair) == 2 else (None, None)
-    adjusts = callable(part) and not isinstance(part, keras.layers.Layer)
-    loss = losses.get(loss) if isinstance(loss, str) and not adjusts else loss
-    is_right = isinstance(loss, str if adjusts else keras.losses.Loss) and isinstance(name, str)
-    is_right = is_right and (adjusts or part is None or isinstance(part, keras.layers.Layer))
-    rule = (
-        "`candidates` must map names to a loss or its name, to a pair of a loss and a head, or to "
-        "a pair of another's name and a function."
-    )
-    _checks.require(is_right, rule, f"{name!r}: {candidate!r}")
-    return loss, part
-
-
-class _Candidate:
-    """A loss and a head whose model is compiled once and trained many times.
-
-    `adjust` maps the names of candidates to functions that adjust this one's trained model.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        loss: keras.losses.Loss,
-        head: keras.layers.Layer | None,
-        adjust: dict[str, Callable],
-        task: _Task,
-    ) -> None:
-        self.name, self._loss, self._head, self._adjust = name, loss, head, adjust
-        self._task = task
+    def __post_init__(self) -> None:
         # Each name has its own initial weights: two names of one loss differ, but only by chance.
-        self._seed = zlib.crc32(name.encode())
+        self._seed = zlib.crc32(self.name.encode())
+
+        # The first parameter with a positive default is tuned.
+        self._tuned, self._parameter, self._default = None, "", 1.0
+        parts: list[Any] = [self.loss, self.head]
+        for part in parts:
+            for name in getattr(type(part), "tunable", ()):
+                default = part.get_config()[name]
+                if self._tuned is None and isinstance(default, float) and default > 0:
+                    self._tuned, self._parameter, self._default = part, name, default
 
         # The parameters of a setting are variables of the graph. They start mid-range.
-        self._tuned, self._parameter, self._default = _tunable(loss, head)
         self._has_decay = True
         middle = self.setting(np.exp(np.log(_RANGES).mean(axis=1)))
-        self._setting_variables = _as_variables(middle)
-        self._model = self.new(self._setting_variables)
+        self._variables_of_setting = {k: tf.Variable(x, trainable=False) for k, x in middle.items()}
+        self._model = self.new(self._variables_of_setting)
 
         # What each training starts from, besides the weights of a new model.
         optimizer = self._model.optimizer
-        self._has_decay = bool(getattr(_inner_optimizer(optimizer), "weight_decay", None))
+        inner = getattr(optimizer, "inner_optimizer", optimizer)
+        self._has_decay = bool(getattr(inner, "weight_decay", None))
         optimizer.build(self._model.trainable_variables)
         self._optimizer_values = [np.array(x) for x in optimizer.variables]
-        self.evaluate = Evaluator(self._model, task.metrics)
-        configs = [x and {**x.get_config(), "name": None} for x in (loss, head)]
-        self._variables = list(self._model.variables)
+        self.evaluate = Evaluator(self._model, self.metrics)
+        configs = [x and {**x.get_config(), "name": None} for x in (self.loss, self.head)]
+        self._variables = list(self._model.variables)  # Those of metrics come with a training.
         shapes = [tuple(x.shape) for x in self._variables]
-        sources = {name: _source(function) for name, function in adjust.items()}
-        self.description = [name, type(loss).__name__, configs, shapes, sources]
+        sources = {name: _source(function) for name, function in self.adjust.items()}
+        self.description = [self.name, type(self.loss).__name__, configs, shapes, sources]
 
     def setting(self, drawn: np.ndarray) -> Setting:
         """The parameters by name, from a row of `_draw_settings`."""
@@ -510,17 +504,17 @@ class _Candidate:
 
     def new(self, setting: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
-        loss, head = self._tuned_copy(self._loss, setting), self._tuned_copy(self._head, setting)
+        loss, head = (self._tuned_copy(x, setting) for x in (self.loss, self.head))
         takes_scores = loss.get_config().get("from_logits", True)
         _checks.require(takes_scores, "`candidates` must take scores.", "from_logits=False")
-        model = _built(self._task.build, *([] if head is None else [head]))
+        model = _built(self.build, *([] if head is None else [head]))
         if not model.built:
-            model(self._task.features, training=False)
+            model(self.features, training=False)
         in_shards = any(isinstance(x, layers.ShardedClassTable) for x in model._flatten_layers())
         rule = "`build` must use no `ShardedClassTable`, whose rows would not start anew."
         _checks.require(not in_shards, rule, model.name)
         optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(weight_decay=1e-2)
-        inner = _inner_optimizer(optimizer)
+        inner = getattr(optimizer, "inner_optimizer", optimizer)  # For mixed precision.
         if getattr(inner, "weight_decay", None):
             inner.weight_decay = setting["weight_decay"]
         optimizer.learning_rate = float(setting["learning_rate"])
@@ -530,24 +524,20 @@ class _Candidate:
     def run(
         self, setting: Setting, seed: int, tested: Sequence[str] = ()
     ) -> dict[str, tuple[Training, report.TestResult]]:
-        """Trains once; the training of each candidate that it serves, or of the tested ones.
-
-        These also have the values of the test lists, their weights, and the bounds of a value.
-        """
-        train, validation = _split(self._task.data["train"], self._task.data["validation"], seed)
+        """Trains once; the training and test of each candidate that it serves, or of `tested`."""
+        train, validation = _split(self.data["train"], self.data["validation"], seed)
         training, results = self.train(setting, seed, train, validation), {}
-        model, metrics = self._model, self._task.metrics
-        for name in tested or (self.name, *self._adjust):
+        for name in tested or (self.name, *self.adjust):
             trained, evaluate = training, self.evaluate
-            if name in self._adjust:
+            if name in self.adjust:
                 begin = time.monotonic()
-                evaluate = Evaluator(self._adjust[name](model, validation), metrics)
+                evaluate = Evaluator(self.adjust[name](self._model, validation), self.metrics)
                 value = self._monitored(evaluate, validation)
                 value = value if training.value > -math.inf else training.value
                 trained = Training(value, training.seconds, time.monotonic() - begin)
             test: report.TestResult = {}
             if tested:
-                measured = evaluate(self._task.data["test"], name="test")
+                measured = evaluate(self.data["test"], name="test")
                 for metric, values in measured.values.items():
                     weights, bounds = measured.weights[metric], measured.bounds[metric]
                     test[metric] = [values.tolist(), weights.tolist(), bounds]
@@ -555,8 +545,8 @@ class _Candidate:
         return results
 
     def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
-        measured, monitor = evaluate(validation, name="validation"), self._task.monitor
-        return weighted_mean(measured.values[monitor], measured.weights[monitor])
+        measured = evaluate(validation, name="validation")
+        return weighted_mean(measured.values[self.monitor], measured.weights[self.monitor])
 
     def train(self, setting: Setting, seed: int, train: Any, validation: Any) -> Training:
         """Trains; the time of the whole training leaves out that of compiling its graph."""
@@ -564,10 +554,10 @@ class _Candidate:
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
         if isinstance(train, tuple):
             rows = tf.data.Dataset.from_tensor_slices(train)
-            train = rows.shuffle(train[1].shape[0]).batch(self._task.batch_size)
+            train = rows.shuffle(train[1].shape[0]).batch(self.batch_size)
 
         # Start the compiled model from the weights and draws of a new one.
-        fresh, model = self.new(_as_variables(setting)), self._model
+        fresh, model = self.new(self._variables_of_setting), self._model
         trained_ids = {id(variable) for variable in model.trainable_variables}
         shared = [variable for variable in fresh.trainable_variables if id(variable) in trained_ids]
         rule = "`build` must make new layers at each call; clone a pretrained one, or freeze it."
@@ -576,25 +566,27 @@ class _Candidate:
         values = [*fresh.variables, *self._optimizer_values]
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        for loss, fresh_loss in zip(*map(_random_losses, (model.loss, fresh.loss)), strict=True):
-            state: dict[str, Any] = {}
-            fresh_loss.save_own_variables(state)
-            loss.load_own_variables(state)
+        parts, fresh_parts = (getattr(x.loss, "losses", [x.loss]) for x in (model, fresh))
+        for loss, fresh_loss in zip(parts, fresh_parts, strict=True):
+            if getattr(loss, "is_random", False):
+                state: dict[str, Any] = {}
+                fresh_loss.save_own_variables(state)
+                loss.load_own_variables(state)
         model.optimizer.learning_rate = setting["learning_rate"]
         for name, number in setting.items():
-            self._setting_variables[name].assign(number)
+            self._variables_of_setting[name].assign(number)
 
         # Train until `patience` epochs bring no better value, and return to the best epoch.
         best, best_epoch, weights = -np.inf, 0, model.get_weights()
         times = [time.monotonic()]
-        for epoch in range(1, self._task.epochs + 1):
+        for epoch in range(1, self.epochs + 1):
             history = model.fit(train, epochs=1, verbose=0, shuffle=False).history
             is_finite = np.isfinite(history["loss"][-1])
             value = self._monitored(self.evaluate, validation) if is_finite else -np.inf
             times.append(time.monotonic())
             if value > best:
                 best, best_epoch, weights = value, epoch, model.get_weights()
-            elif not is_finite or epoch - best_epoch >= self._task.patience:
+            elif not is_finite or epoch - best_epoch >= self.patience:
                 break
         model.set_weights(weights)
         epochs = np.diff(times)
@@ -605,18 +597,18 @@ class _Candidate:
         """Confident learning on cross-validated probabilities, by cleanlab; see `TryOut.noise`."""
         from cleanlab.count import compute_confident_joint
 
-        train: Any = self._task.data["train"]
+        train: Any = self.data["train"]
         labels = np.asarray(train[1])
         fold_of_row = np.random.default_rng(0).permutation(len(labels)) % _FOLDS
         scores = np.zeros((len(labels), self._model.output_shape[-1]), np.float32)
         for fold in range(_FOLDS):
             is_held_out = fold_of_row == fold
             others = _select(train, np.flatnonzero(~is_held_out))
-            self.train(setting, 0, *_split(others, self._task.data["validation"], 0))
+            self.train(setting, 0, *_split(others, self.data["validation"], 0))
             features = _select(train[0], np.flatnonzero(is_held_out))
             scores[is_held_out] = self._model.predict(features, verbose=0)
         # A copy: the graph's loss holds variables, from which no layer of probabilities is made.
-        loss = self._tuned_copy(self._loss, setting)
+        loss = self._tuned_copy(self.loss, setting)
         to_probabilities = getattr(loss, "probabilities", None) or layers.Probabilities()
         joint = compute_confident_joint(labels, to_probabilities(scores).numpy())
         share = 1 - np.trace(joint) / joint.sum()
@@ -628,41 +620,3 @@ class _Candidate:
             "concentration": float(joint.max(axis=0).sum() / max(joint.sum(), 1)),
             "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
         }
-
-
-def _inner_optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer itself, if one for mixed precision wraps it."""
-    return getattr(optimizer, "inner_optimizer", optimizer)
-
-
-def _as_variables(setting: Setting) -> Setting:
-    return {name: tf.Variable(number, trainable=False) for name, number in setting.items()}
-
-
-def _random_losses(loss: Any) -> list[Any]:
-    """The loss if it draws random numbers, or the parts of a sum that do."""
-    return [x for x in getattr(loss, "losses", [loss]) if getattr(x, "is_random", False)]
-
-
-def _tunable(*loss_and_head: Any) -> tuple[Any, str, float]:
-    """The loss or head that has a candidate's own parameter, the parameter's name and default."""
-    for loss_or_head in loss_and_head:
-        for name in getattr(type(loss_or_head), "tunable", ()):
-            default = loss_or_head.get_config()[name]
-            if isinstance(default, float) and default > 0:
-                return loss_or_head, name, default
-    return None, "", 1.0
-
-
-def _finished_trainings(path: PathLike, header: Any) -> dict[str, Any]:
-    """What a call with the same header has finished, in a file of JSON lines, which it starts."""
-    lines = [json.dumps(header, default=str) + "\n"]
-    if os.path.exists(path):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            old_lines = file.readlines()
-        rule = "`path` must be new, or a file of this comparison on this data."
-        _checks.require(old_lines[:1] == lines, rule, path)
-        # A killed process may leave a last line without its end.
-        lines = [line for line in old_lines if line.endswith("\n")]
-    _files.write_text(path, "".join(lines))
-    return dict(map(json.loads, lines[1:]))

@@ -200,8 +200,7 @@ def test_predictions(name, tmp_path):
     found = [(np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]]))]
     found += [(tf.constant([[-1.5]]), tf.constant([[2]]))]
     data.write_top_k(tmp_path / name, found, num_labels=5)
-    opener = gzip.open if name.endswith("gz") else open
-    with opener(tmp_path / name, "rt") as file:
+    with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "rt") as file:
         assert file.read() == "3 5\n0:0.1 4:0.9\n1:2.0 3:1e-08\n2:-1.5\n"
 
 
@@ -211,10 +210,9 @@ ROWS = np.array([[0.5, 0, -0.1], [0, 0.25, 0], [0, 0, 0]], np.float32)
 
 @pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
 def test_letor_files(name, tmp_path):
-    opener = gzip.open if name.endswith("gz") else open
+    pack = gzip.compress if name.endswith("gz") else bytes
     for content in (LETOR, LETOR.replace("\n", "\r\n")):
-        with opener(tmp_path / name, "wb") as file:
-            file.write(content.encode())
+        (tmp_path / name).write_bytes(pack(content.encode()))
         features, grades, qid = data.read_letor(tmp_path / name)
         np.testing.assert_array_equal(features, ROWS)
         assert (grades.tolist(), qid.tolist()) == ([2, 0.5, 0], [10, 10, 7])

@@ -130,9 +130,8 @@ FORM = "must be `user::item::rating::timestamp`"
 @pytest.mark.parametrize("content", [RATINGS, RATINGS.replace("\n", "\r\n"), PAIRS, LISTS])
 @pytest.mark.parametrize("name", ["log.dat", "log.txt.gz"])
 def test_forms_of_files(content, name, tmp_path):
-    opener = gzip.open if name.endswith(".gz") else open
-    with opener(tmp_path / name, "wb") as file:
-        file.write(content.encode())
+    pack = gzip.compress if name.endswith(".gz") else bytes
+    (tmp_path / name).write_bytes(pack(content.encode()))
     found = ids(data.UserItems.from_file(tmp_path / name))
     number = {5: 1, 8: 2, 9: 3} if content is LISTS else {user: user for user in LAST}
     assert found == {number[user]: parts for user, parts in LAST.items()}
