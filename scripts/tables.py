@@ -53,7 +53,7 @@ def show_all(
         print("\n".join([f"**{each.title}**", "", *lines, ""]), flush=True)
         text += as_csv(each.head, each.rows, each.title)
         if path:
-            path.write_text(text)
+            path.write_text(text, encoding="utf-8")
 
 
 def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
