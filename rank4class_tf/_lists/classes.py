@@ -59,6 +59,8 @@ class ClassProducts(NamedTuple):
     def with_encodings(self, encodings: Tensor) -> ClassProducts:
         """The same for encodings `[rows, d]` of many positions, in blocks that are no larger."""
         rows, largest, smallest = encodings.shape[0], max, min
+        if rows is None and raising.in_xla():  # It needs static sizes of blocks.
+            return self._replace(encodings=encodings, mask=None)
         if rows is None:
             rows, largest, smallest = tf.shape(encodings)[0], tf.maximum, tf.minimum
         max_classes = largest(_SCORES_PER_BLOCK // largest(rows, 1), 1)

@@ -158,7 +158,9 @@ def kept_run(args, method, settings, seed, test):
 
 def tuned(args, method):
     """The runs that were tried with the tuning seed: the rates, then the other dropouts."""
-    runs, settings = [], {"dropout": args.dropouts[0]}
+    runs, settings = [], {"dropout": args.dropouts[0], "rate": args.rates[0]}
+    if len(args.rates) == len(args.dropouts) == 1:  # There is nothing to choose.
+        return runs, settings
     for name, choices in (("rate", args.rates), ("dropout", args.dropouts)):
         for choice in choices[name == "dropout" :]:  # The first dropout is that of the rates.
             runs.append(kept_run(args, method, settings | {name: choice}, args.tuning_seed, False))

@@ -23,11 +23,12 @@ def encoder(shape=(TIME, DIM)):
     return keras.Model(inputs, keras.layers.Dense(DIM)(x))
 
 
-def classifier(shape, classes=N, optimizer=None, loss=None):
+def classifier(shape, classes=N, optimizer=None, loss=None, xla=False):
     keras.utils.set_random_seed(0)
     model = models.ExtremeClassifier(encoder(shape), classes, DIM, None, seed=1)
     optimizer = optimizer or optimizers.RowwiseSGD(0.5)
-    model.compile(optimizer, loss or losses.RankmaxLoss(), metrics=[metrics.NDCG(3)])
+    loss = loss or losses.RankmaxLoss()
+    model.compile(optimizer, loss, metrics=[metrics.NDCG(3)], jit_compile=xla)
     return model
 
 
@@ -42,14 +43,16 @@ def figures(model, x, y, epochs=3):
 
 @pytest.mark.keras2
 @pytest.mark.parametrize("name", ["rankmax", "sum"])
-@pytest.mark.parametrize("shape", [(TIME, DIM), (None, DIM)], ids=["known", "unknown"])
-def test_training_is_that_of_the_lists(shape, name):
+@pytest.mark.parametrize("case", ["known", "unknown", "xla"])  # XLA is Keras 3's default on a GPU.
+def test_training_is_that_of_the_lists(case, name):
     made = {
         "rankmax": losses.RankmaxLoss,
         "sum": lambda: losses.WeightedSumLoss([losses.SoftmaxLoss(), losses.RankmaxLoss()], [1, 2]),
     }[name]
-    found = figures(classifier(shape, loss=made()), FEATURES, IDS)
-    expected = figures(classifier((DIM,), loss=made()), ROWS, ROW_IDS)
+    shape, xla = (TIME if case == "known" else None, DIM), case == "xla"
+    classes = 2_500 if xla else N  # Several blocks.
+    found = figures(classifier(shape, classes, loss=made(), xla=xla), FEATURES, IDS)
+    expected = figures(classifier((DIM,), classes, loss=made()), ROWS, ROW_IDS)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
