@@ -346,8 +346,7 @@ class EncodedClasses(Classes):
 
     def __init__(self, features: Any, encoder: keras.layers.Layer, **kwargs: Any):
         super().__init__(**kwargs)
-        self._features = _Features(features)
-        self.num_classes = self._features.num_rows
+        self._set_features(_tensors_with_rows(features))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
         self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 reads it.
@@ -355,12 +354,19 @@ class EncodedClasses(Classes):
     @property
     def features(self) -> Any:
         """The features of all classes."""
-        return self._features.tensors
+        return self._features()
+
+    def _set_features(self, tensors: Any) -> None:
+        self._features = lambda: tensors  # Keras would wrap a structure.
+        self.num_classes = len(tf.nest.flatten(tensors)[0])
+
+    def _encoded(self, ids: Array) -> Tensor:
+        return self.encoder(tf.nest.map_structure(lambda x: tf.gather(x, ids), self.features))
 
     def build(self, input_shape: Any) -> None:
         # One row through the encoder builds it and shows its width.
         with tf.init_scope():
-            shape = self.encoder(self._features.rows([0])).shape
+            shape = self._encoded([0]).shape
         rule = "`encoder` must map features of m classes to [m, width]."
         is_right = shape.rank == 2 and shape[0] == 1 and shape[1] is not None
         _checks.require(is_right, rule, f"shape {shape} for one class")
@@ -372,16 +378,15 @@ class EncodedClasses(Classes):
             rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
         class_ids = tf.convert_to_tensor(ids)
-        rows = self.encoder(self._features.rows(tf.reshape(class_ids, [-1])))
+        rows = self._encoded(tf.reshape(class_ids, [-1]))
         rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
         return tf.ensure_shape(rows, [*class_ids.shape, self.width])
 
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
         joined = functools.partial(_checks.joined, "features")
-        new_features = _Features(features).tensors
-        self._features = _Features(tf.nest.map_structure(joined, self.features, new_features))
-        self.num_classes = self._features.num_rows
+        new_features = _tensors_with_rows(features)
+        self._set_features(tf.nest.map_structure(joined, self.features, new_features))
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "features": _to_config(self.features)}
@@ -394,20 +399,14 @@ class EncodedClasses(Classes):
         return cls(features, **_registry.deserialized(config))
 
 
-class _Features:
-    """A structure of tensors with a row for each class; as an attribute Keras would wrap it."""
-
-    def __init__(self, structure: Any):
-        self.tensors = _tensors(structure)
-        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
-        rule = "`features` must have a row for each class, and at least one."
-        is_right = len(set(sizes)) == 1 and sizes[0]
-        _checks.require(is_right, rule, f"arrays with {sizes} rows")
-        self.num_rows: Any = sizes[0]
-
-    def rows(self, ids: Array) -> Any:
-        """The features of classes `[m]`."""
-        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
+def _tensors_with_rows(features: Any) -> Any:
+    """Features as tensors, after a check that all have as many rows."""
+    tensors = _tensors(features)
+    sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(tensors)]
+    rule = "`features` must have a row for each class, and at least one."
+    is_right = len(set(sizes)) == 1 and sizes[0]
+    _checks.require(is_right, rule, f"arrays with {sizes} rows")
+    return tensors
 
 
 def _tensors(structure: Any) -> Any:
