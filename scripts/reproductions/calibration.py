@@ -51,7 +51,6 @@ def parse_args(argv=None):
     add("--shots", type=count, default=10, help="images per digit")
     add("--epochs", type=count, help="at most; without it, by dataset")
     add("--preset", help="preset of a transformer, for goemotions")
-    add("--pooling", choices=("first", "mean"), default="mean", help="of the tokens of a text")
     add("--data-dir", help="where TensorFlow Datasets keeps its data")
     parser.set_defaults(seeds=[0, 1, 2, 3, 4])
     args = parser.parse_args(argv)
@@ -68,9 +67,9 @@ def arrays_of(splits):
 
 
 @functools.cache
-def comments(preset, pooling, data_dir):
+def comments(preset, data_dir):
     """GoEmotions through a frozen transformer, by part."""
-    encoder = encoders.TextEncoder(preset, 32, "all", pooling)
+    encoder = encoders.TextEncoder(preset, 32, "all", "mean")
 
     def encoded(texts, class_ids):
         return encoder.lower.predict(encoder.tokenize(texts).to_tensor(), verbose=0), class_ids
@@ -88,7 +87,7 @@ def examples(args, seed):
         rows = np.concatenate([rows[: args.shots] for rows in of_class])
         parts["train"] = tuple(array[rows] for array in parts["train"])
     else:
-        parts = dict(comments(args.preset, args.pooling, args.data_dir))
+        parts = dict(comments(args.preset, args.data_dir))
     order = np.random.default_rng(seed).permutation(len(parts["validation"][1]))
     for name, rows in zip(("choice", "conformal"), np.array_split(order, 2), strict=True):
         parts[name] = tuple(array[rows] for array in parts["validation"])
@@ -161,8 +160,7 @@ def tables_of(runs):
 def main(argv=None):
     """Trains what is missing, measures and shows the tables."""
     args = parse_args(argv)
-    names = ("dataset", "shots", "epochs", "preset", "pooling")
-    options = {name: getattr(args, name) for name in names}
+    options = {name: getattr(args, name) for name in ("dataset", "shots", "epochs", "preset")}
 
     def kept_run(loss, seed):
         def make():
