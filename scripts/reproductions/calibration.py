@@ -41,24 +41,6 @@ COLUMNS = ["Top-1", "T", "ECE %, own", "ECE %, softmax", "ECE %, calibrated"]
 COLUMNS += ["NLL, softmax", "NLL, calibrated"]
 
 
-def parse_args(argv=None):
-    """Reads the command line."""
-    quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
-    parser = common.parser(__spec__, __doc__, quick)
-    add, count = parser.add_argument, command_line.count
-    add("--dataset", choices=TRAINING, default="digits", help="the data")
-    parser.add_names("--loss", LOSSES, "losses")
-    add("--shots", type=count, default=10, help="images per digit")
-    add("--epochs", type=count, help="at most; without it, by dataset")
-    add("--preset", help="preset of a transformer, for goemotions")
-    add("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    args = parser.parse_args(argv)
-    if (args.preset is None) != (args.dataset == "digits"):
-        parser.error("--dataset goemotions needs a --preset, and digits takes none")
-    return args
-
-
 def arrays_of(splits):
     """The features and class ids of each part."""
     parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
@@ -67,9 +49,9 @@ def arrays_of(splits):
 
 
 @functools.cache
-def comments(preset, data_dir):
+def comments(preset, pooling, data_dir):
     """GoEmotions through a frozen transformer, by part."""
-    encoder = encoders.TextEncoder(preset, 32, "all", "mean")
+    encoder = encoders.TextEncoder(preset, 32, "all", pooling)
 
     def encoded(texts, class_ids):
         return encoder.lower.predict(encoder.tokenize(texts).to_tensor(), verbose=0), class_ids
@@ -87,7 +69,7 @@ def examples(args, seed):
         rows = np.concatenate([rows[: args.shots] for rows in of_class])
         parts["train"] = tuple(array[rows] for array in parts["train"])
     else:
-        parts = dict(comments(args.preset, args.data_dir))
+        parts = dict(comments(args.preset, args.pooling, args.data_dir))
     order = np.random.default_rng(seed).permutation(len(parts["validation"][1]))
     for name, rows in zip(("choice", "conformal"), np.array_split(order, 2), strict=True):
         parts[name] = tuple(array[rows] for array in parts["validation"])
@@ -159,8 +141,22 @@ def tables_of(runs):
 
 def main(argv=None):
     """Trains what is missing, measures and shows the tables."""
-    args = parse_args(argv)
-    options = {name: getattr(args, name) for name in ("dataset", "shots", "epochs", "preset")}
+    quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
+    parser = common.parser(__spec__, __doc__, quick)
+    add, count = parser.add_argument, command_line.count
+    add("--dataset", choices=TRAINING, default="digits", help="the data")
+    parser.add_names("--loss", LOSSES, "losses")
+    add("--shots", type=count, default=10, help="images per digit")
+    add("--epochs", type=count, help="at most; without it, by dataset")
+    add("--preset", help="preset of a transformer, for goemotions")
+    add("--pooling", choices=("first", "mean"), default="mean", help="of the tokens of a text")
+    add("--data-dir", help="where TensorFlow Datasets keeps its data")
+    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
+    args = parser.parse_args(argv)
+    if (args.preset is None) != (args.dataset == "digits"):
+        parser.error("--dataset goemotions needs a --preset, and digits takes none")
+    names = ("dataset", "shots", "epochs", "preset", "pooling")
+    options = {name: getattr(args, name) for name in names}
 
     def kept_run(loss, seed):
         def make():

@@ -21,7 +21,6 @@ from tensorflow import keras
 
 import rank4class_tf
 from examples import which_loss
-from rank4class_tf import TryOut
 from scripts import command_line
 
 NAMES = ("digits", "cities", "goemotions", "clinc150", "cifar10", "banking77")
@@ -161,24 +160,34 @@ def parser(
     return result
 
 
-def options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `try_out` on the command line."""
+def compare(
+    task: Task,
+    args: argparse.Namespace,
+    candidates: dict[str, Any],
+    metrics: list[str],
+    columns: dict[str, Any],
+    validation: Any = 0.2,
+    test_weights: tuple[np.ndarray, ...] = (),
+    noise: str | None = None,
+) -> None:
+    """Prints what `try_out` says, and adds it to the CSV file after columns that say what it is."""
     names = ("settings", "seeds", "epochs", "batch_size", "minutes", "path")
-    # The pages of results show every candidate, so that each of them is tested.
-    return {name: getattr(args, name) for name in names} | {"finalists": 100}
-
-
-def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
-    """Prints a result, and adds its rows to the CSV file, after columns that say what it is of."""
+    result = rank4class_tf.try_out(
+        task.build,
+        (task.x, task.y),
+        validation,
+        (task.test_x, task.test_y, *test_weights),
+        candidates,
+        metrics,
+        finalists=100,  # The pages of results show every candidate, so that each is tested.
+        noise=noise,
+        **{name: getattr(args, name) for name in names},
+    )
     print(f"\n{result}")
-    if args.csv is not None:
-        add_rows(result, args.csv, columns)
     if args.plot is not None:
         result.plot(args.plot)
-
-
-def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
-    """Adds the rows of a result to a CSV file."""
+    if args.csv is None:
+        return
     head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
     head += ["gain", "gain_low", "gain_high", "p"]
     rows = []
@@ -189,6 +198,6 @@ def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
             tried = [trial.name, result.num_settings, result.num_seeds, metric]
             numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
             rows.append([*columns.values(), *tried, *numbers])
-    with open(path, "a", newline="", encoding="utf-8") as file:
+    with open(args.csv, "a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([head, *rows] if file.tell() == 0 else rows)
