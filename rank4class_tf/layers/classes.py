@@ -174,18 +174,16 @@ class ClassTable(_registry.Configured, Classes):
         is_right = new_biases.shape == (len(rows),) and (biases is None or self.use_bias)
         rule = f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`."
         _checks.require(is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}")
-        all_rows = np.concatenate([np.array(self.embeddings), rows])
-        all_biases = np.concatenate([np.array(self.bias), new_biases]) if self.use_bias else None
+        added = {"embeddings": rows} | ({"bias": new_biases} if self.use_bias else {})
+        values = {name: np.append(np.array(getattr(self, name)), x, 0) for name, x in added.items()}
         # A weight cannot grow, so new weights replace it.
         with _keras.changing_weights(self):
-            self.num_classes = len(all_rows)
-            del self.embeddings
-            if self.use_bias:
-                del self.bias
+            self.num_classes = len(values["embeddings"])
+            for name in values:
+                delattr(self, name)
             self._add_weights("zeros")
-        self.embeddings.assign(all_rows)
-        if self.use_bias:
-            self.bias.assign(all_biases)
+        for name, x in values.items():
+            getattr(self, name).assign(x)
 
 
 def _lookup(weight: Any, ids: Array | None) -> Tensor:

@@ -85,20 +85,21 @@ class LearnedSorter(Sorter):
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
-        self._of_name = {
-            name: _keras.add_table(self, name, shape, self._initializer(name), dtype="float32")
-            for name, shape in self._weight_shapes().items()
-        }
-        for name, weight in self._of_name.items():
-            # `tf.train.Checkpoint` does not look into the dicts of Keras 3.
+        for name, shape in self._weight_shapes().items():
+            initializer = self._initializer(name)
+            weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
             setattr(self, f"_of_{name}", weight)
         self.built = True
+
+    @property
+    def _weights_by_name(self) -> dict[str, Any]:
+        return {name: getattr(self, f"_of_{name}") for name in self._weight_shapes()}
 
     def _initializer(self, name: str) -> Any:
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
     def _weight(self, name: str) -> Tensor:
-        return tf.convert_to_tensor(self._of_name[name])
+        return tf.convert_to_tensor(getattr(self, f"_of_{name}"))
 
     def _dense(self, name: str, inputs: Tensor) -> Tensor:
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
@@ -142,12 +143,12 @@ class LearnedSorter(Sorter):
         _checks.require(name == cls.__name__, rule, f"one of a {name}")
         sorter = cls(**config, trainable=trainable, **kwargs)
         sorter.build((None, None))
-        expected_shapes = {name: tuple(weight.shape) for name, weight in sorter._of_name.items()}
+        expected_shapes = sorter._weight_shapes()
         shapes = {name: value.shape for name, value in values.items()}
         rule = f"`path` must have weights of the shapes {expected_shapes}."
         received = f"path={os.fspath(file)!r} with {shapes}"
         _checks.require(shapes == expected_shapes, rule, received)
-        for name, weight in sorter._of_name.items():
+        for name, weight in sorter._weights_by_name.items():
             weight.assign(values[name])
         sorter._trained = True
         sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
@@ -166,7 +167,7 @@ class LearnedSorter(Sorter):
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
-        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
+        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._weights_by_name.items()}
         with _files.replacing(file) as temporary:
             np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
         text = json.dumps({**description, **card}, indent=2) + "\n"

@@ -64,7 +64,7 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
     """One of `NAMES`; with hidden units, dense features go through a layer of them first."""
     if name == "cities":
         x, y, _ = which_loss.cities()
-        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000, 10.0))
+        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000))
     if name == "goemotions":
         return goemotions(data_dir)
     given = {}
@@ -99,7 +99,7 @@ def goemotions(data_dir: str | None) -> Task:
         [np.concatenate(part) for part in zip(*parts.as_numpy_iterator(), strict=True)]
         for parts in (splits.train, splits.test)
     )
-    build = of_pieces(len(splits.vocabulary), 10.0)
+    build = of_pieces(len(splits.vocabulary))
     return Task(x[:10_000], y[:10_000].astype("int32"), test_x, test_y, build)
 
 
@@ -113,7 +113,7 @@ def clinc150(file: str) -> Task:
     words = keras.layers.TextVectorization(output_sequence_length=24)
     words.adapt(texts)
     x, test_x = (words(part).numpy().astype("int32") for part in (texts, test_texts))
-    build = of_pieces(words.vocabulary_size(), 10.0)
+    build = of_pieces(words.vocabulary_size())
     return Task(x, y.astype("int32"), test_x, np.searchsorted(names, test_intents), build)
 
 
@@ -127,12 +127,12 @@ def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model
     return build
 
 
-def of_pieces(number: int, scale: float) -> Callable[[keras.layers.Layer], keras.Model]:
-    """The mean of the embeddings of tokens, of which 0 fills up, times a scale."""
+def of_pieces(number: int) -> Callable[[keras.layers.Layer], keras.Model]:
+    """Ten times the mean of the embeddings of tokens, of which 0 fills up."""
 
     def build(head):
         embed = keras.layers.Embedding(number, 64, mask_zero=True)
-        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(scale)]
+        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(10.0)]
         return keras.Sequential([embed, *pooled, head])
 
     return build
