@@ -66,32 +66,6 @@ class Catalogue:
         # The class id of each candidate in `Ranks`: at first its row, which may move later.
         self.numbers = np.arange(size, dtype=np.int32)
 
-    def encode(
-        self, read_ids: Callable[[Any], Any], encode: Callable[[Any], Tensor], batch_size: int
-    ) -> None:
-        """Encodes all candidates."""
-        num_rows = self.num_from_dataset
-        parts: list[Any] = []
-        if self.dataset is not None:
-            # The dataset may give its candidates in another order each time.
-            encodings: dict[int, np.ndarray] = {}
-            first = 0
-            for features in self.dataset:
-                batch, ids = encode(features).numpy(), read_ids(features)
-                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
-                rows = self.rows(ids, "candidates").numpy()
-                first += len(batch)
-                # Candidates that were removed or replaced since have no row among the first.
-                pairs = zip(rows, batch, strict=True)
-                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
-            rule = "`candidates` must be a dataset that gives the same candidates each time."
-            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
-            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
-        numbers = np.arange(self.size - num_rows)
-        for i in range(0, len(numbers), batch_size):
-            parts.append(encode(_selected(self.features, numbers[i : i + batch_size])))
-        self.set_encodings(tf.concat(parts, axis=0))
-
     def set_encodings(self, encodings: Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
         if self.head is not None:
@@ -213,13 +187,36 @@ class Index:
             catalogue.set_encodings(tf.concat([encodings for _, encodings in batches], axis=0))
         else:
             catalogue = Catalogue(candidates, self._read_ids(candidates), in_shards=in_shards)
-            catalogue.encode(self._read_ids, self.encode, batch_size)
+            self._encode_all(catalogue, batch_size)
         self._catalogue, self._encoded_with = catalogue, fingerprint(self._encoder)
 
     def encode_again(self, batch_size: int) -> None:
         """Encodes the same candidates with the present weights."""
-        self.catalogue.encode(self._read_ids, self.encode, batch_size)
+        self._encode_all(self.catalogue, batch_size)
         self._encoded_with = fingerprint(self._encoder)
+
+    def _encode_all(self, catalogue: Catalogue, batch_size: int) -> None:
+        num_rows = catalogue.num_from_dataset
+        parts: list[Any] = []
+        if catalogue.dataset is not None:
+            # The dataset may give its candidates in another order each time.
+            encodings: dict[int, np.ndarray] = {}
+            first = 0
+            for features in catalogue.dataset:
+                batch, ids = self.encode(features).numpy(), self._read_ids(features)
+                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
+                rows = catalogue.rows(ids, "candidates").numpy()
+                first += len(batch)
+                # Candidates that were removed or replaced since have no row among the first.
+                pairs = zip(rows, batch, strict=True)
+                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
+            rule = "`candidates` must be a dataset that gives the same candidates each time."
+            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
+            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
+        numbers = np.arange(catalogue.size - num_rows)
+        for i in range(0, len(numbers), batch_size):
+            parts.append(self.encode(_selected(catalogue.features, numbers[i : i + batch_size])))
+        catalogue.set_encodings(tf.concat(parts, axis=0))
 
     def add(self, candidates: Any) -> None:
         """Encodes further candidates; one with a known id replaces the older."""
