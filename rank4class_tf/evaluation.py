@@ -106,14 +106,13 @@ class Evaluation:
         ending = os.path.splitext(path)[1]
         is_known = ending in (".csv", ".parquet")
         _checks.require(is_known, "`path` must end in .csv or .parquet.", repr(path))
-        if ending == ".parquet":
-            try:
-                from pyarrow import parquet, table
-            except ImportError:
-                rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
-                raise ImportError(rule) from None
         with _files.replacing(path) as temporary:
             if ending == ".parquet":
+                try:
+                    from pyarrow import parquet, table
+                except ImportError:
+                    rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
+                    raise ImportError(rule) from None
                 parquet.write_table(table(columns), temporary)
                 return
             with open(temporary, "w", newline="", encoding="utf-8") as file:

@@ -37,19 +37,18 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
         >>> figure.axes[0].lines[0].get_ydata().tolist()
         [0.5, 0.75, 1.0]
     """
-    by_name = _by_name(evaluations)
+    ranks_by_name = _ranks_by_name(evaluations)
     if max_k is None:
-        max_k = int(np.ceil(min(50, max(np.nanmax(e.ranks, initial=1) for e in by_name.values()))))
+        max_k = int(np.ceil(min(50, max(x.max(initial=1) for x in ranks_by_name.values()))))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
-    for name, evaluation in by_name.items():
-        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
+    for name, ranks in ranks_by_name.items():
         shares = [np.mean(ranks <= k) if len(ranks) else np.nan for k in ks]
         axes.plot(ks, shares, label=name, marker="." if max_k <= 20 else None)
     axes.set(xlabel="k", ylabel="share of lists with a positive among the k first")
     axes.grid(alpha=0.3)
-    if by_name is evaluations:
-        _add_legend(axes, axes.lines, by_name)
+    if not isinstance(evaluations, Evaluation):
+        _add_legend(axes, axes.lines, ranks_by_name)
     return figure
 
 
@@ -60,21 +59,20 @@ def rank_histogram(evaluations: Evaluations, max_rank: int = 20) -> "Figure":
         evaluations: one, or several by name, whose bars stand side by side.
         max_rank: the last rank; worse ranks count there.
     """
-    by_name = _by_name(evaluations)
+    ranks_by_name = _ranks_by_name(evaluations)
     max_rank = _checks.positive_int("max_rank", max_rank)
     figure, axes = new_figure()
-    width = 0.8 / len(by_name)
+    width = 0.8 / len(ranks_by_name)
     positions = np.arange(1, max_rank + 1)
-    for index, (name, evaluation) in enumerate(by_name.items()):
+    for index, (name, ranks) in enumerate(ranks_by_name.items()):
         # The mean rank of tied items may lie between two places.
-        ranks = evaluation.ranks[~np.isnan(evaluation.ranks)]
-        ranks = np.clip(np.ceil(ranks), 0, max_rank).astype(int)
-        counts = np.bincount(ranks, minlength=max_rank + 1)
-        centers = positions + (index - (len(by_name) - 1) / 2) * width
+        places = np.clip(np.ceil(ranks), 0, max_rank).astype(int)
+        counts = np.bincount(places, minlength=max_rank + 1)
+        centers = positions + (index - (len(ranks_by_name) - 1) / 2) * width
         axes.bar(centers, counts[1:], width, label=name)
     axes.set(xlabel=f"rank of the label; {max_rank}: or below", ylabel="lists")
-    if by_name is evaluations:
-        _add_legend(axes, axes.containers, by_name)
+    if not isinstance(evaluations, Evaluation):
+        _add_legend(axes, axes.containers, ranks_by_name)
     return figure
 
 
@@ -102,8 +100,7 @@ def hardest_classes(
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), mean_ranks[worst])
     axes.bar_label(bars, [f" {list_counts[index]} lists" for index in worst], fontsize=8)
-    names = [_name(labels[index], class_names) for index in worst]
-    axes.set_yticks(range(len(worst)), names, parse_math=False)
+    axes.set_yticks(range(len(worst)), _names(labels[worst], class_names), parse_math=False)
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
     return figure
@@ -136,22 +133,22 @@ def confusion_at_k(
     figure, axes = new_figure(size + 1, size)
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     figure.colorbar(image, label=f"share of lists with the class among the {k} first")
-    names = [_name(class_id, class_names) for class_id in shown]
+    names = _names(shown, class_names)
     axes.set_xticks(range(len(shown)), names, rotation=90, fontsize=8, parse_math=False)
     axes.set_yticks(range(len(shown)), names, fontsize=8, parse_math=False)
     axes.set(xlabel="class", ylabel="label")
     return figure
 
 
-def _by_name(evaluations: Evaluations) -> Mapping[str, Evaluation]:
-    if isinstance(evaluations, Evaluation):
-        return {"": evaluations}
+def _ranks_by_name(evaluations: Evaluations) -> dict[str, np.ndarray]:
+    """The ranks in each evaluation, of its lists with a positive."""
+    by_name = {"": evaluations} if isinstance(evaluations, Evaluation) else evaluations
     rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
-    _checks.require(isinstance(evaluations, Mapping) and bool(evaluations), rule, evaluations)
-    for evaluation in evaluations.values():
+    _checks.require(isinstance(by_name, Mapping) and bool(by_name), rule, evaluations)
+    for evaluation in by_name.values():
         rule = "`evaluations` must hold what `evaluate` returns."
         _checks.require(isinstance(evaluation, Evaluation), rule, evaluation)
-    return evaluations
+    return {name: x.ranks[~np.isnan(x.ranks)] for name, x in by_name.items()}
 
 
 def _required(evaluation: Evaluation, name: str) -> np.ndarray:
@@ -160,13 +157,13 @@ def _required(evaluation: Evaluation, name: str) -> np.ndarray:
     return array
 
 
-def _name(class_id: int, class_names: Sequence[str] | None) -> str:
+def _names(class_ids: np.ndarray, class_names: Sequence[str] | None) -> list[str]:
     if class_names is None:
-        return str(class_id)
-    received = f"{len(class_names)} names, none for class {class_id}"
-    rule = "`class_names` must have a name for each class."
-    _checks.require(class_id < len(class_names), rule, received)
-    return as_names([class_names[class_id]])[0]
+        return [str(class_id) for class_id in class_ids]
+    missing = str(*class_ids[class_ids >= len(class_names)][:1])
+    received = f"{len(class_names)} names, none for class {missing}"
+    _checks.require(not missing, "`class_names` must have a name for each class.", received)
+    return as_names([class_names[class_id] for class_id in class_ids])
 
 
 def _add_legend(axes: "Axes", handles: Sequence, names: Iterable[str]) -> None:

@@ -17,26 +17,29 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[str]]
     right: int = 0
 
+    def markdown(self) -> str:
+        """The table in Markdown, without the title."""
+        left = len(self.head) - self.right
+        rule = "|".join(["---"] * left + ["---:"] * self.right)
+        head, *rows = (f"| {' | '.join(row)} |" for row in (self.head, *self.rows))
+        return "\n".join([head, f"|{rule}|", *rows])
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], numbers_to_the_right: int = 0
-) -> list[str]:
-    """Returns the lines of a Markdown table; its last columns may be set to the right."""
-    left = len(head) - numbers_to_the_right
-    rule = ["---"] * left + ["---:"] * numbers_to_the_right
-    return [f"| {' | '.join(head)} |", f"|{'|'.join(rule)}|"] + [
-        f"| {' | '.join(row)} |" for row in rows
-    ]
+    def csv(self) -> str:
+        """The table as CSV, below a line for its title, if it has one."""
+        text = io.StringIO()
+        text.write(f"# {self.title}\n" if self.title else "")
+        csv.writer(text, lineterminator="\n").writerows([self.head, *self.rows])
+        return text.getvalue()
 
 
 def show(
     head: Sequence[str],
     rows: Sequence[Sequence[str]],
-    numbers_to_the_right: int = 0,
+    right: int = 0,
     path: pathlib.Path | None = None,
 ) -> None:
     """Prints a table, and writes it as CSV if there is a path."""
-    print("\n".join(table(head, rows, numbers_to_the_right)), flush=True)
+    print(Table("", head, rows, right).markdown(), flush=True)
     if path:
         write_csv(path, head, rows)
 
@@ -48,10 +51,9 @@ def show_all(
     if path:  # Before anything is measured.
         path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"# {line}\n" for line in about)
-    for each in (Table(*parts) for parts in found):
-        lines = table(each.head, each.rows, each.right)
-        print("\n".join([f"**{each.title}**", "", *lines, ""]), flush=True)
-        text += as_csv(each.head, each.rows, each.title)
+    for table in (Table(*parts) for parts in found):
+        print(f"**{table.title}**\n\n{table.markdown()}\n", flush=True)
+        text += table.csv()
         if path:
             path.write_text(text, encoding="utf-8")
 
@@ -59,16 +61,7 @@ def show_all(
 def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Writes a table as CSV, and makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(as_csv(head, rows))
-
-
-def as_csv(head: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> str:
-    """Returns a table as CSV, with a line above it for a title."""
-    text = io.StringIO()
-    if title is not None:
-        print(f"# {title}", file=text)
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    return text.getvalue()
+    path.write_text(Table("", head, rows).csv(), encoding="utf-8")
 
 
 def plus_minus(values: Sequence[float], digits: int = 3) -> str:

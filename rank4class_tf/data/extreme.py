@@ -33,18 +33,16 @@ def batches(
     def arrays() -> Iterator[tuple[tf.SparseTensor, np.ndarray]]:
         remaining = iter(points())
         while batch := list(itertools.islice(remaining, batch_size)):
-            rows, columns, values = [], [], []
-            width = max(1, max(len(labels) for labels, _, _ in batch))
-            class_ids = np.full([len(batch), width], -1, np.int64)
-            for row, (labels, ids, values_of_row) in enumerate(batch):
-                class_ids[row, : len(labels)] = labels
-                order = np.argsort(ids, kind="stable")  # A sparse tensor needs ordered columns.
-                rows += [row] * len(ids)
-                columns += np.asarray(ids, np.int64)[order].tolist()
-                values += np.asarray(values_of_row, np.float32)[order].tolist()
-            indices = np.array([rows, columns], np.int64).T.reshape(-1, 2)
-            shape = [len(batch), num_features]
-            features = tf.SparseTensor(indices, np.array(values, np.float32), shape)
+            labels, ids, values = zip(*batch, strict=True)
+            class_ids = np.full([len(batch), max(1, *map(len, labels))], -1, np.int64)
+            for row, point_labels in zip(class_ids, labels, strict=True):
+                row[: len(point_labels)] = point_labels
+            rows = np.repeat(np.arange(len(batch)), [*map(len, ids)])
+            columns = np.fromiter(itertools.chain(*ids), np.int64)
+            order = np.lexsort([columns, rows])  # A sparse tensor needs ordered columns.
+            indices = np.stack([rows, columns], axis=1)[order]
+            numbers = np.fromiter(itertools.chain(*values), np.float32)[order]
+            features = tf.SparseTensor(indices, numbers, [len(batch), num_features])
             yield features, class_ids[:, 0] if one_label else class_ids
 
     specs = (
@@ -182,7 +180,7 @@ def write_extreme_classification(
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=2):
             labels, ids = ([*map(operator.index, numbers)] for numbers in (labels, ids))
-            _check_point(f"{path}, line {number}", labels, num_labels, ids, num_features, values)
+            _check_point(path, number, (labels, num_labels), (ids, num_features), values)
             file.write(",".join(map(str, labels)) + " " + _pairs(ids, values))
 
 
@@ -222,7 +220,7 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
             scores, class_ids = scores[class_ids != -1], class_ids[class_ids != -1]
             order = np.lexsort([scores, class_ids])
             scores, class_ids = scores[order], class_ids[order]
-            _check_point(f"{path}, line {number}", class_ids, num_labels, (), 0, scores)
+            _check_point(path, number, (class_ids, num_labels), ((), 0), scores)
             file.write(_pairs(class_ids, scores))
 
 
@@ -275,27 +273,22 @@ def _points(path: PathLike) -> Iterator[tuple]:
             except ValueError as error:
                 rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
                 raise ValueError(f"{rule} Received: {line[:80]!r}.") from error
-            _check_point(f"{path}, line {number}", labels, num_labels, ids, num_features, values)
+            _check_point(path, number, (labels, num_labels), (ids, num_features), values)
             yield labels, ids, values
     rule = f"{path}, line 1: must have the number of points."
     _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
 
 
 def _check_point(
-    location: str,
-    labels: Iterable,
-    num_labels: int,
-    ids: Iterable,
-    num_features: int,
-    values: Iterable,
+    path: PathLike, line: int, labels: tuple, features: tuple, values: Iterable
 ) -> None:
-    """Raises unless numbers are in [0, n), and values finite in float32."""
+    """Raises unless the numbers of pairs `(numbers, n)` are in [0, n), and values are finite."""
     largest = float(np.finfo(np.float32).max)
-    for quantity, numbers, low, high, rule in (
-        ("label", labels, 0, num_labels - 1, f"in [0, {num_labels})"),
-        ("feature", ids, 0, num_features - 1, f"in [0, {num_features})"),
-        ("value", values, -largest, largest, "finite"),
-    ):
+    for quantity, (numbers, n) in (("label", labels), ("feature", features)):
         for x in numbers:
-            if not low <= x <= high:
-                raise ValueError(f"{location}: a {quantity} must be {rule}. Received: {x}.")
+            if not 0 <= x < n:
+                rule = f"a {quantity} must be in [0, {n})"
+                raise ValueError(f"{path}, line {line}: {rule}. Received: {x}.")
+    for x in values:
+        if not -largest <= x <= largest:
+            raise ValueError(f"{path}, line {line}: a value must be finite. Received: {x}.")

@@ -115,10 +115,12 @@ class UserItems:
             received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays[:4])
             _checks.require(len(arrays) in (2, 3) and are_ids and same_length, rule, received)
             for chunks, x in zip(id_chunks, arrays, strict=False):
-                rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
-                outside = x[:0] if x.dtype.kind == "U" else x[(x < -(2**31)) | (x >= 2**31)]
-                _checks.require(not outside.size, rule, str(*outside[:1]))
-                chunks.append(x if x.dtype.kind == "U" else x.astype(np.int32))
+                if x.dtype.kind != "U":
+                    rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
+                    outside = x[(x < -(2**31)) | (x >= 2**31)]
+                    _checks.require(not outside.size, rule, str(*outside[:1]))
+                    x = x.astype(np.int32)
+                chunks.append(x)
             for x in arrays[2:]:
                 rule = "`batches` must hold timestamps that are finite numbers or dates."
                 _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
@@ -139,22 +141,21 @@ class UserItems:
                 users, items = users[first], items[first]
             del pairs, first  # For their memory.
             by_user = np.lexsort((items, users))
+            held_out = rng.permutation(len(users))[: len(users) // 10 * 2]
         else:
             # All sorts by time are stable: pairs of equal times keep the order of the input.
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
+            held_out = np.argsort(times, kind="stable")[len(users) - len(users) // 10 * 2 :]
 
-        part_of, tenth = np.zeros(len(users), np.int8), len(users) // 10  # Indices in `_PARTS`.
+        part_of = np.zeros(len(users), np.int8)  # Indices in `_PARTS`.
         if split == "last":
             lengths = np.bincount(users)
             num_later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
             is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
             part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
-        elif split == "random":
-            part_of[rng.permutation(len(users))[: 2 * tenth]] = np.repeat([1, 2], tenth)
         else:
-            latest = np.argsort(times, kind="stable")[len(users) - 2 * tenth :]
-            part_of[latest] = np.repeat([1, 2], tenth)
+            part_of[held_out] = np.repeat([1, 2], len(held_out) // 2)
 
         parts = []
         for part in range(len(_PARTS)):

@@ -174,18 +174,16 @@ class ClassTable(_registry.Configured, Classes):
         is_right = new_biases.shape == (len(rows),) and (biases is None or self.use_bias)
         rule = f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`."
         _checks.require(is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}")
-        all_rows = np.concatenate([np.array(self.embeddings), rows])
-        all_biases = np.concatenate([np.array(self.bias), new_biases]) if self.use_bias else None
+        added = {"embeddings": rows} | ({"bias": new_biases} if self.use_bias else {})
+        values = {name: np.append(np.array(getattr(self, name)), x, 0) for name, x in added.items()}
         # A weight cannot grow, so new weights replace it.
         with _keras.changing_weights(self):
-            self.num_classes = len(all_rows)
-            del self.embeddings
-            if self.use_bias:
-                del self.bias
+            self.num_classes = len(values["embeddings"])
+            for name in values:
+                delattr(self, name)
             self._add_weights("zeros")
-        self.embeddings.assign(all_rows)
-        if self.use_bias:
-            self.bias.assign(all_biases)
+        for name, x in values.items():
+            getattr(self, name).assign(x)
 
 
 def _lookup(weight: Any, ids: Array | None) -> Tensor:
@@ -346,8 +344,7 @@ class EncodedClasses(Classes):
 
     def __init__(self, features: Any, encoder: keras.layers.Layer, **kwargs: Any):
         super().__init__(**kwargs)
-        self._features = _Features(features)
-        self.num_classes = self._features.num_rows
+        self._set_features(_tensors_with_rows(features))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
         self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 reads it.
@@ -355,12 +352,19 @@ class EncodedClasses(Classes):
     @property
     def features(self) -> Any:
         """The features of all classes."""
-        return self._features.tensors
+        return self._features()
+
+    def _set_features(self, tensors: Any) -> None:
+        self._features = lambda: tensors  # Keras would wrap a structure.
+        self.num_classes = len(tf.nest.flatten(tensors)[0])
+
+    def _encoded(self, ids: Array) -> Tensor:
+        return self.encoder(tf.nest.map_structure(lambda x: tf.gather(x, ids), self.features))
 
     def build(self, input_shape: Any) -> None:
         # One row through the encoder builds it and shows its width.
         with tf.init_scope():
-            shape = self.encoder(self._features.rows([0])).shape
+            shape = self._encoded([0]).shape
         rule = "`encoder` must map features of m classes to [m, width]."
         is_right = shape.rank == 2 and shape[0] == 1 and shape[1] is not None
         _checks.require(is_right, rule, f"shape {shape} for one class")
@@ -372,16 +376,15 @@ class EncodedClasses(Classes):
             rows = self.encoder(self.features)
             return tf.ensure_shape(rows, [self.num_classes, self.width])
         class_ids = tf.convert_to_tensor(ids)
-        rows = self.encoder(self._features.rows(tf.reshape(class_ids, [-1])))
+        rows = self._encoded(tf.reshape(class_ids, [-1]))
         rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
         return tf.ensure_shape(rows, [*class_ids.shape, self.width])
 
     def add(self, features: Any) -> None:
         """Adds classes after the others, by their features; see `ClassTable.add`."""
         joined = functools.partial(_checks.joined, "features")
-        new_features = _Features(features).tensors
-        self._features = _Features(tf.nest.map_structure(joined, self.features, new_features))
-        self.num_classes = self._features.num_rows
+        new_features = _tensors_with_rows(features)
+        self._set_features(tf.nest.map_structure(joined, self.features, new_features))
 
     def get_config(self) -> dict[str, Any]:
         config = {**super().get_config(), "features": _to_config(self.features)}
@@ -394,20 +397,14 @@ class EncodedClasses(Classes):
         return cls(features, **_registry.deserialized(config))
 
 
-class _Features:
-    """A structure of tensors with a row for each class; as an attribute Keras would wrap it."""
-
-    def __init__(self, structure: Any):
-        self.tensors = _tensors(structure)
-        sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(self.tensors)]
-        rule = "`features` must have a row for each class, and at least one."
-        is_right = len(set(sizes)) == 1 and sizes[0]
-        _checks.require(is_right, rule, f"arrays with {sizes} rows")
-        self.num_rows: Any = sizes[0]
-
-    def rows(self, ids: Array) -> Any:
-        """The features of classes `[m]`."""
-        return tf.nest.map_structure(lambda x: tf.gather(x, ids), self.tensors)
+def _tensors_with_rows(features: Any) -> Any:
+    """Features as tensors, after a check that all have as many rows."""
+    tensors = _tensors(features)
+    sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(tensors)]
+    rule = "`features` must have a row for each class, and at least one."
+    is_right = len(set(sizes)) == 1 and sizes[0]
+    _checks.require(is_right, rule, f"arrays with {sizes} rows")
+    return tensors
 
 
 def _tensors(structure: Any) -> Any:

@@ -18,8 +18,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
-from rank4class_tf._types import PathLike, Tensor
-from rank4class_tf.layers.lstm import bidirectional_lstm
+from rank4class_tf._types import PathLike, Tensor, Tensors
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
@@ -86,20 +85,21 @@ class LearnedSorter(Sorter):
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
-        self._of_name = {
-            name: _keras.add_table(self, name, shape, self._initializer(name), dtype="float32")
-            for name, shape in self._weight_shapes().items()
-        }
-        for name, weight in self._of_name.items():
-            # `tf.train.Checkpoint` does not look into the dicts of Keras 3.
+        for name, shape in self._weight_shapes().items():
+            initializer = self._initializer(name)
+            weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
             setattr(self, f"_of_{name}", weight)
         self.built = True
+
+    @property
+    def _weights_by_name(self) -> dict[str, Any]:
+        return {name: getattr(self, f"_of_{name}") for name in self._weight_shapes()}
 
     def _initializer(self, name: str) -> Any:
         return "zeros" if name.endswith("_bias") else "glorot_uniform"
 
     def _weight(self, name: str) -> Tensor:
-        return tf.convert_to_tensor(self._of_name[name])
+        return tf.convert_to_tensor(getattr(self, f"_of_{name}"))
 
     def _dense(self, name: str, inputs: Tensor) -> Tensor:
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
@@ -143,12 +143,12 @@ class LearnedSorter(Sorter):
         _checks.require(name == cls.__name__, rule, f"one of a {name}")
         sorter = cls(**config, trainable=trainable, **kwargs)
         sorter.build((None, None))
-        expected_shapes = {name: tuple(weight.shape) for name, weight in sorter._of_name.items()}
+        expected_shapes = sorter._weight_shapes()
         shapes = {name: value.shape for name, value in values.items()}
         rule = f"`path` must have weights of the shapes {expected_shapes}."
         received = f"path={os.fspath(file)!r} with {shapes}"
         _checks.require(shapes == expected_shapes, rule, received)
-        for name, weight in sorter._of_name.items():
+        for name, weight in sorter._weights_by_name.items():
             weight.assign(values[name])
         sorter._trained = True
         sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
@@ -167,7 +167,7 @@ class LearnedSorter(Sorter):
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
-        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._of_name.items()}
+        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._weights_by_name.items()}
         with _files.replacing(file) as temporary:
             np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
         text = json.dumps({**description, **card}, indent=2) + "\n"
@@ -348,6 +348,49 @@ class RecurrentSorter(LearnedSorter):
         )
         states = bidirectional_lstm(features, forward, backward, mask)
         return 0.5 + _count_items(standardized, mask) * (0.5 + self._decode(features, states))
+
+
+def bidirectional_lstm(
+    inputs: Tensor, forward: Tensors, backward: Tensors, mask: Tensor | None = None
+) -> Tensor:
+    """States `[batch, d, 2 units]` of two LSTMs that read `[batch, d, features]` from both ends."""
+    # The weights of a direction are a kernel `[features, 4 units]`, a recurrent kernel
+    # `[units, 4 units]` and a bias `[4 units]`. A masked item leaves the state unchanged, so that
+    # the states of the others are the same as without it; its inputs must be finite. Keras's layer
+    # requires masked items at the end, and has other kernels on a GPU.
+    states = []
+    for (kernel, recurrent_kernel, bias), stride in ((forward, 1), (backward, -1)):
+        # One product serves all items; only the product with the state must go step by step.
+        gates = (inputs @ kernel + bias)[:, ::stride]
+        ordered_mask = None if mask is None else mask[:, ::stride]
+        states.append(_lstm_states(gates, recurrent_kernel, ordered_mask)[:, ::stride])
+    return tf.concat(states, axis=2)
+
+
+def _lstm_states(gates: Tensor, recurrent_kernel: Tensor, mask: Tensor | None) -> Tensor:
+    """States `[batch, d, units]` of an LSTM, from gates `[batch, d, 4 units]` of the inputs."""
+    # Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias starts at 1
+    # (Jozefowicz et al. 2015). The gradient of a slice of `gates` would have the size of all steps.
+    length = gates.shape[1] or tf.shape(gates)[1]
+    step_gates = tf.TensorArray(gates.dtype, length).unstack(tf.transpose(gates, [1, 0, 2]))
+    is_present = None if mask is None else tf.transpose(mask)[:, :, None]
+
+    def step(t: Tensor, state: Tensor, cell: Tensor, states: tf.TensorArray) -> tuple:
+        i, f, o, g = tf.split(step_gates.read(t) + state @ recurrent_kernel, 4, axis=1)
+        new_cell = tf.sigmoid(f + 1) * cell + tf.sigmoid(i) * tf.tanh(g)
+        new_state = tf.sigmoid(o) * tf.tanh(new_cell)
+        if is_present is not None:
+            new_cell = tf.where(is_present[t], new_cell, cell)
+            new_state = tf.where(is_present[t], new_state, state)
+        return t + 1, new_state, new_cell, states.write(t, new_state)
+
+    # A sum, since a list may have no item to slice.
+    zeros = tf.zeros_like(tf.reduce_sum(gates, axis=1)[:, : recurrent_kernel.shape[0]])
+    states = tf.TensorArray(gates.dtype, length, element_shape=zeros.shape)
+    *_, states = tf.while_loop(
+        lambda t, *_: t < length, step, (0, zeros, zeros, states), maximum_iterations=length
+    )
+    return tf.transpose(states.stack(), [1, 0, 2])
 
 
 def _small_kernel() -> keras.initializers.Initializer:

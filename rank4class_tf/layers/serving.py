@@ -210,13 +210,11 @@ class PredictionSets(ScoreLayer):
         in_set = conformity >= tf.minimum(tf.cast(self.threshold, best.dtype), best)
         return in_set | tf.math.is_nan(conformity)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
-        return input_shape
-
     def compute_output_spec(self, inputs: Any) -> Any:
         """Returns what Keras 3 expects of a call."""
         return keras.KerasTensor(inputs.shape, "bool")
 
+    compute_output_shape = Probabilities.compute_output_shape
     __repr__ = Probabilities.__repr__
 
 

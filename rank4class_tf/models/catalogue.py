@@ -1,4 +1,4 @@
-"""All candidates of a `TwoTower`, with ids and encodings; the index in `search.py` keeps them."""
+"""The index of a `TwoTower`: all candidates with ids and encodings, and search among them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, ops
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import places_in
+from rank4class_tf._types import Array, Tensor, TensorPair
 from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.models.candidates import id_keys
 
@@ -28,7 +31,7 @@ class Catalogue:
     def __init__(
         self,
         features: Any,
-        ids: tf.Tensor | None,
+        ids: Tensor | None,
         dataset: tf.data.Dataset | None = None,
         num_from_dataset: int = 0,
         in_shards: bool = False,
@@ -63,54 +66,7 @@ class Catalogue:
         # The class id of each candidate in `Ranks`: at first its row, which may move later.
         self.numbers = np.arange(size, dtype=np.int32)
 
-    @classmethod
-    def from_candidates(
-        cls,
-        candidates: Any,
-        read_ids: Callable[[Any], Any],
-        encode: Callable[[Any], tf.Tensor],
-        batch_size: int,
-        in_shards: bool = False,
-    ) -> Self:
-        """The catalogue of features or of a dataset of batches of them, encoded."""
-        if not isinstance(candidates, tf.data.Dataset):
-            catalogue = cls(candidates, read_ids(candidates), in_shards=in_shards)
-            catalogue.encode(read_ids, encode, batch_size)
-            return catalogue
-        batches = [(read_ids(features), encode(features)) for features in candidates]
-        size = sum(len(encodings) for _, encodings in batches)
-        has_ids = size and batches[0][0] is not None
-        ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
-        catalogue = cls(None, ids, candidates, size, in_shards)
-        catalogue._set_encodings(tf.concat([encodings for _, encodings in batches], axis=0))
-        return catalogue
-
-    def encode(
-        self, read_ids: Callable[[Any], Any], encode: Callable[[Any], tf.Tensor], batch_size: int
-    ) -> None:
-        """Encodes all candidates."""
-        num_rows = self.num_from_dataset
-        parts: list[Any] = []
-        if self.dataset is not None:
-            # The dataset may give its candidates in another order each time.
-            encodings: dict[int, np.ndarray] = {}
-            first = 0
-            for features in self.dataset:
-                batch, ids = encode(features).numpy(), read_ids(features)
-                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
-                rows = self.rows(ids, "candidates").numpy()
-                first += len(batch)
-                # Candidates that were removed or replaced since have no row among the first.
-                pairs = zip(rows, batch, strict=True)
-                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
-            rule = "`candidates` must be a dataset that gives the same candidates each time."
-            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
-            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
-        for i in range(0, self.size - num_rows, batch_size):
-            parts.append(encode(_selected(self.features, slice(i, i + batch_size))))
-        self._set_encodings(tf.concat(parts, axis=0))
-
-    def _set_encodings(self, encodings: tf.Tensor | np.ndarray) -> None:
+    def set_encodings(self, encodings: Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
         if self.head is not None:
             self.head.classes.assign(encodings)
@@ -127,7 +83,7 @@ class Catalogue:
         if not self.in_shards:
             self.search = tf.function(self.head.top_k, reduce_retracing=True)
 
-    def with_candidates(self, features: Any, ids: tf.Tensor, encodings: tf.Tensor) -> Self:
+    def with_candidates(self, features: Any, ids: Tensor, encodings: Tensor) -> Self:
         """A catalogue with further candidates; one with a known id replaces the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
@@ -135,7 +91,7 @@ class Catalogue:
         new.numbers = np.where(replaced < 0, new_numbers, self.numbers[replaced]).astype(np.int32)
         return self._joined(np.setdiff1d(np.arange(self.size), replaced), new, encodings)
 
-    def without(self, ids: tf.Tensor) -> Self:
+    def without(self, ids: Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
         removed = self.rows(_flat_ids(ids, "ids"), "ids").numpy()
         for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
@@ -145,7 +101,7 @@ class Catalogue:
 
     # A change makes a new catalogue, so that an error leaves the older one intact.
 
-    def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: tf.Tensor | None) -> Self:
+    def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: Tensor | None) -> Self:
         """A catalogue of the candidates in the rows `kept`, and new ones with their encodings."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
         parts = [] if self.features is None else [_selected(self.features, kept_features)]
@@ -161,18 +117,18 @@ class Catalogue:
         num_from_dataset = len(kept) - len(kept_features)
         dataset = self.dataset if num_from_dataset else None
         catalogue = type(self)(features, joined(*ids), dataset, num_from_dataset, self.in_shards)
-        catalogue._set_encodings(tf.concat(all_encodings, axis=0))
+        catalogue.set_encodings(tf.concat(all_encodings, axis=0))
         catalogue.numbers = np.concatenate(numbers)
         return catalogue
 
-    def features_at(self, rows: tf.Tensor) -> Any:
+    def features_at(self, rows: Tensor) -> Any:
         """Features of the candidates of some rows."""
         if self.dataset is not None:
             rule = "`index` must be given the features, not a dataset"
             raise ValueError(f"{rule}, where `num_random` draws from them.")
         return _selected(self.features, rows)
 
-    def rows(self, ids: tf.Tensor, argument: str) -> tf.Tensor:
+    def rows(self, ids: Tensor, argument: str) -> Tensor:
         """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
         # Without this check numbers would be compared with hashes of strings.
         keys = id_keys(ids, argument)
@@ -183,6 +139,149 @@ class Catalogue:
         nearest = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         is_known = tf.equal(tf.gather(self._sorted, nearest), keys)
         return tf.where(is_known, tf.gather(self._order, nearest), -1)
+
+
+class Index:
+    """The candidates that a model ranks, and a fingerprint of the encoder that encoded them."""
+
+    # `encode` maps features of candidates to encodings `[n, d]`, as they are scored, and `read_ids`
+    # maps them to ids, or to None if they have none. Keras does not look into this object, and so
+    # saves nothing of it as a part of the model.
+    def __init__(
+        self,
+        encoder: keras.layers.Layer,
+        encode: Callable[[Any], Tensor],
+        read_ids: Callable[[Any], Any],
+    ):
+        self._encoder, self.encode, self._read_ids = encoder, encode, read_ids
+        self._catalogue: Catalogue | None = None
+        self._encoded_with: list[int] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the index has no candidates yet."""
+        return self._catalogue is None
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The candidates in use."""
+        if self._catalogue is None:
+            rule = "`index(candidates)` must be called first"
+            raise ValueError(f"{rule}, to give the model all candidates.")
+        return self._catalogue
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the encoder still has the weights that encoded the candidates."""
+        return self._encoded_with == fingerprint(self._encoder)
+
+    def replace(self, candidates: Any, batch_size: int, in_shards: bool) -> None:
+        """Encodes other candidates; after an error the older ones stay in use."""
+        candidates = arrays(candidates)
+        if isinstance(candidates, tf.data.Dataset):
+            batches = [(self._read_ids(features), self.encode(features)) for features in candidates]
+            size = sum(len(encodings) for _, encodings in batches)
+            has_ids = size and batches[0][0] is not None
+            ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
+            catalogue = Catalogue(None, ids, candidates, size, in_shards)
+            catalogue.set_encodings(tf.concat([encodings for _, encodings in batches], axis=0))
+        else:
+            catalogue = Catalogue(candidates, self._read_ids(candidates), in_shards=in_shards)
+            self._encode_all(catalogue, batch_size)
+        self._catalogue, self._encoded_with = catalogue, fingerprint(self._encoder)
+
+    def encode_again(self, batch_size: int) -> None:
+        """Encodes the same candidates with the present weights."""
+        self._encode_all(self.catalogue, batch_size)
+        self._encoded_with = fingerprint(self._encoder)
+
+    def _encode_all(self, catalogue: Catalogue, batch_size: int) -> None:
+        num_rows = catalogue.num_from_dataset
+        parts: list[Any] = []
+        if catalogue.dataset is not None:
+            # The dataset may give its candidates in another order each time.
+            encodings: dict[int, np.ndarray] = {}
+            first = 0
+            for features in catalogue.dataset:
+                batch, ids = self.encode(features).numpy(), self._read_ids(features)
+                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
+                rows = catalogue.rows(ids, "candidates").numpy()
+                first += len(batch)
+                # Candidates that were removed or replaced since have no row among the first.
+                pairs = zip(rows, batch, strict=True)
+                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
+            rule = "`candidates` must be a dataset that gives the same candidates each time."
+            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
+            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
+        numbers = np.arange(catalogue.size - num_rows)
+        for i in range(0, len(numbers), batch_size):
+            parts.append(self.encode(_selected(catalogue.features, numbers[i : i + batch_size])))
+        catalogue.set_encodings(tf.concat(parts, axis=0))
+
+    def add(self, candidates: Any) -> None:
+        """Encodes further candidates; one with a known id replaces the older."""
+        candidates = arrays(candidates)
+        ids = self._read_ids(candidates)
+        rule = "`candidates` must have ids to be added."
+        _checks.require(ids is not None, rule, "candidate_id=None")
+        encodings = self.encode(candidates)
+        self._catalogue = self.catalogue.with_candidates(candidates, ids, encodings)
+
+    def remove(self, ids: Array) -> None:
+        """Removes the candidates with these ids `[n]`."""
+        self._catalogue = self.catalogue.without(tf.convert_to_tensor(ids))
+
+    def top_k(self, encodings: Tensor, k: int | Tensor, exclude: Array | None) -> TensorPair:
+        """Scores and ids of the k best candidates, `[batch, k]`; see `TwoTower.top_k`."""
+        excluded = self._excluded_rows(exclude)
+        scores, rows = self.catalogue.search(encodings, k, excluded)
+        ids = self.catalogue.ids
+        no_id = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
+        return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))
+
+    def ranks(self, encodings: Tensor, candidates: Any, exclude: Array | None) -> ops.Ranks:
+        """Ranks of given candidates among all, in float64; see `TwoTower.ranks`."""
+        catalogue = self.catalogue
+        ids = self._read_ids(candidates)
+        if ids is None:
+            rule = "`candidate_id` must be given to rank candidates, unless their features are ids."
+            raise ValueError(f"{rule} Received: candidate_id=None, candidates={candidates!r}.")
+        rule = "`candidates` must have a row for each query."
+        ids = same_sizes(_labels.in_rows(ids), encodings, rule)
+        rows = catalogue.rows(ids, "candidate_id")
+        is_padding = (id_keys(ids) == -1) & (ids.dtype != tf.string)
+        has_unknown = tf.reduce_any((rows < 0) & ~is_padding, axis=1, keepdims=True)
+
+        # An excluded candidate has no rank, and the others are ranked among fewer.
+        excluded = self._excluded_rows(exclude)
+        num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
+        if excluded is not None:
+            is_excluded = tf.reduce_any(rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2)
+            rows = tf.where(is_excluded, -1, rows)
+            distinct_rows = _labels.distinct_ids(excluded)
+            num_items -= tf.math.count_nonzero(distinct_rows >= 0, axis=1, dtype=tf.float64)
+
+        # An unknown id counts as a positive whose rank is NaN, so that metrics show it.
+        rows = _labels.distinct_ids(rows)
+        above, tied = catalogue.head.ranks(encodings, rows, excluded)
+        nan = tf.constant(float("nan"), tf.float64)
+        above = tf.where(has_unknown, nan, tf.cast(above, tf.float64))
+        tied = tf.cast(tied, tf.float64)
+        relevance = tf.cast((rows >= 0) | has_unknown, tf.float64)
+        numbers = tf.where(rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0)))
+        size = tf.constant(catalogue.size)
+        return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)
+
+    def _excluded_rows(self, exclude: Array | None) -> Tensor | None:
+        """The rows `[batch, E]` of ids to leave out, -1 for no candidate; None for none."""
+        if exclude is None:
+            return None
+        exclude = _checks.rows_of_ids("exclude", exclude)
+        if isinstance(exclude, tf.RaggedTensor):
+            # Rows are padded, not ids, since any string may be an id.
+            rows = self.catalogue.rows(exclude.flat_values, "exclude")
+            return exclude.with_flat_values(rows).to_tensor(-1)
+        return self.catalogue.rows(exclude, "exclude")
 
 
 def fingerprint(layer: keras.layers.Layer) -> list[int]:
@@ -204,21 +303,17 @@ def arrays(features: Any) -> Any:
     return tf.convert_to_tensor(features)
 
 
-def _selected(features: Any, rows: slice | np.ndarray | tf.Tensor) -> Any:
-    if isinstance(rows, slice):
-        return tf.nest.map_structure(lambda x: x[rows], features)
+def _selected(features: Any, rows: np.ndarray | Tensor) -> Any:
     return tf.nest.map_structure(lambda x: tf.gather(x, rows), features)
 
 
-def _flat_ids(ids: Any, argument: str = "candidates") -> tf.Tensor:
+def _flat_ids(ids: Any, argument: str = "candidates") -> Tensor:
     """Ids `[N]` or `[N, 1]` as `[N]`."""
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:
         ids = tf.squeeze(ids, axis=1)
     rule = f"`{argument}` must have ids of the shape [N] or [N, 1]"
     if argument == "candidates":
-        rule += "; where the features of a candidate are several integers, `candidate_id` must be"
-        rule += " given"
-    rule += "."
-    _checks.require(ids.shape.rank == 1, rule, f"ids of shape {ids.shape}")
+        rule += "; where features are several integers, `candidate_id` must be given"
+    _checks.require(ids.shape.rank == 1, f"{rule}.", f"ids of shape {ids.shape}")
     return ids

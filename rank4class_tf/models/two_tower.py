@@ -14,7 +14,7 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
 from rank4class_tf.models.candidates import Candidates, Columns, Reader, feature_at, inputs_for
-from rank4class_tf.models.search import Index
+from rank4class_tf.models.catalogue import Index
 from rank4class_tf.ops.blocks import unit_rows
 
 

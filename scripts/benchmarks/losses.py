@@ -103,42 +103,28 @@ def naive_rankmax():
     return loss
 
 
-CASES = {
-    "softmax": ours("softmax"),
-    "pairwise_logistic": ours("pairwise_logistic"),
-    "pairwise_hinge": ours("pairwise_hinge"),
-    "pairwise_soft_zero_one": ours("pairwise_soft_zero_one"),
-    "pairwise_mean_squared": ours("pairwise_mean_squared"),
-    "sigmoid_cross_entropy": ours("sigmoid_cross_entropy"),
-    "approx_ndcg": ours("approx_ndcg"),
+OURS = "softmax pairwise_logistic pairwise_hinge pairwise_soft_zero_one pairwise_mean_squared"
+OURS += " sigmoid_cross_entropy approx_ndcg approx_mrr list_mle unique_softmax mean_squared"
+OURS += " rankmax sparsemax ordered_weighted warp"
+OF_TF_RANKING = "softmax pairwise_logistic pairwise_hinge approx_ndcg approx_mrr list_mle"
+OF_TF_RANKING += " unique_softmax mean_squared sigmoid_cross_entropy pairwise_soft_zero_one"
+OF_TF_RANKING += " pairwise_mean_squared"
+CASES = {name: ours(name) for name in OURS.split()} | {
     "approx_ndcg_laplace": ours("approx_ndcg", ranker="laplace"),
-    "approx_mrr": ours("approx_mrr"),
     "gumbel_approx_ndcg": ours("gumbel_approx_ndcg", samples=8, num_samples=8),
-    "list_mle": ours("list_mle"),
-    "unique_softmax": ours("unique_softmax"),
-    "mean_squared": ours("mean_squared"),
-    "rankmax": ours("rankmax"),
     "rankmax_10": ours("rankmax", k=10),
-    "sparsemax": ours("sparsemax"),
     "rankmax_of_all_items": dataclasses.replace(
         ours("rankmax"), peer_of="rankmax", labels="relevance"
     ),
     "naive_rankmax": Case(naive_rankmax, "rankmax"),
-    "ordered_weighted": ours("ordered_weighted"),
     "snm_64": ours("stochastic_negative_mining", num_sampled=64),
-    "warp": ours("warp"),
     "keras_softmax": of_keras("softmax", "SparseCategoricalCrossentropy", from_logits=True),
     "keras_softmax_one_hot": of_keras(
         "softmax", "CategoricalCrossentropy", "relevance", from_logits=True
     ),
     "tfr_gumbel_approx_ndcg": tf_ranking("gumbel_approx_ndcg", samples=8, sample_size=8),
 }
-for _name in ("softmax", "pairwise_logistic", "pairwise_hinge", "approx_ndcg", "approx_mrr"):
-    CASES[f"tfr_{_name}"] = tf_ranking(_name)
-for _name in ("list_mle", "unique_softmax", "mean_squared", "sigmoid_cross_entropy"):
-    CASES[f"tfr_{_name}"] = tf_ranking(_name)
-for _name in ("pairwise_soft_zero_one", "pairwise_mean_squared"):
-    CASES[f"tfr_{_name}"] = tf_ranking(_name)
+CASES |= {f"tfr_{name}": tf_ranking(name) for name in OF_TF_RANKING.split()}
 for _name in ("pairwise_logistic", "pairwise_hinge", "list_mle"):
     CASES[f"keras_rs_{_name}"] = keras_rs(_name)
 

@@ -27,37 +27,33 @@ FULL_SOFTMAX_LIMIT = 13_330  # above this K, a full step takes longer than all o
 MODELS = ("top_1", "top_16", "sampled_softmax", "full_softmax")
 
 
-def losses():
-    """The losses of `blocks` by name."""
-    from rank4class_tf import losses as L
-    from rank4class_tf import ops
-
-    return {
-        "softmax": L.SoftmaxLoss(0.1),
-        "Rankmax": L.RankmaxLoss(margin=0.3),
-        "Rankmax, k = 5": L.RankmaxLoss(k=5, margin=0.3),
-        "Sparsemax": L.FenchelYoungLoss(alpha=10.0),
-        "top-10 OWL": L.OrderedWeightedLoss("pairwise", "hinge", ops.TopKWeights(10)),
-        "pairwise logistic": L.PairwiseLogisticLoss(),
-        "pairwise hinge": L.PairwiseHingeLoss(margin=0.3),
-        "WARP": L.WARPLoss(margin=0.3),
-        "ListMLE": L.ListMLELoss(),
-        "ApproxNDCG": L.ApproxNDCGLoss(),
-        "lambda weights": L.PairwiseLogisticLoss(lambda_weights=L.NDCGLambdaWeights()),
-    }
-
-
-LOSSES = ["softmax", "Rankmax", "Rankmax, k = 5", "Sparsemax", "top-10 OWL", "pairwise logistic"]
-LOSSES += ["pairwise hinge", "WARP", "ListMLE", "ApproxNDCG", "lambda weights"]
+# The losses of `blocks`, of the modules with losses and with their parts.
+LOSSES = {
+    "softmax": lambda losses, ops: losses.SoftmaxLoss(0.1),
+    "Rankmax": lambda losses, ops: losses.RankmaxLoss(margin=0.3),
+    "Rankmax, k = 5": lambda losses, ops: losses.RankmaxLoss(k=5, margin=0.3),
+    "Sparsemax": lambda losses, ops: losses.FenchelYoungLoss(alpha=10.0),
+    "top-10 OWL": lambda losses, ops: losses.OrderedWeightedLoss(
+        "pairwise", "hinge", ops.TopKWeights(10)
+    ),
+    "pairwise logistic": lambda losses, ops: losses.PairwiseLogisticLoss(),
+    "pairwise hinge": lambda losses, ops: losses.PairwiseHingeLoss(margin=0.3),
+    "WARP": lambda losses, ops: losses.WARPLoss(margin=0.3),
+    "ListMLE": lambda losses, ops: losses.ListMLELoss(),
+    "ApproxNDCG": lambda losses, ops: losses.ApproxNDCGLoss(),
+    "lambda weights": lambda losses, ops: losses.PairwiseLogisticLoss(
+        lambda_weights=ops.NDCGLambdaWeights()
+    ),
+}
 
 
 def blocks(what, loss, classes, batch, width, positives, padded, seconds):
     """Times of both forms of a loss, or the memory of the form `what`, in this process."""
     import tensorflow as tf
 
-    from rank4class_tf import layers
+    from rank4class_tf import layers, losses, ops
 
-    loss = losses()[loss]
+    loss = LOSSES[loss](losses, ops)
     tf.random.set_seed(0)
     head = layers.SampledScores(classes, seed=0)
     head.build((None, width))
@@ -125,7 +121,7 @@ def peer(encoder, classes, width, sampled):
     return Softmax()
 
 
-def step(models, classes, batch, width, sampled, optimizer, executed, steps, seconds):
+def step(models, classes, batch, width, sampled, steps, seconds):
     """The best seconds of a step of each model, and the peak of memory, in this process."""
     import numpy as np
     import tensorflow as tf
@@ -141,7 +137,7 @@ def step(models, classes, batch, width, sampled, optimizer, executed, steps, sec
 
     def compiled(name):
         encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(width)])
-        options = {"steps_per_execution": executed}
+        options = {}
         if name.startswith("top_"):
             model = of_package.ExtremeClassifier(encoder, classes, width, num_sampled=sampled)
             weights = ops.TopKWeights(int(name[4:]))
@@ -149,7 +145,7 @@ def step(models, classes, batch, width, sampled, optimizer, executed, steps, sec
             options["metrics"] = [metrics.PrecisionAtK([1, 3, 5])]
         else:
             model = peer(encoder, classes, width, sampled if name == "sampled_softmax" else None)
-        model.compile(getattr(optimizers, optimizer)(0.1), **options)
+        model.compile(optimizers.RowwiseSGD(0.1), **options)
         return model
 
     models = [name for name in models if name != "full_softmax" or classes <= FULL_SOFTMAX_LIMIT]
@@ -178,9 +174,7 @@ def parser():
     result.add_argument("--padded", action="store_true", help=padded)
     result.add_names("--models", MODELS, "columns of step")
     result.add_argument("--sampled", type=int, default=1024, help="sampled classes of a step")
-    result.add_argument("--optimizer", default="RowwiseSGD", help="row-wise optimizer of a step")
     result.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
-    result.add_argument("--executed", type=int, default=1, help="`steps_per_execution`")
     result.add_argument("--threads", type=int, help="threads of TensorFlow")
     return result
 
@@ -213,8 +207,7 @@ def measured(args):
         head = ["loss", "classes", "ms", "over plain", "MB more", "over plain"]
         yield harness.Table(title, head, rows, 4)
     if "step" in args.suite:
-        names = ("models", "sampled", "optimizer", "executed", "steps")
-        of_step = {name: getattr(args, name) for name in names}
+        of_step = {name: getattr(args, name) for name in ("models", "sampled", "steps")}
         rows = []
         for n in args.classes:
             found = run("step", n, **of_step)

@@ -95,8 +95,8 @@ def measure(what, doing, form, classes, shape, width, seconds):
     call, number = call_of(doing, form, classes, *shape, width)
     if what == "memory":
         call()
-        return {"memory": (harness.memory_status("VmHWM") - before) / 1e6}
-    return {"time": harness.best_times([call], seconds)[0] / number}
+        return {"graph_memory": (harness.memory_status("VmHWM") - before) / 1e6}
+    return {"graph": harness.best_times([call], seconds)[0] / number}
 
 
 def parser():
@@ -126,17 +126,13 @@ def measured(args):
                         continue
                     of_case = {"doing": doing, "form": form, "classes": classes, "shape": shape}
                     of_case["width"] = args.width
-                    run = [
-                        harness.run(__spec__.name, args, environment, what=what, **of_case)
-                        for what, environment in (("time", None), ("memory", harness.RETURN_MEMORY))
-                    ]
-                    found = run[0] | run[1]
+                    found = harness.time_and_memory(__spec__.name, args, **of_case)
                     peer = found if form in (KERAS, CAUSAL[0]) else peer
-                    time = found.get("time", run[0].get("error"))
-                    row = [doing, form, harness.number(time, 1e3, 0)]
-                    row += [harness.quotient(found.get("time"), peer.get("time"))]
-                    row += [harness.number(found.get("memory", run[1].get("error")), 1, 0)]
-                    rows.append([*row, harness.quotient(found.get("memory"), peer.get("memory"))])
+                    row = [doing, form]
+                    for key, factor in (("graph", 1e3), ("graph_memory", 1)):
+                        row.append(harness.number(found.get(key, found.get("error")), factor, 0))
+                        row.append(harness.quotient(found.get(key), peer.get(key)))
+                    rows.append(row)
             head = ["", "form", "ms", "over peer", "MB", "over peer"]
             title = f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = {args.width}"
             yield harness.Table(title, head, rows, 4)

@@ -41,25 +41,6 @@ COLUMNS = ["Top-1", "T", "ECE %, own", "ECE %, softmax", "ECE %, calibrated"]
 COLUMNS += ["NLL, softmax", "NLL, calibrated"]
 
 
-def parse_args(argv=None):
-    """Reads the command line."""
-    quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
-    parser = common.parser(__spec__, __doc__, quick)
-    add, count = parser.add_argument, command_line.count
-    add("--dataset", choices=TRAINING, default="digits", help="the data")
-    parser.add_names("--loss", LOSSES, "losses")
-    add("--shots", type=count, default=10, help="images per digit")
-    add("--epochs", type=count, help="at most; without it, by dataset")
-    add("--preset", help="preset of a transformer, for goemotions")
-    add("--pooling", choices=("first", "mean"), default="mean", help="of the tokens of a text")
-    add("--data-dir", help="where TensorFlow Datasets keeps its data")
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    args = parser.parse_args(argv)
-    if (args.preset is None) != (args.dataset == "digits"):
-        parser.error("--dataset goemotions needs a --preset, and digits takes none")
-    return args
-
-
 def arrays_of(splits):
     """The features and class ids of each part."""
     parts = {name: getattr(splits, name) for name in ("train", "validation", "test")}
@@ -160,7 +141,20 @@ def tables_of(runs):
 
 def main(argv=None):
     """Trains what is missing, measures and shows the tables."""
-    args = parse_args(argv)
+    quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
+    parser = common.parser(__spec__, __doc__, quick)
+    add, count = parser.add_argument, command_line.count
+    add("--dataset", choices=TRAINING, default="digits", help="the data")
+    parser.add_names("--loss", LOSSES, "losses")
+    add("--shots", type=count, default=10, help="images per digit")
+    add("--epochs", type=count, help="at most; without it, by dataset")
+    add("--preset", help="preset of a transformer, for goemotions")
+    add("--pooling", choices=("first", "mean"), default="mean", help="of the tokens of a text")
+    add("--data-dir", help="where TensorFlow Datasets keeps its data")
+    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
+    args = parser.parse_args(argv)
+    if (args.preset is None) != (args.dataset == "digits"):
+        parser.error("--dataset goemotions needs a --preset, and digits takes none")
     names = ("dataset", "shots", "epochs", "preset", "pooling")
     options = {name: getattr(args, name) for name in names}
 

@@ -218,12 +218,10 @@ def run(situation, method, setting, seed, args):
         make_scores = scores_of_trees if method == TREES else how
         of_validation, of_test, best = make_scores(parts, *setting, seed)
         labels = {"ndcg_at_5": parts[2].grades, "ndcg_at_10": parts[2].grades, "mrr": parts[2].best}
+        by_list, _ = metrics.NDCG(10).per_list(parts[2].grades, of_test)
         return {
             "best": best,
-            "by_list": metrics.NDCG(10)
-            .per_list(parts[2].grades, of_test)[0][:, 0]
-            .numpy()
-            .tolist(),
+            "by_list": by_list[:, 0].numpy().tolist(),
             "validation": measure(of_validation, parts[1].labels, "ndcg_at_10"),
             **{name: measure(of_test, of_metric, name) for name, of_metric in labels.items()},
         }

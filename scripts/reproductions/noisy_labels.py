@@ -16,13 +16,13 @@ discriminant analysis with shrinkage is fitted beside them; it has nothing to tu
 """
 
 import argparse
+import dataclasses
 
 import numpy as np
 import tensorflow as tf
 from sklearn import discriminant_analysis
 from tensorflow import keras
 
-import rank4class_tf
 from rank4class_tf import losses
 from scripts.reproductions import tasks
 
@@ -123,19 +123,17 @@ def main(args: argparse.Namespace) -> None:
         right = rival.fit(rest.x, labels).predict(task.test_x) == task.test_y
         print(f"Accuracy of linear discriminant analysis: {right.mean():.3f}.")
     tried = candidates(of_true, estimated(rest, labels))
-    result = rank4class_tf.try_out(
-        task.build,
-        (rest.x, labels),
-        (checked.x, checked.y) if args.checked else 0.2,
-        (task.test_x, task.test_y),
-        {name: tried[name] for name in args.losses or tried},
-        ["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
-        noise="estimate" if args.estimate else None,
-        **tasks.options(args),
-    )
     name = " ".join([args.task, *map(str, args.classes)])
     columns = {"task": name, "noise": args.noise, "rate": args.rate, "hidden": args.hidden}
-    tasks.report(result, args, **columns, checked=args.checked, per_class=args.per_class)
+    tasks.compare(
+        dataclasses.replace(rest, y=labels),
+        args,
+        {name: tried[name] for name in args.losses or tried},
+        ["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
+        columns | {"checked": args.checked, "per_class": args.per_class},
+        (checked.x, checked.y) if args.checked else 0.2,
+        noise="estimate" if args.estimate else None,
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from collections.abc import Callable
 import numpy as np
 from tensorflow import keras
 
-import rank4class_tf
 from rank4class_tf import layers, losses
 from scripts.reproductions import tasks
 
@@ -57,16 +56,9 @@ def main(args: argparse.Namespace) -> None:
         for head in args.heads
         for loss in args.losses
     }
-    result = rank4class_tf.try_out(
-        task.build,
-        (task.x, task.y),
-        0.2,
-        (task.test_x, task.test_y),
-        candidates,
-        ["top_k_accuracy_at_1", "top_k_accuracy_at_5", "ndcg_at_5"],
-        **tasks.options(args),
-    )
-    tasks.report(result, args, task=args.task, per_class=args.per_class, hidden=args.hidden)
+    metrics = ["top_k_accuracy_at_1", "top_k_accuracy_at_5", "ndcg_at_5"]
+    columns = {"task": args.task, "per_class": args.per_class, "hidden": args.hidden}
+    tasks.compare(task, args, candidates, metrics, columns)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import functools
 
 import numpy as np
 
-import rank4class_tf
 from rank4class_tf import adjust_logits, layers, losses
 from scripts.reproductions import tasks
 
@@ -52,24 +51,18 @@ def candidates(y: np.ndarray, number: int) -> dict:
 def main(args: argparse.Namespace) -> None:
     """Compares them."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
-    test: tuple[np.ndarray, ...] = task.test_x, task.test_y
+    test_weights: tuple[np.ndarray, ...] = ()
     if args.imbalance > 1:
         task = imbalanced(task, args.imbalance, args.thinning)
         shares = np.bincount(task.y) / np.bincount(task.test_y)
-        test += (shares[task.test_y].astype("float32"),)
+        test_weights = (shares[task.test_y].astype("float32"),)
     counts = np.bincount(task.y)
     print(f"{len(task.y)} examples, {counts.min()} to {counts.max()} a class.")
-    result = rank4class_tf.try_out(
-        task.build,
-        (task.x, task.y),
-        0.2,
-        test,
-        candidates(task.y, task.num_classes),
-        ["top_k_accuracy_at_1", "ndcg_at_5", "macro_top_k_accuracy_at_1", "macro_ndcg_at_5"],
-        **tasks.options(args),
-    )
+    tried = candidates(task.y, task.num_classes)
+    metrics = ["top_k_accuracy_at_1", "ndcg_at_5", "macro_top_k_accuracy_at_1", "macro_ndcg_at_5"]
     name = f"{args.task}, thinning {args.thinning}" if args.thinning else args.task
-    tasks.report(result, args, task=name, imbalance=args.imbalance, hidden=args.hidden)
+    columns = {"task": name, "imbalance": args.imbalance, "hidden": args.hidden}
+    tasks.compare(task, args, tried, metrics, columns, test_weights=test_weights)
 
 
 if __name__ == "__main__":

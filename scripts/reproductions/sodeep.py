@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from scipy import stats
 from tensorflow import keras
 
 from rank4class_tf import evaluation, layers, losses, metrics
@@ -92,16 +93,7 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
 
 def exact_ranks(scores: np.ndarray) -> np.ndarray:
     """Descending ranks, 1 for the best, float32; equal scores share the mean of their ranks."""
-    order = np.argsort(-scores, axis=1, kind="stable")
-    ranks = np.empty(scores.shape, np.float32)
-    ranks_in_order = np.arange(1, scores.shape[1] + 1, dtype=np.float32)
-    np.put_along_axis(ranks, order, np.broadcast_to(ranks_in_order, scores.shape), axis=1)
-    ordered = np.take_along_axis(scores, order, axis=1)
-    tied = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
-    for row in tied:  # Few lists have equal scores.
-        _, inverse, counts = np.unique(-scores[row], return_inverse=True, return_counts=True)
-        ranks[row] = (np.cumsum(counts) - (counts - 1) / 2)[inverse.reshape(-1)]
-    return ranks
+    return stats.rankdata(-scores, axis=1).astype(np.float32)
 
 
 def test_lists(count: int = TEST_LISTS, length: int = TEST_LENGTH) -> np.ndarray:
@@ -320,13 +312,11 @@ def hinge_ap(labels, outputs):
 
 def bag(rows, fewest):
     """float32 `[rows, words]`, rows of length 1; only words that at least so many rows have."""
-    counts = collections.Counter(word for words in rows for word in set(words))
-    kept = sorted(word for word, count in counts.items() if count >= fewest)
-    column = {word: index for index, word in enumerate(kept)}
-    result = np.zeros((len(rows), len(kept)), np.float32)
-    for row, words in zip(result, rows, strict=True):
-        row[[column[word] for word in words if word in column]] = 1
-    return result / np.sqrt(np.maximum(result.sum(axis=1, keepdims=True), 1))
+    from sklearn import feature_extraction, preprocessing
+
+    count = feature_extraction.text.CountVectorizer
+    counts = count(analyzer=lambda words: words, min_df=fewest, binary=True, dtype=np.float32)
+    return preprocessing.normalize(counts.fit_transform(rows)).toarray()
 
 
 def retrieval(data_dir):

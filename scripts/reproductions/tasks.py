@@ -21,7 +21,6 @@ from tensorflow import keras
 
 import rank4class_tf
 from examples import which_loss
-from rank4class_tf import TryOut
 from scripts import command_line
 
 NAMES = ("digits", "cities", "goemotions", "clinc150", "cifar10", "banking77")
@@ -65,7 +64,7 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
     """One of `NAMES`; with hidden units, dense features go through a layer of them first."""
     if name == "cities":
         x, y, _ = which_loss.cities()
-        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000, 10.0))
+        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000))
     if name == "goemotions":
         return goemotions(data_dir)
     given = {}
@@ -100,7 +99,7 @@ def goemotions(data_dir: str | None) -> Task:
         [np.concatenate(part) for part in zip(*parts.as_numpy_iterator(), strict=True)]
         for parts in (splits.train, splits.test)
     )
-    build = of_pieces(len(splits.vocabulary), 10.0)
+    build = of_pieces(len(splits.vocabulary))
     return Task(x[:10_000], y[:10_000].astype("int32"), test_x, test_y, build)
 
 
@@ -114,7 +113,7 @@ def clinc150(file: str) -> Task:
     words = keras.layers.TextVectorization(output_sequence_length=24)
     words.adapt(texts)
     x, test_x = (words(part).numpy().astype("int32") for part in (texts, test_texts))
-    build = of_pieces(words.vocabulary_size(), 10.0)
+    build = of_pieces(words.vocabulary_size())
     return Task(x, y.astype("int32"), test_x, np.searchsorted(names, test_intents), build)
 
 
@@ -128,12 +127,12 @@ def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model
     return build
 
 
-def of_pieces(number: int, scale: float) -> Callable[[keras.layers.Layer], keras.Model]:
-    """The mean of the embeddings of tokens, of which 0 fills up, times a scale."""
+def of_pieces(number: int) -> Callable[[keras.layers.Layer], keras.Model]:
+    """Ten times the mean of the embeddings of tokens, of which 0 fills up."""
 
     def build(head):
         embed = keras.layers.Embedding(number, 64, mask_zero=True)
-        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(scale)]
+        pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(10.0)]
         return keras.Sequential([embed, *pooled, head])
 
     return build
@@ -161,24 +160,34 @@ def parser(
     return result
 
 
-def options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `try_out` on the command line."""
+def compare(
+    task: Task,
+    args: argparse.Namespace,
+    candidates: dict[str, Any],
+    metrics: list[str],
+    columns: dict[str, Any],
+    validation: Any = 0.2,
+    test_weights: tuple[np.ndarray, ...] = (),
+    noise: str | None = None,
+) -> None:
+    """Prints what `try_out` says, and adds it to the CSV file after columns that say what it is."""
     names = ("settings", "seeds", "epochs", "batch_size", "minutes", "path")
-    # The pages of results show every candidate, so that each of them is tested.
-    return {name: getattr(args, name) for name in names} | {"finalists": 100}
-
-
-def report(result: TryOut, args: argparse.Namespace, **columns: Any) -> None:
-    """Prints a result, and adds its rows to the CSV file, after columns that say what it is of."""
+    result = rank4class_tf.try_out(
+        task.build,
+        (task.x, task.y),
+        validation,
+        (task.test_x, task.test_y, *test_weights),
+        candidates,
+        metrics,
+        finalists=100,  # The pages of results show every candidate, so that each is tested.
+        noise=noise,
+        **{name: getattr(args, name) for name in names},
+    )
     print(f"\n{result}")
-    if args.csv is not None:
-        add_rows(result, args.csv, columns)
     if args.plot is not None:
         result.plot(args.plot)
-
-
-def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
-    """Adds the rows of a result to a CSV file."""
+    if args.csv is None:
+        return
     head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
     head += ["gain", "gain_low", "gain_high", "p"]
     rows = []
@@ -189,6 +198,6 @@ def add_rows(result: TryOut, path: str, columns: dict[str, Any]) -> None:
             tried = [trial.name, result.num_settings, result.num_seeds, metric]
             numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
             rows.append([*columns.values(), *tried, *numbers])
-    with open(path, "a", newline="", encoding="utf-8") as file:
+    with open(args.csv, "a", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerows([head, *rows] if file.tell() == 0 else rows)

@@ -41,6 +41,7 @@ CHECKPOINT = "checkpoint.npz"
 # An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on each side.
 MOVE, NEIGHBOURS, MOVED_SHARE = 0.3, 3, 0.1
 AVERAGE = 0.999
+SLOPE_WEIGHT = 0.02  # Of the penalty of slopes.
 
 
 def moved(rng, scores):
@@ -98,8 +99,8 @@ def training_batch(rng, items, longest, fixed):
 class Trainer:
     """A sorter in training; all of its state is in `variables` and `elapsed`."""
 
-    def __init__(self, sorter, slope_weight):
-        self.sorter, self.slope_weight = sorter, slope_weight
+    def __init__(self, sorter):
+        self.sorter = sorter
         sorter.build((None, None))
         self.weights = sorter.trainable_weights
         self.optimizer = keras.optimizers.Adam(beta_2=0.99, epsilon=1e-8, global_clipnorm=1.0)
@@ -129,7 +130,7 @@ class Trainer:
             lacking = tf.nn.relu(wanted_slope - (after - before) * multipliers)
             moved = tf.cast(multipliers != 0, tf.float32)
             penalty = tf.reduce_sum(lacking * moved) / tf.maximum(tf.reduce_sum(moved), 1)
-            loss = error + self.slope_weight * penalty
+            loss = error + SLOPE_WEIGHT * penalty
         gradients = tape.gradient(loss, self.weights)
         self.optimizer.apply_gradients(zip(gradients, self.weights, strict=True))
         steps = tf.cast(self.optimizer.iterations, tf.float32)
@@ -215,8 +216,6 @@ def main(arguments=None):
     add("--units", type=count, help="width; without it, the layer's own")
     add("--frequencies", type=count, help="without it, the layer's own")
     add("--learning-rate", type=number, default=3e-3, help="of Adam")
-    penalty = "of the penalty of slopes"
-    add("--slope-weight", type=command_line.at_least_0, default=0.02, help=penalty)
     add("--items", type=count, default=6400, help="scores in a batch")
     add("--seed", type=command_line.seed, default=0, help="of weights and lists")
     add("--test-lists", type=count, default=sodeep.TEST_LISTS, help="lists for the final error")
@@ -225,8 +224,8 @@ def main(arguments=None):
     names = [name for name in ("units", "frequencies") if getattr(args, name) is not None]
     network = {name: getattr(args, name) for name in names}
     keras.utils.set_random_seed(args.seed)
-    trainer = Trainer(SORTERS[args.sorter](**network, trainable=True), args.slope_weight)
-    names = ("sorter", "units", "frequencies", "learning_rate", "slope_weight", "items", "seed")
+    trainer = Trainer(SORTERS[args.sorter](**network, trainable=True))
+    names = ("sorter", "units", "frequencies", "learning_rate", "items", "seed")
     settings = {name: getattr(args, name) for name in names}
     checkpoint = args.output / CHECKPOINT
     if args.resume and checkpoint.exists():

@@ -116,10 +116,8 @@ def row(kind):
         return [Cell(kind, first, data="even")]
     result = [Cell(kind, first), *(Cell(kind, form, few=True) for form in forms)]
     result += [Cell(kind, first, precision=p, few=True) for p in list(TOLERANCES)[1:]]
-    result += [
-        Cell(kind, first, "eager", few=True),
-        Cell(kind, first, "xla", data="even", few=True),
-    ]
+    result.append(Cell(kind, first, "eager", few=True))
+    result.append(Cell(kind, first, "xla", data="even", few=True))
     if kind == "losses":
         result.append(Cell(kind, "ids", "two_steps", data="even", few=True))
         result.append(Cell(kind, "ids", data="one_left", few=True))

@@ -12,7 +12,7 @@ from sklearn.isotonic import isotonic_regression
 from tensorflow import keras
 
 from rank4class_tf import ops
-from rank4class_tf.layers.lstm import bidirectional_lstm
+from rank4class_tf.layers.learned_sorters import bidirectional_lstm
 from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, standardize
 
 from ..derivatives import gradient_of, value_and_gradient
