@@ -16,15 +16,10 @@ from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.labels import Labels, as_scores, in_rows, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
-from rank4class_tf._tf import raising, search
+from rank4class_tf._tf import gradients, raising, search
 from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
-from rank4class_tf._tf.gradients import (
-    keep_nan,
-    value_and_gradients,
-    with_ready_gradients,
-    zero_unless,
-)
+from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
 
@@ -64,7 +59,7 @@ class DenseLists(Lists):
     @property
     def scores(self) -> Tensor:
         """`[batch, n]`, 0 for a masked item."""
-        return zero_unless(self.mask, self.filled)
+        return gradients.zero_unless(self.mask, self.filled)
 
     @property
     def num_items(self) -> Tensor:
@@ -102,7 +97,7 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
-        return tf.reduce_sum(zero_unless(self.mask, values), axis=-1)
+        return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
     def sum_over_items(
         self,
@@ -141,7 +136,7 @@ class DenseLists(Lists):
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         total = tf.math.log(_sum_of_exp(divided(scores, temperature)))
         if not is_zero(smoothing):
-            mean = tf.reduce_sum(zero_unless(self.mask, self.filled - highest), -1, keepdims=True)
+            mean = tf.reduce_sum(tf.where(self.mask, self.filled - highest, 0.0), -1, keepdims=True)
             mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]
             total -= smoothing * divided(mean, temperature)
         return total, highest
@@ -317,7 +312,7 @@ def dense_lists(
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
     weights = item_weights
     if class_ids is None:
-        scores = zero_unless(relevance > 0, filled)
+        scores = gradients.zero_unless(relevance > 0, filled)
     else:
         class_ids = without_padding(class_ids, relevance)
         scores = gather(filled, class_ids)
@@ -385,8 +380,7 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     """Applies a function without gradients to columns that hold all positives of a batch."""
     # The function takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`. The
     # shape of its result must not depend on P.
-    columns = _few_columns(labels)
-    if columns is not None:
+    if (columns := _few_columns(labels)) is not None:
         return function(*columns)
     # `FEW` columns, or as many as the list with the most positives has.
     return tf.cond(
