@@ -16,7 +16,7 @@ from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.labels import Labels, as_scores, in_rows, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import FEW, are_few, masked
-from rank4class_tf._tf import raising, search
+from rank4class_tf._tf import gradients, raising, search
 from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
 from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
@@ -59,7 +59,7 @@ class DenseLists(Lists):
     @property
     def scores(self) -> Tensor:
         """`[batch, n]`, 0 for a masked item."""
-        return tf.where(self.mask, self.filled, 0.0)
+        return gradients.zero_unless(self.mask, self.filled)
 
     @property
     def num_items(self) -> Tensor:
@@ -97,7 +97,7 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
-        return tf.reduce_sum(tf.where(self.mask, values, 0.0), axis=-1)
+        return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
     def sum_over_items(
         self,
@@ -312,7 +312,7 @@ def dense_lists(
     # Class ids `[batch, P]` are int32, padded with -1; None if column i holds item i.
     weights = item_weights
     if class_ids is None:
-        scores = tf.where(relevance > 0, filled, 0.0)
+        scores = gradients.zero_unless(relevance > 0, filled)
     else:
         class_ids = without_padding(class_ids, relevance)
         scores = gather(filled, class_ids)
@@ -380,14 +380,12 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     """Applies a function without gradients to columns that hold all positives of a batch."""
     # The function takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`. The
     # shape of its result must not depend on P.
-    columns = _few_columns(labels)
-    if columns is not None:
+    if (columns := _few_columns(labels)) is not None:
         return function(*columns)
     # `FEW` columns, or as many as the list with the most positives has.
-    ids, relevance = _most_relevant(labels, FEW)
     return tf.cond(
         tf.reduce_all(labels.num_positives <= FEW),
-        lambda: function(ids, relevance),
+        lambda: function(*_most_relevant(labels, FEW)),
         lambda: function(*_compact(labels)),
     )
 

@@ -67,9 +67,7 @@ def masked(function: Callable) -> Callable:
 
 def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
     """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
-    return function(
-        *(x[:, tf.newaxis, :] for x in items), *(x[:, :, tf.newaxis] for x in positives)
-    )
+    return function(*(x[:, tf.newaxis] for x in items), *(x[..., tf.newaxis] for x in positives))
 
 
 def sum_over_items(
@@ -128,8 +126,13 @@ def sum_over_items(
 
 
 def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor:
-    if positives[0].shape[1] == 1:  # With fewer operations than below.
+    width, n = positives[0].shape[1], items[0].shape[1]
+    if width == 1:  # With fewer operations than below.
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
+    # A pass for each, without a tensor [batch, P, n], takes .65 to .9 of the time (1,000 items).
+    if width in (2, 3, 4) and not _are_at_most(n, SHORT):
+        columns = zip(*(tf.split(x, width, axis=1) for x in positives), strict=True)
+        return tf.concat([_sum_block(function, items, column) for column in columns], axis=1)
     return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 

@@ -117,8 +117,7 @@ def _by_sorting(
     floor = LOWEST[positives.dtype]
     # In falling order of relevance a sum over the less relevant is a suffix. It is relative to the
     # highest score of the suffix, so that higher scores before it cost it no digits.
-    order = tf.argsort(relevance, axis=-1, direction="DESCENDING")
-    falling_relevance = tf.gather(relevance, order, batch_dims=1)
+    falling_relevance, order = tf.math.top_k(relevance, tf.shape(relevance)[1])
     scores = gather(tf.where(relevance > 0, positives, floor), order)  # These have a gradient.
     highest = search.maxima(scores, most)  # Of each suffix.
     decay = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
