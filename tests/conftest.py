@@ -1,11 +1,16 @@
 """Settings of all tests."""
 
 import gc
+import importlib.metadata
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Tests run compiled code only once or twice, so XLA need not optimise it.
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+# Tests run compiled code only once or twice, so XLA need not optimise it. The second line takes two
+# thirds of what is left; a flag that XLA does not know ends the process.
+flags = ["--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true"]
+if importlib.metadata.version("tensorflow").startswith("2.21."):
+    flags.append("--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1")
+os.environ.setdefault("XLA_FLAGS", " ".join(flags))
 
 import numpy as np
 import pytest
