@@ -278,8 +278,8 @@ def test_fewer_columns_change_nothing(name, xla, rng):
     """With no, many and some ties, few positives and many."""
     metric = METRICS[name]()
     compiled = tf.function(metric.per_list, jit_compile=xla, autograph=False)
-    for ties, positives in itertools.product((None, 0.5, 3), (0.02, 0.6)):
-        labels, scores = batch(rng, ties, positives)
+    for ties, share in itertools.product((None, 0.5, 3), (0.02, 0.6)):
+        labels, scores = batch(rng, ties, share)
         values, weights = compiled(labels, scores)
         ids = np.where(labels > 0, np.arange(60), -1)
         of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
