@@ -1,10 +1,18 @@
 """Settings of all tests."""
 
 import gc
+import importlib.metadata
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Tests run compiled code only once or twice, so XLA need not optimise it.
+# Tests run compiled code only once or twice, so XLA need not optimise it. The flags of this version
+# take two thirds of what is left; one that XLA does not know would end the process.
+if importlib.metadata.version("tensorflow").startswith("2.21."):
+    os.environ.setdefault(
+        "XLA_FLAGS",
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+        "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    )
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import numpy as np

@@ -181,6 +181,12 @@ REPRESENTATIVES |= {"approx_ndcg", "gumbel_approx_ndcg", "ordered_weighted_pairw
 REPRESENTATIVES |= {"stochastic_negative_mining", "warp_sampled"}
 REPRESENTATIVES |= {"ndcg", "top_3", "average_precision_3", "median_rank"}
 
+# One for each formula of a loss; the others differ from one of these in an option.
+FORMULAS = {case.name for case in {case.loss: case for case in reversed(LOSSES)}.values()}
+FORMULAS |= REPRESENTATIVES | {"rankmax_2", "fenchel_young_entropy", "fenchel_young_adaptive"}
+FORMULAS |= {"pairwise_logistic_lambda", "ordered_weighted_pairwise_exponential"}
+FORMULAS |= {"ordered_weighted_binary_hinge", "stochastic_negative_mining_binary"}
+
 
 @dataclasses.dataclass(frozen=True)
 class SorterLossCase:

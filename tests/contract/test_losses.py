@@ -61,19 +61,17 @@ def test_masked_is_removed(case, scores, relevance):
     assert_same(value_and_gradient(loss, labels, masked_scores), (value, removed))
 
 
-@pytest.mark.parametrize("run_eagerly", [True, False], ids=["eager", "graph"])
-def test_an_offset_costs_no_digits(case, rng, relevance, run_eagerly):
-    """Of scores that are exact at an offset where a margin of 1 is lost."""
+def test_an_offset_costs_no_digits(case, rng, relevance):
+    """Of scores that are exact at an offset where a margin of 1 is lost; in graphs, too."""
     if not case.shift_invariant or case.random:
         pytest.skip("only shift-invariant losses without noise are the same")
     scores = tf.constant(4.0 * rng.integers(-3, 4, size=(BATCH, N)), tf.float32)
     wide = np.concatenate([relevance] * 4, axis=1), tf.concat([scores] * 4, axis=1)
     for labels, x in [(relevance, scores), (relevance.argmax(axis=1), scores), wide]:
-        loss = case.make(reduction="none")
-        step = functools.partial(with_gradient, loss)
-        step = step if run_eagerly else tf.function(step)
-        expected = value_and_gradient(loss, labels, x)
-        assert_same(step(tf.constant(labels), x + 2.0**25), expected, rtol=1e-5)
+        step = functools.partial(with_gradient, case.make(reduction="none"))
+        expected = step(labels, x)
+        for compute in (step, tf.function(step)):
+            assert_same(compute(tf.constant(labels), x + 2.0**25), expected, rtol=1e-5)
 
 
 def test_a_far_score_costs_no_digits(case, rng, relevance):
@@ -105,15 +103,13 @@ def test_forward_mode(case, rng, relevance):
         np.testing.assert_allclose(forward.jvp(value), expected, rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize("pattern", ["one high", "one low", "spread", "equal"])
-def test_extreme_scores_stay_finite(case, relevance, pattern):
+def test_extreme_scores_stay_finite(case, relevance):
     x = case.extreme
-    rows = {"one high": [x] + [0] * 6, "one low": [-x] + [0] * 6, "equal": [x] * N}
-    rows["spread"] = [x, -x, x, 0, 1, -x, -1]
-    scores = np.tile(np.array(rows[pattern], np.float32), (BATCH, 1))
-    value, gradient = value_and_gradient(case.make(reduction="none"), relevance, scores)
-    assert np.isfinite(value).all()
-    assert np.isfinite(gradient).all()
+    rows = [[x] + [0] * 6, [-x] + [0] * 6, [x] * N, [x, -x, x, 0, 1, -x, -1]]
+    scores = np.repeat(np.array(rows, np.float32), BATCH, axis=0)
+    labels = np.tile(relevance, (len(rows), 1))
+    value, gradient = value_and_gradient(case.make(reduction="none"), labels, scores)
+    assert np.isfinite(value).all() and np.isfinite(gradient).all()
 
 
 def test_lists_without_positive_or_item_have_no_loss(case, scores):
@@ -133,12 +129,11 @@ def test_lists_without_positive_or_item_have_no_loss(case, scores):
 
 
 @of_the_base
-@pytest.mark.parametrize("run_eagerly", [True, False])
-def test_ragged_batch_without_positives_has_no_loss(case, scores, run_eagerly):
+def test_ragged_batch_without_positives_has_no_loss(case, scores):
     labels = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [0] * BATCH)
-    compute = with_gradient if run_eagerly else tf.function(with_gradient)
-    value, gradient = compute(case.make(reduction="none"), labels, tf.constant(scores))
-    assert not np.any(value) and not np.any(gradient)
+    for compute in (with_gradient, tf.function(with_gradient)):
+        value, gradient = compute(case.make(reduction="none"), labels, tf.constant(scores))
+        assert not np.any(value) and not np.any(gradient)
 
 
 @pytest.mark.parametrize("mode", ["eager", pytest.param("graph", marks=of_the_base)])

@@ -18,7 +18,7 @@ import rank4class_tf as r4c
 from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
 from .head_table import HEADS
-from .tables import LOSSES, METRICS, OPTIMIZERS, REPRESENTATIVES, SORTERS
+from .tables import FORMULAS, LOSSES, METRICS, OPTIMIZERS, REPRESENTATIVES, SORTERS
 
 pytestmark = pytest.mark.usefixtures("as_for_xla")
 
@@ -104,6 +104,7 @@ def labels_of(form, rng):
 
 
 @in_each_form(LOSSES)
+@pytest.mark.base(FORMULAS)
 def test_losses(case, form, rng, as_for_xla):
     traced = tf.function(loss_step(case.make())).get_concrete_function(FORMS[form], SCORES)
     assert not unknown_of(traced)

@@ -60,7 +60,7 @@ def test_scores_are_those_of_the_layer(layer):
 
 def language_model(words):
     inputs = keras.Input((TIME,), dtype="int32")
-    return keras.Model(inputs, keras.layers.GRU(WIDTH, return_sequences=True)(words(inputs)))
+    return keras.Model(inputs, keras.layers.Dense(WIDTH, "tanh")(words(inputs)))
 
 
 OPTIMIZERS = {
@@ -81,14 +81,13 @@ class Scores(keras.layers.Layer):
         return own_scores(self.layer, x)
 
 
-@pytest.mark.parametrize("run_eagerly", [False, True], ids=["graph", "eager"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_are_those_of_a_keras_model(kind, optimizer, run_eagerly):
+def test_steps_are_those_of_a_keras_model(kind, optimizer):
     """Sparse gradients of the lookup and dense ones of all classes meet in one table."""
     x, y = np.random.default_rng(1).integers(0, N, (2, BATCH, TIME))
     results = []
-    for by_blocks in (True, False):
+    for by_blocks, run_eagerly in ((False, True), (True, True), (True, False)):
         keras.utils.set_random_seed(0)
         layer = KINDS[kind]()
         encoder = language_model(keras.layers.Embedding(N, WIDTH) if kind == "dense" else layer)
@@ -101,7 +100,7 @@ def test_steps_are_those_of_a_keras_model(kind, optimizer, run_eagerly):
         model.compile(OPTIMIZERS[optimizer](), loss, run_eagerly=run_eagerly)
         model.fit(x, y, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
         results.append([*encoder.get_weights(), *layer.get_weights()])
-    assert_all_close(*results, 1e-4, 2e-6)
+        assert_all_close(results[-1], results[0], 1e-4, 2e-6)
 
 
 LOSSES = {

@@ -37,8 +37,8 @@ def fenchel_young(s, y, regularizer="euclidean", k=1, alpha=1.0):
     if alpha == "adaptive":  # For each positive that of its Rankmax: x_y = alpha.
         ids = np.flatnonzero(y > 0)
         alphas = projections.rankmax(s, ids, 1)[np.arange(len(ids)), ids]
-        each = zip(y[ids], np.eye(len(s))[ids], alphas, strict=True)
-        return sum(w * fenchel_young(s, own, alpha=a) for w, own, a in each)
+        x = projections.euclidean(s, 1, alphas[:, None])
+        return y[ids] @ (x @ s - s[ids] + (1 - (x**2).sum(axis=1)) / 2 / alphas)
     k = min(k, (y > 0).sum())
     target = k * (y > 0) / (y > 0).sum()
 
@@ -55,11 +55,14 @@ def discount(rank):
     return 1 / np.log2(1 + rank)
 
 
-def weights_of_pairs(s, y, top_k=None, smooth_fraction=0.0):
-    """Of LambdaLoss: of tied items the more relevant one ranks last, the less relevant first."""
+def weights_of_pairs(i, s, y, top_k=None, smooth_fraction=0.0):
+    """Of the items `i [P, 1]` and all, by LambdaLoss.
+
+    Of tied items the more relevant one ranks last, the less relevant first.
+    """
     n = len(s)
     k = n if top_k is None else top_k
-    last, first = (s >= s[:, None]).sum(axis=1)[:, None], 1 + (s > s[:, None]).sum(axis=1)
+    last, first = (s >= s[i]).sum(axis=1)[:, None], 1 + (s > s[:, None]).sum(axis=1)
     gain = 2.0**y - 1
     gain /= (np.sort(gain)[::-1][:k] * discount(np.arange(1, n + 1))[:k]).sum()
     apart = abs(last - first)
@@ -67,16 +70,17 @@ def weights_of_pairs(s, y, top_k=None, smooth_fraction=0.0):
     cut = [np.where(rank <= k, discount(rank), 0) for rank in (last, first)]
     weight = (1 - smooth_fraction) * np.where(apart > 0, relative, 0)
     weight += smooth_fraction * abs(cut[0] - cut[1])
-    return n * weight * (np.minimum(last, first) <= k) * abs(gain[:, None] - gain)
+    return n * weight * (np.minimum(last, first) <= k) * abs(gain[i] - gain)
 
 
 def pairs(s, y, w, pair_loss, lambda_weights=None, label_smoothing=0.0):
     """`pair_loss(s_i - s_j)` over the pairs with `y_i > y_j`, some of them the other way round."""
-    d = s[:, None] - s
+    i = np.flatnonzero(y > 0)[:, None]
+    d = s[i] - s
     losses = (1 - label_smoothing) * pair_loss(d) + label_smoothing * pair_loss(-d)
     if lambda_weights is not None:
-        losses *= weights_of_pairs(s, y, lambda_weights.top_k, lambda_weights.smooth_fraction)
-    return (np.ones(len(s)) * w) @ (losses * (y[:, None] > y)).sum(axis=1)
+        losses *= weights_of_pairs(i, s, y, lambda_weights.top_k, lambda_weights.smooth_fraction)
+    return (np.ones(len(s)) * w)[i[:, 0]] @ (losses * (y[i] > y)).sum(axis=1)
 
 
 def pairwise_logistic(s, y, w=1.0, temperature=1.0, **options):

@@ -49,14 +49,18 @@ LOSSES = {
 few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"])
 
 
-def both(loss, ids, head, x, dense_ids=None, weights=None):
-    """The loss over all classes and the plain one, with their gradients."""
-    sources = x, *head.trainable_variables
+def plain(loss, ids, head, x, weights=None, form=None):
+    """The loss of the matrix of scores, and its gradients."""
+    sources, form = (x, *head.trainable_variables), form or head
+    return with_gradients(lambda: loss(ids, form(x), weights), *sources, unconnected="zero")
 
-    def of_form(f, labels):
-        return with_gradients(lambda: loss(labels, f(x), weights), *sources, unconnected="zero")
 
-    return [of_form(head.over_classes, ids), of_form(head, ids if dense_ids is None else dense_ids)]
+def by_blocks(loss, ids, head, x, weights=None):
+    return plain(loss, ids, head, x, weights, head.over_classes)
+
+
+def both(*arguments):
+    return by_blocks(*arguments), plain(*arguments)
 
 
 def assert_same(results, tolerance=1e-5):
@@ -67,25 +71,26 @@ def assert_same(results, tolerance=1e-5):
 def test_values_and_gradients_are_those_of_the_plain_form(loss):
     weights = [0.5, 2.0, 1.0]
     for ids in ([[1], [12], [-1]], [[1, 2, -1, 5], [-1, 12, -1, -1], [3, 3, 4, 0]]):
-        assert_same(both(loss, ids, a_head(), encodings(), weights=weights))
+        assert_same(both(loss, ids, a_head(), encodings(), weights))
 
 
 @few
 def test_ragged_ids(name):
-    ids = tf.ragged.constant([[1, 2], [], [12, 3, 0]])
-    assert_same(both(LOSSES[name], ids, a_head(), encodings(), ids.to_tensor(-1)))
+    ids, others = tf.ragged.constant([[1, 2], [], [12, 3, 0]]), (a_head(), encodings())
+    expected = plain(LOSSES[name], ids.to_tensor(-1), *others)
+    assert_same((by_blocks(LOSSES[name], ids, *others), expected))
 
 
 # A loss whose gradient is 0 for most classes takes only the others, or all if these are many.
 @pytest.mark.parametrize("ids", [[[1], [12], [-1]], [[1, 2, 5], [-1, 12, -1], [3, 4, 0]]])
-@pytest.mark.parametrize("per_used", [0, 1000], ids=["used", "all"])
 @pytest.mark.parametrize("name", ["rankmax", "rankmax_2", "sparsemax", "warp"])
-def test_the_classes_that_are_needed_give_the_gradient_of_all(name, per_used, ids, monkeypatch):
-    monkeypatch.setattr(classes, "_CLASSES_PER_USED", per_used)
-    head, loss = a_head(kind=layers.CosineHead), LOSSES[name]
-    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0])
-    arguments = tf.constant(ids), encodings()
-    assert_same((step(*arguments), both(loss, ids, head, encodings())[1]))
+def test_the_classes_that_are_needed_give_the_gradient_of_all(name, ids, monkeypatch):
+    head, loss, ids = a_head(kind=layers.CosineHead), LOSSES[name], tf.constant(ids)
+    expected = plain(loss, ids, head, encodings())
+    for per_used in (0, 1000):
+        monkeypatch.setattr(classes, "_CLASSES_PER_USED", per_used)
+        step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x))
+        assert_same((step(ids, encodings()), expected))
 
 
 @pytest.mark.parametrize("labels", [np.eye(3, CLASSES, dtype="float32") / 2, [0, 1, CLASSES]])
@@ -156,16 +161,16 @@ def test_a_nan_stays_one(name):
 
 @few
 def test_huge_scores_are_finite(name):
-    value, *gradients = both(LOSSES[name], [0, 1, 2], a_head(), 1e12 * encodings())[0]
+    value, *gradients = by_blocks(LOSSES[name], [0, 1, 2], a_head(), 1e12 * encodings())
     assert np.isfinite(value).all() and all(np.isfinite(g).all() for g in gradients)
 
 
 @few
 def test_under_xla(name):
     head, loss = a_head(), LOSSES[name]
-    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0], jit_compile=True)
+    step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), jit_compile=True)
     ids, x = tf.constant([0, 5, 12]), encodings()
-    assert_same((step(ids, x), both(loss, ids, head, x)[1]))
+    assert_same((step(ids, x), plain(loss, ids, head, x)))
 
 
 @pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
@@ -175,9 +180,9 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
     monkeypatch.setattr(positives, "FEW", most)
     head, loss = a_head(), LOSSES[name]
     specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
-    step = tf.function(lambda ids, x: both(loss, ids, head, x)[0], specs)
+    step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), specs)
     ids = tf.constant([[0, 3], [5, -1], [12, 1]])
-    assert_same((step(ids, encodings()), both(loss, ids, head, encodings())[1]))
+    assert_same((step(ids, encodings()), plain(loss, ids, head, encodings())))
 
 
 @pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])

@@ -147,31 +147,25 @@ def test_micro_recall_is_that_of_scikit_learn(scores, relevance):
         np.testing.assert_allclose(result(same, labels * 1, scores), expected, rtol=1e-12)
 
 
-def test_equal_ir_measures_without_ties(scores, relevance):
+def test_lists_without_ties_equal_ir_measures(scores, relevance):
     ir = pytest.importorskip("ir_measures")
-    binary = (relevance > 0).astype(int)
-    judged = [ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(binary)]
     run = [ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)]
-    for metric, measure in ((metrics.RecallAtK(2), ir.R @ 2), (metrics.NDCG(5), ir.nDCG @ 5)):
-        expected = ir.calc_aggregate([measure], judged, run)[measure]
-        np.testing.assert_allclose(result(metric, binary, scores), expected, rtol=1e-5)
-
-
-def test_relevant_from_equals_ir_measures(scores, relevance):
-    ir = pytest.importorskip("ir_measures")
-    judged = [ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(relevance)]
-    run = [ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)]
-    for name, measure in (
-        ("recall_at_4", ir.R(rel=2) @ 4),
-        ("precision_at_4", ir.P(rel=2) @ 4),
-        ("mrr", ir.RR(rel=2)),
-        ("average_precision", ir.AP(rel=2)),
-        ("hit_rate_at_2", ir.Success(rel=2) @ 2),
+    binary, grades = (
+        ((relevance > 0) * 1, {}),
+        (relevance, {"relevant_from": 2, "count_empty": True}),
+    )
+    for (labels, options), name, k, measure in (
+        (binary, "recall", 2, ir.R @ 2),
+        (binary, "ndcg", 5, ir.nDCG @ 5),
+        (grades, "recall", 4, ir.R(rel=2) @ 4),
+        (grades, "precision", 4, ir.P(rel=2) @ 4),
+        (grades, "mrr", None, ir.RR(rel=2)),
+        (grades, "average_precision", None, ir.AP(rel=2)),
+        (grades, "hit_rate", 2, ir.Success(rel=2) @ 2),
     ):
+        judged = [ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(labels)]
         expected = ir.calc_aggregate([measure], judged, run)[measure]
-        name, _, k = name.partition("_at_")
-        options = {"relevant_from": 2, "count_empty": True, **({"k": int(k)} if k else {})}
-        actual = result(metrics.get(name, **options), relevance, scores)
+        actual = result(metrics.get(name, k=k, **options), labels, scores)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 

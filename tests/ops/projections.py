@@ -13,8 +13,10 @@ def bisect(too_low, low, high):
 
 
 def euclidean(z, k, alpha=1.0):
+    """Of one list, or of one for each of `alpha [P, 1]`."""
     z = alpha * np.asarray(z, np.float64)
-    mu = bisect(lambda mu: np.clip(z - mu, 0, 1).sum() > k, z.min() - 2, z.max())
+    is_low = lambda mu: np.clip(z - mu, 0, 1).sum(axis=-1, keepdims=True) > k  # noqa: E731
+    mu = bisect(is_low, z.min() - 2, z.max())
     return np.clip(z - mu, 0, 1)
 
 

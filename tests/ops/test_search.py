@@ -1,5 +1,6 @@
 """Searching, counting, gathering, ranks and the top of rows, also by blocks, against NumPy."""
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -220,21 +221,20 @@ def counts(values, thresholds):
     return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
 
 
-@pytest.mark.parametrize("size", [1, 5, 60, 4095, 4096, 9001])
-@pytest.mark.parametrize("width", [1, 3, 40])
 @pytest.mark.parametrize("mode", ["graph", "any shape", "xla"])
-def test_counts(rng, size, width, mode):
-    values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
-    values[rng.random(values.shape) < 0.1] = np.nan
-    values[rng.random(values.shape) < 0.1] = -np.inf
-    ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
-    ids = ids.astype(np.int32)
-    positives = np.where(ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan)
+def test_counts(rng, mode):
     signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
     signature = signature if mode == "any shape" else None
     count = tf.function(count_above_and_tied, signature, jit_compile=mode == "xla" or None)
-    for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
-        np.testing.assert_array_equal(actual, expected)
+    for size, width in itertools.product((1, 5, 60, 4095, 4096, 9001), (1, 3, 40)):
+        values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
+        values[rng.random(values.shape) < 0.1] = np.nan
+        values[rng.random(values.shape) < 0.1] = -np.inf
+        ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
+        ids = ids.astype(np.int32)
+        positives = np.where(ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan)
+        for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
+            np.testing.assert_array_equal(actual, expected, f"{size} items, {width} ids")
 
 
 def test_counts_of_all_items_under_xla(rng):
@@ -271,20 +271,21 @@ def batch(rng, ties, positives, n=60):
     return labels.astype(np.float32), scores.astype(np.float32)
 
 
-@pytest.mark.parametrize("positives", [0.02, 0.6])
-@pytest.mark.parametrize("ties", [None, 0.5, 3], ids=["no_ties", "many_ties", "some_ties"])
 @pytest.mark.parametrize(
     ("name", "xla"), [*((n, False) for n in METRICS), ("ndcg_2", True), ("mrr_3", True)]
 )
-def test_fewer_columns_change_nothing(name, ties, positives, xla, rng):
+def test_fewer_columns_change_nothing(name, xla, rng):
+    """With no, many and some ties, few positives and many."""
     metric = METRICS[name]()
-    labels, scores = batch(rng, ties, positives)
-    values, weights = tf.function(metric.per_list, jit_compile=xla, autograph=False)(labels, scores)
-    ids = np.where(labels > 0, np.arange(60), -1)
-    of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
-    of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)
-    np.testing.assert_allclose(values, of_all, rtol=1e-12)
-    np.testing.assert_array_equal(weights, weights_of_all)
+    compiled = tf.function(metric.per_list, jit_compile=xla, autograph=False)
+    for ties, share in itertools.product((None, 0.5, 3), (0.02, 0.6)):
+        labels, scores = batch(rng, ties, share)
+        values, weights = compiled(labels, scores)
+        ids = np.where(labels > 0, np.arange(60), -1)
+        of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
+        of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)
+        np.testing.assert_allclose(values, of_all, rtol=1e-12)
+        np.testing.assert_array_equal(weights, weights_of_all)
 
 
 def test_the_short_way_is_taken(rng, monkeypatch):
