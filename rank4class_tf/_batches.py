@@ -22,7 +22,8 @@ def batches(dataset: Dataset, batch_size: int, name: str = "dataset") -> Iterato
         try:
             dataset = tf.data.Dataset.from_tensor_slices(as_tensors(dataset)).batch(batch_size)
         except ValueError as error:
-            rule = f"`{name}` must have as many labels as features, and weights if it has any."
+            rule = f"`{name}` must have as many labels as features, and weights if it has any, in"
+            rule += " arrays of numbers or of strings."
             raise ValueError(f"{rule} Received: {error}.") from error
     for batch in _checks.dataset_that_ends(name, dataset):
         form = "`(features, labels)` or `(features, labels, sample_weight)`"

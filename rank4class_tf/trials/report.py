@@ -269,7 +269,7 @@ def notes(
             seeds = f"{failed} of {_number(len(fresh[name]), 'fresh seed')}"
             yield f"{name}: {seeds} had no finite loss, and are tested as they began."
     if len(means[first]) < FEW_SETTINGS:
-        yield "Fewer than four settings were tried: tune more before you decide."
+        yield "Fewer than four settings were tried: with more, the verdict may change."
         return
     # A parameter whose best value is at the end of its range wants a wider range.
     for name, tried in settings.items():

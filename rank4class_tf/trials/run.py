@@ -12,7 +12,7 @@ import numbers
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,8 +121,11 @@ def try_out(
     validation = float(validation) if isinstance(validation, numbers.Real) else validation
     data: dict[str, Any] = {"train": train, "validation": validation, "test": test}
     for name, examples in data.items():
-        rule = f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`."
-        _checks.require(not isinstance(examples, Iterator), rule, type(examples).__name__)
+        rule = f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`; only"
+        rule += " `validation` may be a share of `train`, such as 0.2."
+        is_data = isinstance(examples, Iterable) and not isinstance(examples, Iterator | Mapping)
+        is_share = name == "validation" and isinstance(examples, float)
+        _checks.require(is_data or is_share, rule, type(examples).__name__)
         if isinstance(examples, tuple):
             data[name] = as_tensors(examples)
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
@@ -146,7 +149,7 @@ def try_out(
         median_norm = float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
     contents: dict[str, Any] = {name: _read(name, x, rank) for name, x in data.items()}
     num_classes = max(number for number, _ in contents.values())
-    if noise is not None and class_names is not None:
+    if class_names is not None:
         rule = f"`class_names` must have a name for each of {num_classes} classes."
         _checks.require(len(class_names) >= num_classes, rule, f"{len(class_names)} names")
     if not isinstance(test, tuple):
@@ -230,7 +233,9 @@ def try_out(
     total = len(passes) * len(compiled) + seeds * num_tested
     if verbose:
         print(f"{total} trainings of at most {epochs} epochs; from the first on, the time left:")
-    bar = keras.utils.Progbar(total, verbose=int(verbose), unit_name="training")
+    # With a budget, how many trainings it holds is known after the first pass.
+    target = total if minutes == math.inf else len(compiled) + num_tested
+    bar = keras.utils.Progbar(target, verbose=int(verbose), unit_name="training")
     trainings: dict[str, list[Training]] = {name: [] for name in owners}
     values = {name: np.full((settings, num_screening_seeds), np.nan) for name in owners}
     deadline = begin + 60 * minutes
@@ -383,6 +388,9 @@ def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
                 width = labels.shape[-1]
         highest = max(highest, int(labels.max(initial=0)))
         parts = batch if isinstance(examples, tuple) else batch[1:]
+        for x in map(np.asarray, tf.nest.flatten(batch[0], expand_composites=True)):
+            is_finite = x.dtype.kind != "f" or np.isfinite(x).all()
+            _checks.require(is_finite, f"`{name}` must have finite features.", "NaN or infinity")
         structure = tf.nest.map_structure(lambda x: getattr(x, "dtype", type(x)), parts)
         checksum = zlib.crc32(str(structure).encode(), checksum)
         for x in tf.nest.flatten(parts, expand_composites=True):
