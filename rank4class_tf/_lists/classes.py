@@ -23,7 +23,8 @@ from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
 # faster (100,000 classes of 64 numbers).
 CLASSES_PER_BLOCK = 1024
 
-# Blocks of the positions of sequences, which are many rows, have at most so many scores, 4 MB.
+# Blocks of the positions of sequences, which are many rows, have at most so many scores, 4 MB;
+# under XLA only where the number of positions is static.
 _SCORES_PER_BLOCK = 1 << 20
 
 # If at most one class of so many has a term in a sum, the backward pass leaves the others out: .76
@@ -57,9 +58,9 @@ class ClassProducts(NamedTuple):
     block_size: int | Tensor = CLASSES_PER_BLOCK
 
     def with_encodings(self, encodings: Tensor) -> ClassProducts:
-        """The same for encodings `[rows, d]` of many positions, in blocks that are no larger."""
+        """The same for encodings `[rows, d]` of many positions, whose blocks are no larger."""
         rows, largest, smallest = encodings.shape[0], max, min
-        if rows is None and raising.in_xla():  # It needs static sizes of blocks.
+        if rows is None and raising.in_xla():  # It needs static sizes.
             return self._replace(encodings=encodings, mask=None)
         if rows is None:
             rows, largest, smallest = tf.shape(encodings)[0], tf.maximum, tf.minimum

@@ -146,7 +146,6 @@ class UserItems:
             # All sorts by time are stable: pairs of equal times keep the order of the input.
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
-            held_out = np.argsort(times, kind="stable")[len(users) - len(users) // 10 * 2 :]
 
         part_of = np.zeros(len(users), np.int8)  # Indices in `_PARTS`.
         if split == "last":
@@ -155,6 +154,8 @@ class UserItems:
             is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
             part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
         else:
+            if split == "time":
+                held_out = np.argsort(times, kind="stable")[len(users) - len(users) // 10 * 2 :]
             part_of[held_out] = np.repeat([1, 2], len(held_out) // 2)
 
         parts = []

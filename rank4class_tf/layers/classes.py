@@ -352,10 +352,10 @@ class EncodedClasses(Classes):
     @property
     def features(self) -> Any:
         """The features of all classes."""
-        return self._features()
+        return self._features()[0]
 
     def _set_features(self, tensors: Any) -> None:
-        self._features = lambda: tensors  # Keras would wrap a structure.
+        self._features = functools.partial(tuple, [tensors])  # Keras would wrap a structure.
         self.num_classes = len(tf.nest.flatten(tensors)[0])
 
     def _encoded(self, ids: Array) -> Tensor:

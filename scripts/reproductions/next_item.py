@@ -196,7 +196,8 @@ def tables_of(args):
     head += ["dropout", "rate", "epochs", "CPU s an epoch", "CPU s a run", "peak MB"]
     users = read(args.file)
     yield f"Test, {users.num_users:,} users, {users.num_items:,} items", head, rows
-    yield "Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried
+    if tried:
+        yield "Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried
 
 
 def main(argv=None):

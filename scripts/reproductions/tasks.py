@@ -184,20 +184,19 @@ def compare(
         **{name: getattr(args, name) for name in names},
     )
     print(f"\n{result}")
+    if args.csv is not None:
+        head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
+        head += ["gain", "gain_low", "gain_high", "p"]
+        rows = []
+        for trial in result.trials:
+            for metric, of in trial.values.items():
+                gain = trial.gains.get(metric)
+                gained = [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
+                tried = [trial.name, result.num_settings, result.num_seeds, metric]
+                numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
+                rows.append([*columns.values(), *tried, *numbers])
+        with open(args.csv, "a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerows([head, *rows] if file.tell() == 0 else rows)
     if args.plot is not None:
         result.plot(args.plot)
-    if args.csv is None:
-        return
-    head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
-    head += ["gain", "gain_low", "gain_high", "p"]
-    rows = []
-    for trial in result.trials:
-        for metric, of in trial.values.items():
-            gain = trial.gains.get(metric)
-            gained = [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
-            tried = [trial.name, result.num_settings, result.num_seeds, metric]
-            numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
-            rows.append([*columns.values(), *tried, *numbers])
-    with open(args.csv, "a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerows([head, *rows] if file.tell() == 0 else rows)

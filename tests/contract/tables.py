@@ -185,7 +185,7 @@ REPRESENTATIVES |= {"ndcg", "top_3", "average_precision_3", "median_rank"}
 FORMULAS = {case.name for case in {case.loss: case for case in reversed(LOSSES)}.values()}
 FORMULAS |= REPRESENTATIVES | {"rankmax_2", "fenchel_young_entropy", "fenchel_young_adaptive"}
 FORMULAS |= {"pairwise_logistic_lambda", "ordered_weighted_pairwise_exponential"}
-FORMULAS |= {"ordered_weighted_binary_hinge", "stochastic_negative_mining_binary"}
+FORMULAS |= {"ordered_weighted_binary_hinge", "stochastic_negative_mining_binary", "softmax_mean"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,7 +19,7 @@ SIZES += [(129, 129), (257, 257), (1500, 6)]
 # Options change the formula alone, and ids the number of columns. A random loss is compared with
 # differences of the same draws at these sizes.
 FEW_SIZES = [(17, 16), (300, 33), (1500, 6)]
-SIZES_OF_IDS = [(1, 1), (40, 40), (100, 11), *FEW_SIZES]
+SIZES_OF_IDS = [(1, 1), (40, 40), (100, 11), (300, 3), (200, 2), *FEW_SIZES]
 
 
 def of(cases):
