@@ -60,7 +60,7 @@ class ClassProducts(NamedTuple):
     def with_encodings(self, encodings: Tensor) -> ClassProducts:
         """The same for encodings `[rows, d]` of many positions, whose blocks are no larger."""
         rows, largest, smallest = encodings.shape[0], max, min
-        if rows is None and raising.in_xla():  # It needs static sizes.
+        if rows is None and raising.in_xla():  # XLA needs blocks of a static size.
             return self._replace(encodings=encodings, mask=None)
         if rows is None:
             rows, largest, smallest = tf.shape(encodings)[0], tf.maximum, tf.minimum

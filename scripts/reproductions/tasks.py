@@ -128,7 +128,7 @@ def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model
 
 
 def of_pieces(number: int) -> Callable[[keras.layers.Layer], keras.Model]:
-    """Ten times the mean of the embeddings of tokens, of which 0 fills up."""
+    """Ten times the mean of the embeddings of tokens; the token 0 is padding."""
 
     def build(head):
         embed = keras.layers.Embedding(number, 64, mask_zero=True)

@@ -16,9 +16,10 @@ from .tables import LOSSES, OPTIONS
 # sorting, lists of up to 128 and of up to 256 items, which have paths less, and many blocks.
 SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
 SIZES += [(129, 129), (257, 257), (1500, 6)]
-# Options change the formula alone, and ids the number of columns. A random loss is compared with
-# differences of the same draws at these sizes.
+# An option changes only the formula, so a few sizes suffice. Random losses are compared with
+# differences of the same draws at these sizes; at the others they must be finite.
 FEW_SIZES = [(17, 16), (300, 33), (1500, 6)]
+# Ids have paths by the number of columns: one, two to four in long lists, and more.
 SIZES_OF_IDS = [(1, 1), (40, 40), (100, 11), (300, 3), (200, 2), *FEW_SIZES]
 
 
