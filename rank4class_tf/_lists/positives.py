@@ -33,9 +33,14 @@ _ITEMS_AT_ONCE = 256
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _POSITIVES_AT_ONCE = 1 << 15
 
-# Positives are taken in blocks so that a block holds about this many entries per list. Blocks of
-# 1,024 take 1.6 times as long in a graph, and 3.4 times eagerly (all ranks of 64 x 1,000).
-_BLOCK_ENTRIES = 8192
+# Positives are taken in blocks that hold about so many entries per list. In a graph, small blocks
+# waste little on a batch with few positives: labels of 1,000 items with one positive take half as
+# long as with 8,192. Eagerly, each block costs calls: all ranks of 64 x 1,000 take a quarter.
+_BLOCK_ENTRIES, _EAGER_BLOCK_ENTRIES = 1024, 8192
+
+# Up to this many positives get a pass each without a tensor [batch, P, n], which takes .65 to .9 of
+# the time (1,000 items).
+_PASSES = 4
 
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
@@ -79,8 +84,9 @@ def sum_over_items(
     # positives, several `[batch, P]`, not to what `function` captures. Columns after the last
     # positive of a batch, of relevance 0, may be left out.
     width, n = positives[0].shape[1], items[0].shape[1]
-    block = max(1, _BLOCK_ENTRIES // n) if n else 1
-    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (width is not None and width <= block)
+    entries = _EAGER_BLOCK_ENTRIES if tf.executing_eagerly() else _BLOCK_ENTRIES
+    block = max(1, entries // n) if n else 1
+    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (width is not None and width <= max(block, _PASSES))
     # TensorFlow refuses to scatter into an empty batch.
     if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
@@ -129,8 +135,7 @@ def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor
     width, n = positives[0].shape[1], items[0].shape[1]
     if width == 1:  # With fewer operations than below.
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
-    # A pass for each, without a tensor [batch, P, n], takes .65 to .9 of the time (1,000 items).
-    if width in (2, 3, 4) and not _are_at_most(n, SHORT):
+    if width is not None and width <= _PASSES and not _are_at_most(n, SHORT):
         columns = zip(*(tf.split(x, width, axis=1) for x in positives), strict=True)
         return tf.concat([_sum_block(function, items, column) for column in columns], axis=1)
     return tf.reduce_sum(terms(function, items, positives), axis=-1)
