@@ -259,7 +259,8 @@ def test_a_gain_that_is_there_is_found(data):
     assert result.best.name == "good" and "Take good" in result.verdict
     gain = result.trials[1].gains[result.monitor]
     assert gain.seeds_ahead == 4 and gain.detectable < gain.difference
-    alone = try_out(data, candidates, seeds=1)
+    reason = "1 seed cannot tell luck from gain"
+    alone = report.TryOut(result.trials, result.monitor, 3, 1, [], None, reason)
     assert alone.best.name == "bad" and "No verdict: 1 seed cannot" in alone.verdict
 
 
@@ -448,6 +449,7 @@ def test_no_verdict_without_a_fair_comparison():
     infinite = np.full(5, -np.inf)
     for of_values, of_tests, reason in (
         ({name: x[:1] for name, x in values.items()}, tests(), "one setting each is no tuning"),
+        (values, tests(seeds=1), "1 seed cannot tell luck from gain"),
         (values, tests(seeds=2), "2 seeds cannot tell luck from gain"),
         (values, tests(lists=29), "29 test examples cannot tell luck from gain"),
         (values, {"a": tests()["a"]}, "a has no rival"),
