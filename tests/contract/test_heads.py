@@ -45,9 +45,10 @@ def test_each_list_stands_alone(make, encodings):
 def test_classes_differ_and_all_weights_learn(make, encodings):
     head = make()
     model = keras.Sequential([keras.layers.Input((WIDTH,)), head])
-    model.compile(keras.optimizers.SGD(0.1), loss="mse")
+    # `test_steps.py` trains in graphs.
+    model.compile(keras.optimizers.SGD(0.1), loss="mse", run_eagerly=True)
     before = [np.array(w) for w in head.trainable_variables]
-    assert (np.ptp(model.predict(encodings, verbose=0), axis=1) > 1e-4).all()
+    assert (np.ptp(model(encodings), axis=1) > 1e-4).all()
     model.fit(encodings, np.ones([3, NUM_CLASSES]), verbose=0)
     assert len(before) == len(model.trainable_variables) > 0
     for old, new in zip(before, map(np.array, head.trainable_variables), strict=True):
@@ -92,18 +93,17 @@ def _told(config):
 @pytest.mark.keras2
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reloaded):
     model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
-    expected = model.predict(encodings, verbose=0)
-    loaded = reloaded(model)
-    np.testing.assert_array_equal(loaded.predict(encodings, verbose=0), expected)
+    expected = model(encodings)
+    np.testing.assert_array_equal(reloaded(model)(encodings), expected)
     model.save_weights(tmp_path / "model.weights.h5")
     other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
     other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
+    np.testing.assert_array_equal(other(encodings), expected)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
     other.set_weights([x + 1 if x.dtype == np.float32 else x for x in other.get_weights()])
     tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
-    np.testing.assert_array_equal(other.predict(encodings, verbose=0), expected)
+    np.testing.assert_array_equal(other(encodings), expected)
 
 
 @pytest.mark.parametrize("shape", [(3,), ()])

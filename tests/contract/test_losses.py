@@ -12,7 +12,7 @@ import rank4class_tf as r4c
 from .. import derivatives
 from ..rounding import assert_all_close
 from . import rows
-from .tables import LOSSES, REPRESENTATIVES
+from .tables import FORMULAS, LOSSES, REPRESENTATIVES
 
 pytestmark = pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
 of_the_base = pytest.mark.base(REPRESENTATIVES)
@@ -61,6 +61,7 @@ def test_masked_is_removed(case, scores, relevance):
     assert_same(value_and_gradient(loss, labels, masked_scores), (value, removed))
 
 
+@pytest.mark.base(FORMULAS)
 def test_an_offset_costs_no_digits(case, rng, relevance):
     """Of scores that are exact at an offset where a margin of 1 is lost; in graphs, too."""
     if not case.shift_invariant or case.random:
@@ -89,6 +90,7 @@ def test_a_far_score_costs_no_digits(case, rng, relevance):
         assert_same(actual, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.base(FORMULAS)
 def test_forward_mode(case, rng, relevance):
     x, direction = (tf.constant(values) for values in rng.normal(size=(2, BATCH, N)))
     relevance[:, 0] = -1  # A masked item.
@@ -283,10 +285,4 @@ def test_trains_in_keras_under_xla(case, rng):
     if case.random:  # XLA draws other numbers.
         assert all(np.isfinite(w).all() for w in compiled)
     else:
-        assert_same(compiled, train(case.make(), features, labels, jit_compile=False))
-
-
-@of_the_base
-def test_trains_in_mixed_precision(case, rng, mixed_precision):
-    weights = train(case.make(), rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, N, 6))
-    assert all(np.isfinite(w).all() for w in weights)
+        assert_same(compiled, train(case.make(), features, labels, run_eagerly=True))

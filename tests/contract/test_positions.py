@@ -108,11 +108,6 @@ def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, ove
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_padding_is_what_keras_ignores(scores, ids):
-    ignores = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
-    np.testing.assert_allclose(losses.SoftmaxLoss()(ids, scores), ignores(ids, scores), rtol=1e-5)
-
-
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"])
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_all_classes_at_all_positions(name, mode, ids, rng):
@@ -237,7 +232,7 @@ def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):
         assert len(loaded.trainable_variables) == 2  # One table.
 
 
-def test_evaluate_and_calibrate_at_positions(rng):
+def test_evaluate_calibrate_and_conformalize_at_positions(rng):
     inputs = keras.Input((None, DIM))
     model = keras.Model(inputs, layers.DotProductHead(N)(keras.layers.Masking()(inputs)))
     features = rng.normal(size=(8, TIME, DIM)).astype("float32")
@@ -248,9 +243,15 @@ def test_evaluate_and_calibrate_at_positions(rng):
     flat = tf.data.Dataset.from_tensors((features[:, :2].reshape(-1, DIM), ids[:, :2].reshape(-1)))
     rows = keras.Sequential([keras.layers.Input((DIM,)), model.layers[-1]])
     found, expected = (r4c.evaluate(m, d, ["mrr"]) for m, d in ((model, data), (rows, flat)))
-    assert found["mrr"].value == pytest.approx(expected["mrr"].value)
+    of_lists = found.values["mrr"].reshape(8, TIME)[:, :2].ravel()
+    np.testing.assert_allclose(of_lists, expected.values["mrr"], rtol=1e-6)
     found, expected = (r4c.calibrate(m, d) for m, d in ((model, data), (rows, flat)))
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+    found, expected = (r4c.conformalize(m, d, 0.5) for m, d in ((model, data), (rows, flat)))
+    assert found.threshold == pytest.approx(expected.threshold, rel=1e-5)
+    scores = model(features).numpy()
+    of_lists = np.reshape(expected(scores.reshape(-1, N)), scores.shape)
+    np.testing.assert_array_equal(found(scores), of_lists)
 
 
 def test_a_mask_of_examples(scores, ids):

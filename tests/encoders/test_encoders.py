@@ -46,6 +46,9 @@ def test_tokens(text):
         ids("[CLS] day [SEP] a [SEP]"),
         ids("[CLS] the wor ##ld [SEP]"),
     ]
+    for one in ("hello", b"hello"):
+        with pytest.raises(ValueError, match="`texts` must be several texts, in a list"):
+            encoder.tokenize(one)
 
 
 def reference(backbone, pooling):
@@ -163,9 +166,6 @@ def test_images_without_a_scaling(tmp_path, rng):
 def test_bad_arguments(text, arguments, message):
     with pytest.raises(ValueError, match=message):
         encoders.TextEncoder(text[0], **arguments)
-    for one in ("hello", b"hello"):
-        with pytest.raises(ValueError, match="`texts` must be several texts, in a list"):
-            encoders.TextEncoder(text[0]).tokenize(one)
 
 
 @pytest.mark.parametrize(

@@ -232,10 +232,8 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
         history = model.fit(x, y, 20, 2, sample_weight=weight, shuffle=False, verbose=0).history
         return [*weights(model), history["loss"]]
 
-    expected = train(None, None)
-    for sizes in ((3, None), (None, 7)):
-        # Gradients sum over the examples, of magnitudes up to 1.
-        assert_all_close(train(*sizes), expected, rounding(24), rounding(24))
+    # Gradients sum over the examples, of magnitudes up to 1. Each size alone is in `SOURCES`.
+    assert_all_close(train(3, 7), train(None, None), rounding(24), rounding(24))
 
 
 @small.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
@@ -498,9 +496,8 @@ def test_several_candidates_alone_in_a_batch(make_loss, rng, candidates):
     model = make(candidates, make_loss(), metrics=[metrics.MRR()])
     y = {k: v[:6].reshape([2, 3, *v.shape[1:]]) for k, v in candidates.items()}
     x = rng.normal(size=(2, FEATURES)).astype(np.float32)
-    for size in (1, 2):
-        assert np.isfinite(model.fit(x, y, batch_size=size, verbose=0).history["loss"]).all()
-        assert np.isfinite(model.evaluate(x, y, batch_size=size, verbose=0)).all()
+    assert np.isfinite(model.fit(x, y, batch_size=1, verbose=0).history["loss"]).all()
+    assert np.isfinite(model.evaluate(x, y, batch_size=1, verbose=0)).all()
 
 
 def test_features_that_are_ragged(rng):
