@@ -286,3 +286,9 @@ def test_trains_in_keras_under_xla(case, rng):
         assert all(np.isfinite(w).all() for w in compiled)
     else:
         assert_same(compiled, train(case.make(), features, labels, run_eagerly=True))
+
+
+@of_the_base
+def test_trains_in_mixed_precision(case, rng, mixed_precision):
+    weights = train(case.make(), rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, N, 6))
+    assert all(np.isfinite(w).all() for w in weights)

@@ -108,6 +108,11 @@ def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, ove
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_padding_is_what_keras_ignores(scores, ids):
+    ignores = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
+    np.testing.assert_allclose(losses.SoftmaxLoss()(ids, scores), ignores(ids, scores), rtol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"])
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_all_classes_at_all_positions(name, mode, ids, rng):
