@@ -33,13 +33,11 @@ _ITEMS_AT_ONCE = 256
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _POSITIVES_AT_ONCE = 1 << 15
 
-# Positives are taken in blocks that hold about so many entries per list. In a graph, small blocks
-# waste little on a batch with few positives: labels of 1,000 items with one positive take half as
-# long as with 8,192. Eagerly, each block costs calls: all ranks of 64 x 1,000 take a quarter.
+# Entries per list of a block of positives. In a graph, 8,192 take twice as long for one positive
+# among 1,000 labels; eagerly, 1,024 take four times as long for all ranks of 64 x 1,000.
 _BLOCK_ENTRIES, _EAGER_BLOCK_ENTRIES = 1024, 8192
 
-# Up to this many positives get a pass each without a tensor [batch, P, n], which takes .65 to .9 of
-# the time (1,000 items).
+# Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time at n = 1,000.
 _PASSES = 4
 
 
