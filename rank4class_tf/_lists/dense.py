@@ -362,8 +362,7 @@ def losses_of(
         lists = dense_lists(filled, ids, relevance, labels.item_weights, seed)
         return compute(dataclasses.replace(lists, is_graded=labels.class_ids is None))
 
-    columns = _few_columns(labels)
-    if columns is not None:
+    if (columns := _few_columns(labels)) is not None:
         return losses(filled, *columns)
 
     def loss_and_gradient(filled: Tensor) -> tuple[Tensor, list[Tensor]]:

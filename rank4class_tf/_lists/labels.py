@@ -333,8 +333,7 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     if in_xla():  # A NaN would spoil the gradient of a formula.
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1)
-    bounds = [bound for bound in (labels.shape[1], max_positives) if bound is not None]
-    most = min(bounds, default=None)
+    most = min((x for x in (labels.shape[1], max_positives) if x is not None), default=None)
     return Labels(scores, labels >= 0, None, tf.nn.relu(labels), value, most, highest)
 
 

@@ -33,12 +33,11 @@ _ITEMS_AT_ONCE = 256
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _POSITIVES_AT_ONCE = 1 << 15
 
-# Entries per list of a block of positives. In a graph, 8,192 take twice as long for one positive
-# among 1,000 labels; eagerly, 1,024 take four times as long for all ranks of 64 x 1,000.
+# Entries per list of a block of positives. In a graph, 8,192 take two to three times as long if
+# one of 1,000 items is positive; eagerly, 1,024 take four times as long (all ranks of 64 x 1,000).
 _BLOCK_ENTRIES, _EAGER_BLOCK_ENTRIES = 1024, 8192
 
-# Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time at n = 1,000.
-_PASSES = 4
+_PASSES = 4  # Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time.
 
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
@@ -54,8 +53,7 @@ def _are_at_most(num_items: int | None, limit: int) -> bool:
 def num_used_columns(relevance: Tensor) -> Tensor:
     """The smallest number of leading columns with all positives of a batch, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    columns = tf.reshape(tf.where(relevance > 0, columns, 0), [-1])
-    return tf.reduce_max(tf.concat([[0], columns], axis=0))
+    return tf.maximum(tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0)  # 0: an empty batch.
 
 
 def masked(function: Callable) -> Callable:
@@ -133,7 +131,7 @@ def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor
     width, n = positives[0].shape[1], items[0].shape[1]
     if width == 1:  # With fewer operations than below.
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
-    if width is not None and width <= _PASSES and not _are_at_most(n, SHORT):
+    if width and width <= _PASSES and not _are_at_most(n, SHORT):
         columns = zip(*(tf.split(x, width, axis=1) for x in positives), strict=True)
         return tf.concat([_sum_block(function, items, column) for column in columns], axis=1)
     return tf.reduce_sum(terms(function, items, positives), axis=-1)

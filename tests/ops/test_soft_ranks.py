@@ -87,6 +87,20 @@ def test_gradients_equal_central_differences(function, oracle, rng, size, masked
         np.testing.assert_allclose(np.delete(gradient[row], keep), 0, atol=1e-12)
 
 
+@pytest.mark.parametrize("num_positives", [1, 4, 8, 16])
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+def test_a_temperature_has_a_gradient_for_any_number_of_positives(rng, num_positives, mode):
+    scores = rng.normal(size=(2, 1000))
+    ids = np.argsort(rng.random((2, 1000)), axis=1)[:, :num_positives]
+    ranks = functools.partial(ops.sigmoid_ranks, scores, ids)
+    compute = functools.partial(gradient_of, lambda t: ranks(temperature=t))
+    if mode != "eager":
+        compute = tf.function(compute, jit_compile=mode == "xla")
+    differences = scores[:, np.newaxis] - np.take_along_axis(scores, ids, 1)[..., np.newaxis]
+    slopes = -differences / 0.4**2 / (2 + 2 * np.cosh(differences / 0.4))
+    np.testing.assert_allclose(compute(tf.constant(0.4, tf.float64)), slopes.sum(), rtol=1e-9)
+
+
 def test_ranks_among_positives(rng):
     scores, ids = rng.normal(size=(1, 8)), np.array([[6, 1, -1, 3]])
     ranks = ops.sigmoid_ranks_among_positives(scores, ids, temperature=0.4)
@@ -117,10 +131,12 @@ def test_long_projections(rng, regularization):
     np.testing.assert_allclose(found, projected(scores, regularization), atol=1e-7)
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla", "unknown shape"])
-def test_sigmoid_ranks_by_blocks(rng, mode):
-    """Blocks that the items do not fill."""
-    scores = rng.normal(size=(2, 150))
+@pytest.mark.parametrize(
+    ("mode", "size"), [("graph", 150), ("xla", 150), ("unknown shape", 150), ("xla", 0)]
+)
+def test_sigmoid_ranks_by_blocks(rng, mode, size):
+    """Blocks that the items do not fill; and no items."""
+    scores = rng.normal(size=(2, size))
     spec = tf.TensorSpec([None, None] if mode == "unknown shape" else scores.shape, tf.float64)
     compiled = tf.function(lambda x: all_sigmoid_ranks(x, 0.1), [spec], jit_compile=mode == "xla")
     np.testing.assert_allclose(compiled(scores), by_sigmoid(scores, 0.1), rtol=1e-12)
