@@ -71,16 +71,16 @@ def sigmoid_ranks(
     """
     _checks.positive_or_tensor("temperature", temperature)
     lists = as_lists(scores, class_ids, mask=mask)
-
-    def term(score: Tensor, positive: Tensor, inverse: Tensor = 1 / temperature) -> Tensor:
-        return tf.sigmoid((score + -positive) * inverse)
-
+    inverse = 1 / temperature
+    # A tensor must be a parameter of the sum to get a gradient.
+    inverses = [tf.ones_like(lists.positive_scores) * inverse] if tf.is_tensor(inverse) else []
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
     # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
-    # A tensor must be a parameter to get a gradient.
-    is_number = not _checks.is_array(temperature)
-    inverses = () if is_number else [tf.ones_like(lists.positive_scores) / temperature]
-    return 0.5 + lists.sum_over_items(term, positives=inverses, tends_to_zero=True)
+    return 0.5 + lists.sum_over_items(
+        lambda s, p, scale=inverse: tf.sigmoid((s + -p) * scale),
+        positives=inverses,
+        tends_to_zero=True,
+    )
 
 
 def sigmoid_ranks_among_positives(
