@@ -57,7 +57,7 @@ done
 
 if [ "$part" = --all ]; then
   check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" -n auto --dist worksteal \
-    -m "not slow" rank4class_tf tests "$@"
+    -m "keras2 and not slow" tests "$@"
   # Values and steps with the sums of other processors, which are in another order: oneDNN with AVX2
   # alone, and none. Processors without AVX cannot run TensorFlow.
   for setting in ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do

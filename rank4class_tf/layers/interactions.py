@@ -13,7 +13,12 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Changing, Choice, Tensor, Tensors
-from rank4class_tf.ops.blocks import latent_cross, score_by_recomputed_blocks, unit_rows
+from rank4class_tf.ops.blocks import (
+    divided_by_lengths,
+    latent_cross,
+    score_by_recomputed_blocks,
+    unit_rows,
+)
 
 
 class Interaction(_registry.Configured, keras.layers.Layer):
@@ -150,8 +155,8 @@ class CosineInteraction(Interaction):
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
-        scores = _dot_products(unit_rows(encodings), unit_rows(candidates))
-        return tf.cast(self.scale * scores, dtype)
+        products = _dot_products(unit_rows(encodings), candidates)
+        return tf.cast(self.scale * divided_by_lengths(products, candidates), dtype)
 
 
 class MLPInteraction(Interaction):

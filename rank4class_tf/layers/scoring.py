@@ -143,12 +143,17 @@ class ClassScores:
             roundings += self.classes.width // 2 + 3
         # One column at a time, so that no [batch, P, d] tensor appears.
         lengths = tf.map_fn(
-            lambda column: _lengths(self.scaled(self.classes.rows(column))),
+            lambda column: blocks.lengths_of_any(self.scaled(self.classes.rows(column))),
             tf.transpose(ids),
             fn_output_signature=tf.float32,
             parallel_iterations=1,
         )
-        bound = 2 * gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
+        bound = (
+            2
+            * gamma(roundings)
+            * blocks.lengths_of_any(encodings)[:, tf.newaxis]
+            * tf.transpose(lengths)
+        )
         if biases is None:
             return bound
         return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
@@ -201,12 +206,6 @@ class _WholeTable:
 
 def _shards(classes: Classes) -> Shards | _WholeTable:
     return classes.shards if isinstance(classes, ShardedClassTable) else _WholeTable(classes)
-
-
-def _lengths(rows: Tensor) -> Tensor:
-    """The lengths of rows, `[...]`, even if their squares overflow."""
-    largest = tf.reduce_max(tf.abs(rows), axis=-1)
-    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
 
 
 def _products(encodings: Tensor, rows: Tensor) -> Tensor:

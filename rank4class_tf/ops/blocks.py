@@ -8,7 +8,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.search import SEARCH_BLOCK, fold_scores
-from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 from rank4class_tf.ops.ranks import count_one_by_one
 
 
@@ -103,8 +103,9 @@ def score_by_recomputed_blocks(
 # where memory falls from 1.6 GB to .3 GB. For 1,000 classes with d = 128 the times are equal.
 _MANY_ENTRIES = 100_000
 
-# As in `tf.math.l2_normalize`, rows shorter than this are divided by it, and stay shorter than 1.
-_MIN_NORM = 1e-6
+# A row that is shorter has no direction: one example without features would turn all encodings to
+# one side, since its gradient would outweigh all others.
+_MIN_LENGTH = 1e-6
 
 
 def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tensor:
@@ -131,34 +132,51 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
 
 
 @tf.custom_gradient
-def unit_rows(rows: Tensor) -> Tensor:
-    """`tf.math.l2_normalize` of each row; rows near zero have no gradient."""
-    # This gradient takes a third of the operations of TensorFlow's.
-    scaled, lengths, scales = _scaled_rows(rows)
-    unit = scaled / lengths
+def unit_rows(rows: Tensor) -> WithGradient:
+    """Rows of length 1; 0, and without a gradient, for a row shorter than 1e-6."""
+    # This gradient takes a third of the operations of that of `tf.math.l2_normalize`.
+    divisors = norms(rows)
+    unit = rows / divisors
 
     def gradient(upstream: Tensor) -> Tensor:
         radial = tf.reduce_sum(upstream * unit, axis=-1, keepdims=True)
-        # A row near zero has no direction. Divided by `_MIN_NORM`, its gradient would outweigh all
-        # others: one example without features would turn all encodings to one side.
-        factors = tf.where(lengths > _MIN_NORM, scales / lengths, 0.0)
-        return (upstream - radial * unit) * factors
+        return (upstream - radial * unit) * (1 / divisors)
 
     return unit, gradient
 
 
+@tf.custom_gradient
+def divided_by_lengths(products: Tensor, rows: Tensor) -> WithGradient:
+    """Products `[batch, n]` with rows, `[n, d]` or `[batch, n, d]`, divided by their `norms`."""
+    # It takes .7 of the time of a product with unit rows (32 x 1,000, d = 512, with the gradient).
+    lengths = norms(rows)
+    divisors = tf.transpose(lengths) if rows.shape.rank == 2 else lengths[..., 0]
+    cosines = products / divisors
+
+    def gradient(upstream: Tensor) -> TensorPair:
+        radial = upstream * cosines
+        radial = tf.reduce_sum(radial, axis=0) if rows.shape.rank == 2 else radial
+        return upstream / divisors, rows * (radial[..., tf.newaxis] / -lengths / lengths)
+
+    return cosines, gradient
+
+
 def norms(rows: Tensor) -> Tensor:
-    """The length of each row of `[..., d]`, at least 1e-6: `[..., 1]`."""
+    """The length of each row of `[..., d]`, infinite for one shorter than 1e-6: `[..., 1]`."""
     # Equal rows divided by it stay equal; with TensorFlow's `rsqrt` or reciprocal they may not.
-    _, lengths, scales = _scaled_rows(rows)
-    return lengths / scales
+    lengths = tf.sqrt(tf.reduce_sum(tf.square(rows), axis=-1, keepdims=True))
+    nan, infinity = (tf.constant(float(x), rows.dtype) for x in ("nan", "inf"))
+
+    def of_long_rows() -> Tensor:
+        lengths = lengths_of_any(rows)[..., tf.newaxis]
+        return tf.where(tf.math.is_inf(lengths), nan, lengths)
+
+    is_finite = tf.reduce_all(tf.math.is_finite(lengths))  # Else squares may have overflowed.
+    lengths = tf.cond(is_finite, lambda: lengths, of_long_rows)
+    return tf.where(lengths < _MIN_LENGTH, infinity, lengths)
 
 
-def _scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows scaled so that their squares are finite, the lengths of these, and the scales."""
-    # Scales are powers of two, which round nothing.
-    largest = tf.reduce_max(tf.abs(rows), axis=-1, keepdims=True)
-    scales = tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)
-    scaled = rows * scales
-    squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
-    return scaled, tf.maximum(tf.sqrt(squares), _MIN_NORM), scales
+def lengths_of_any(rows: Tensor) -> Tensor:
+    """The lengths of rows, `[...]`, even if their squares overflow or vanish."""
+    largest = tf.reduce_max(tf.abs(rows), axis=-1)
+    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)

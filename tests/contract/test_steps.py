@@ -147,13 +147,13 @@ def test_a_step_over_all_classes(name):
     check_all_classes(name, "bias", 40, seed=0)
 
 
-BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 6)]
+BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 4)]
 BUILDS += [(kind, n, 7) for kind in ("table", "cosine", "encoded") for n in (40, 3000)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "num_classes", "seed"), BUILDS)
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", [name for name in EVERY if name not in IN_OPTIONS])
 def test_a_step_over_all_classes_of_every_kind(name, kind, num_classes, seed):
     if name == "prior" and num_classes != 40:
         pytest.skip("It has a number for each of 40 classes.")
