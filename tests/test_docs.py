@@ -63,7 +63,6 @@ def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
     (tmp_path / "mine.csv").write_text("\n".join(["text,category", "?,0", *rows]))
     ((_, code, _),) = (x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1])
-    assert "minutes=20" in code
     exec(code.replace("minutes=20", "minutes=0.5"), {"__name__": "page"})
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert "No verdict: 12 test examples" in verdict and "finite" not in "".join(lines)

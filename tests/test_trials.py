@@ -317,8 +317,6 @@ def test_false_alarms_are_rare(rng):
         names = (f"{run_number}, {name}" for name in "ab")
         result = try_out(data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2)
         alarms += result.best is not result.trials[0]
-        # In the process of many tests, looking at all objects takes longer than the trainings.
-        keras.backend.clear_session(free_memory=run_number % 10 == 0)
     assert alarms <= 2
 
 

@@ -13,12 +13,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _random, _registry, ops
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Changing, Choice, Tensor, Tensors
-from rank4class_tf.ops.blocks import (
-    divided_by_lengths,
-    latent_cross,
-    score_by_recomputed_blocks,
-    unit_rows,
-)
+from rank4class_tf.ops import blocks
 
 
 class Interaction(_registry.Configured, keras.layers.Layer):
@@ -87,7 +82,7 @@ class DotProductInteraction(Interaction):
         _check_same_width(width, class_width)
 
     def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
-        return _dot_products(encodings, candidates)
+        return blocks.dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
         pass  # There are no weights.
@@ -117,7 +112,7 @@ class BilinearInteraction(Interaction):
         )
 
     def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
-        return _dot_products(tf.matmul(encodings, self.kernel), candidates)
+        return blocks.dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
         _check_same_width(*self.kernel.shape)
@@ -126,7 +121,7 @@ class BilinearInteraction(Interaction):
 
 @_registry.register("interaction")
 class CosineInteraction(Interaction):
-    r"""The cosine of the angle, times a scale.
+    r"""The cosine of the angle, times a scale; 0 for a vector of numbers below 1e-7.
 
     $$s_i = a \, \frac{h^\top c_i}{\|h\| \|c_i\|}$$
 
@@ -155,8 +150,8 @@ class CosineInteraction(Interaction):
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
             encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
-        products = _dot_products(unit_rows(encodings), candidates)
-        return tf.cast(self.scale * divided_by_lengths(products, candidates), dtype)
+        scores = blocks.cosines(blocks.unit_rows(encodings), candidates)
+        return tf.cast(self.scale * scores, dtype)
 
 
 class MLPInteraction(Interaction):
@@ -268,11 +263,11 @@ class MLPInteraction(Interaction):
         # Candidates that all examples share are scored in blocks; others are few.
         tensors = (encodings, weights)
         if candidates.shape.rank == 2:
-            scores = score_by_recomputed_blocks(score, candidates, tensors)
+            scores = blocks.score_by_recomputed_blocks(score, candidates, tensors)
         else:
             scores = score(candidates, 0, tensors)
         if self.add_dot_product:
-            scores += _dot_products(encodings, candidates)
+            scores += blocks.dot_products(encodings, candidates)
         return scores
 
     def start_as_dot_product(self) -> None:
@@ -303,7 +298,7 @@ class LatentCrossInteraction(MLPInteraction):
         return [self.add_kernel("first", (width, self.units[0]))]
 
     def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        return latent_cross(encodings, candidates, *kernels)
+        return blocks.latent_cross(encodings, candidates, *kernels)
 
 
 @_registry.register("interaction")
@@ -344,9 +339,3 @@ def _check_same_width(width: int, class_width: int) -> None:
     rule = "`classes` must be as wide as the encodings for this interaction."
     received = f"classes of width {class_width}, encodings of width {width}"
     _checks.require(width == class_width, rule, received)
-
-
-def _dot_products(encodings: Tensor, candidates: Tensor) -> Tensor:
-    if candidates.shape.rank == 2:
-        return tf.matmul(encodings, candidates, transpose_b=True)
-    return tf.linalg.matvec(candidates, encodings)

@@ -21,15 +21,6 @@ from rank4class_tf.layers.classes import Classes
 from rank4class_tf.layers.shards import ShardedClassTable, Shards, TableShard
 from rank4class_tf.ops import blocks
 
-# Without a gradient, rows wider than this are not scaled to length 1: their scores are divided by
-# the lengths. For 128 examples and 1,024 classes this takes 1.07 of the time with 64 numbers, .88
-# with 256 and .59 with 1,024.
-_WIDE = 256
-
-# With fewer classes for each example, sums of elementwise products replace `tf.einsum`. For 256
-# examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with 8, and more memory.
-_FEW = 4
-
 
 class ClassScores:
     """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
@@ -46,11 +37,9 @@ class ClassScores:
     def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
         """Scores as in a call with one tensor of ids; rows of classes get no gradient."""
         rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
-        biases = self.classes.biases(ids)
-        if self.normalize and rows.shape[-1] > _WIDE:
-            scores = _products(encodings, rows) / blocks.norms(rows)[..., 0]
-            return scores if biases is None else scores + tf.cast(biases, tf.float32)
-        return self.row_scores(encodings, rows, biases)
+        products = blocks.cosines if self.normalize else blocks.dot_products
+        scores, biases = products(encodings, rows), self.classes.biases(ids)
+        return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def __call__(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
         """Scores of scaled encodings, for each tensor of ids, `[m]` shared or `[batch, m]`."""
@@ -62,7 +51,7 @@ class ClassScores:
 
     def row_scores(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
-        scores = _products(encodings, self.scaled(rows))
+        scores = blocks.dot_products(encodings, self.scaled(rows))
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
@@ -143,17 +132,12 @@ class ClassScores:
             roundings += self.classes.width // 2 + 3
         # One column at a time, so that no [batch, P, d] tensor appears.
         lengths = tf.map_fn(
-            lambda column: blocks.lengths_of_any(self.scaled(self.classes.rows(column))),
+            lambda column: _lengths(self.scaled(self.classes.rows(column))),
             tf.transpose(ids),
             fn_output_signature=tf.float32,
             parallel_iterations=1,
         )
-        bound = (
-            2
-            * gamma(roundings)
-            * blocks.lengths_of_any(encodings)[:, tf.newaxis]
-            * tf.transpose(lengths)
-        )
+        bound = 2 * gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
         if biases is None:
             return bound
         return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
@@ -208,9 +192,7 @@ def _shards(classes: Classes) -> Shards | _WholeTable:
     return classes.shards if isinstance(classes, ShardedClassTable) else _WholeTable(classes)
 
 
-def _products(encodings: Tensor, rows: Tensor) -> Tensor:
-    if rows.shape.rank == 2:
-        return tf.matmul(encodings, rows, transpose_b=True)
-    if (rows.shape[1] or _FEW) < _FEW:
-        return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
-    return tf.einsum("bmd,bd->bm", rows, encodings)
+def _lengths(rows: Tensor) -> Tensor:
+    """The lengths of rows, `[...]`, even if their squares overflow."""
+    largest = tf.reduce_max(tf.abs(rows), axis=-1)
+    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
