@@ -57,7 +57,8 @@ def pytest_collection_modifyitems(config, items):
     quick = config.getoption("quick")
     chosen = [item for item in items if not quick or _is_quick(item)]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
-    items[:] = chosen
+    # Programs come first: each of their runs looks at all objects that the process has.
+    items[:] = sorted(chosen, key=lambda item: item.path.parent.name not in ("scripts", "tests"))
 
 
 def pytest_collection_finish():
