@@ -4,7 +4,7 @@
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
 #   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and the numerical tests
-#                                 as other processors run them; takes one to two hours
+#                                 as other processors run them; takes 77 minutes
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"

@@ -180,11 +180,10 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
 
 def _scaled_rows(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Rows times scales that keep squares finite, and are 0 for small numbers; lengths; scales."""
-    # Scales are powers of two, which round nothing.
     maximum, minimum = (f(rows, axis=-1, keepdims=True) for f in (tf.reduce_max, tf.reduce_min))
     largest = tf.stop_gradient(tf.maximum(maximum, -minimum))
     scales = tf.where(largest > 2.0**57, tf.constant(2.0**-70, rows.dtype), 1.0)
     scales = tf.where(largest < _SMALLEST, tf.zeros_like(scales), scales)
-    scaled = rows * scales
+    scaled = rows * scales  # Powers of two round nothing.
     squares = tf.reduce_sum(tf.square(scaled), axis=-1, keepdims=True)
     return scaled, tf.maximum(tf.sqrt(squares), _SMALLEST), scales
