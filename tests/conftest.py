@@ -24,7 +24,7 @@ from rank4class_tf._tf import raising
 
 # Graphs are many objects. To search all of them for garbage as often as Python does by default
 # takes a seventh of the time of the tests.
-gc.set_threshold(100_000, 20, 20)
+gc.set_threshold(200_000, 50, 1000)
 
 # The tests run in two processes, each with one core.
 tf.config.threading.set_intra_op_parallelism_threads(1)

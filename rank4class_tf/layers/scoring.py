@@ -36,6 +36,7 @@ class ClassScores:
 
     def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
         """Scores as in a call with one tensor of ids; rows of classes get no gradient."""
+        # `row_scores` scales rows: a step by blocks often has more examples than a row has numbers.
         rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
         products = blocks.cosines if self.normalize else blocks.dot_products
         scores, biases = products(encodings, rows), self.classes.biases(ids)

@@ -158,8 +158,9 @@ def unit_rows(rows: Tensor) -> WithGradient:
 
 
 def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
-    """`dot_products` of encodings of length 1 with `unit_rows`, in .8 of the time of a step."""
-    # Equal rows have equal cosines. With TensorFlow's `rsqrt` or reciprocal they may not.
+    """Cosines `[batch, n]` of encodings of length 1 with rows, as in `dot_products`."""
+    # Dividing the products takes .8 of the time of a step with `unit_rows` (32 x 1,000, d = 512).
+    # Equal rows tie. With TensorFlow's `rsqrt` or reciprocal they may not.
     scaled, lengths, _ = _scaled_rows(rows)
     is_shared = rows.shape.rank == 2
     divisors = tf.transpose(lengths) if is_shared else lengths[..., 0]

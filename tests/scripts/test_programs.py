@@ -16,7 +16,7 @@ from tensorflow import keras
 from rank4class_tf import data, encoders, layers
 from scripts import tables
 from scripts.reproductions import next_item, noisy_labels, rare_classes, retrieval, sodeep, tasks
-from scripts.robustness import fuzz
+from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 from tests.encoders import presets
 
@@ -86,6 +86,10 @@ def test_short_form_of_robustness(name, tmp_path):
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     head, *rows = csv.reader((tmp_path / "table.csv").read_text().splitlines())
     assert rows and all(len(row) == len(head) for row in rows)
+    if name == "strategies":
+        results = {row[2]: row[4] for row in rows if row[1] == "3"}
+        number = len(strategies.objects("shards")) + 1
+        assert results["one"] == "trains" and results["mirrored"].startswith(f"{number}/{number} ")
     if name == "faults":
         ((_, kills, _, same, other, error, *damages),) = rows
         assert (kills, other, error) == ("2", "0", "0") and int(same) > 0
