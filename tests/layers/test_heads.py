@@ -182,17 +182,28 @@ def test_equal_kernels_start_unequal(head_class):
 
 
 def test_cosines_of_rows_whose_squares_overflow(rng):
-    head, scale, rows = layers.CosineHead(3, scale=3.0), 1e30, rng.normal(size=[3, 4])
+    """A long row has its cosine and gradient, and the others have theirs, as in float64."""
+    lengths = np.array([[1e30], [1e-3], [1.0]])
+    head, scale, rows = layers.CosineHead(3, scale=3.0), 1e30, rng.normal(size=[3, 4]) * lengths
     head.build((None, 4))
-    head.set_weights([rows * scale])
-    h = tf.constant(rng.normal(size=[2, 4]), tf.float32)
+    head.set_weights([rows])
+    h, kernel = tf.constant(rng.normal(size=[2, 4]), tf.float32), head.classes.embeddings
     scores, gradient = value_and_gradient(lambda x: head(x * scale), h)
     np.testing.assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
-    unit = float64(h) / np.linalg.norm(h, axis=1, keepdims=True)
-    of_unit = 3 * (rows / np.linalg.norm(rows, axis=1, keepdims=True)).sum(axis=0)
-    expected = of_unit - (unit @ of_unit)[:, None] * unit
-    expected /= np.linalg.norm(h, axis=1, keepdims=True)
-    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-5)
+
+    @tf.function
+    def gradient_of_rows():
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(head(h))
+        return lengths * tape.gradient(total, kernel)
+
+    both = [(gradient, float64(h), rows), (gradient_of_rows(), rows / lengths, float64(h))]
+    for found, vectors, others in both:
+        length, of_others = (np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors, others))
+        vectors, others = vectors / length, others / of_others
+        total = 3 * others.sum(axis=0)
+        expected = (total - (vectors @ total)[:, None] * vectors) / length
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_cosines_of_rows_without_a_direction(rng):
