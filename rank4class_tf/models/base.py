@@ -118,9 +118,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         self.compile(**_keras.deserialized(config))
         _keras.build_optimizer(self)
 
-    def fit(self, *args: Any, **kwargs: Any) -> Any:
+    def make_train_function(self, force: bool = False) -> Any:
         _keras.build_optimizer(self)
-        return super().fit(*args, **kwargs)
+        return super().make_train_function(force)
 
     def compute_loss(
         self,
