@@ -56,7 +56,7 @@ def score(candidates, block, shared):
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
-@pytest.mark.parametrize("n", [6, 7, 12, 13])
+@pytest.mark.parametrize("n", [7, 12])
 @pytest.mark.parametrize("many", [1, 10**9])
 def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
     """Blocks of three, full and not; both ways of the latent cross within."""
