@@ -20,11 +20,12 @@ from rank4class_tf._batches import (
     one_output,
     scores_of,
 )
+from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Tensor
-from rank4class_tf.evaluation import evaluate
+from rank4class_tf.evaluation import Evaluator
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
@@ -217,22 +218,27 @@ def adjust_logits(
     prior = _checks.one_for_each_class(
         "class_prior", class_prior, lambda x: (x > 0).all() and len(x) == outputs[0].shape[-1], rule
     )
+    batch_size = _checks.positive_int("batch_size", batch_size)
     strengths = sorted(_checks.non_negative_float("strengths", strength) for strength in strengths)
     _checks.require(bool(strengths), "`strengths` must have at least one.", strengths)
 
-    # Measure each strength; a shift of float32 also takes scores of half precision.
+    # Measure each strength by one graph; a shift of float32 also takes scores of half precision.
     log_prior = np.log(np.asarray(prior, np.float32))
+    shift_now = tf.Variable(tf.zeros_like(log_prior), trainable=False)
+
+    def shifted(features: Any) -> Tensor:
+        scores = scores_of(model, features, logits=True)
+        return _keras.with_mask(tf.cast(scores, tf.float32) - shift_now, _keras.mask_of(scores))
+
+    measure = Evaluator(shifted, [metric])
     best, best_strength = -math.inf, strengths[0]
     for strength in strengths:
-
-        def shifted(features: Any, shift: np.ndarray = strength * log_prior) -> Tensor:
-            scores = scores_of(model, features, logits=True)
-            return _keras.with_mask(tf.cast(scores, tf.float32) - shift, _keras.mask_of(scores))
-
-        evaluation = evaluate(shifted, dataset, [metric], batch_size=batch_size)
-        (estimate,) = evaluation.estimates.values()
-        if estimate.value > best:
-            best, best_strength = estimate.value, strength
+        shift_now.assign(strength * log_prior)
+        measured = measure(dataset, batch_size)
+        (name,) = measured.values
+        value = weighted_mean(measured.values[name], measured.weights[name])
+        if value > best:
+            best, best_strength = value, strength
     offset = (-best_strength * log_prior).tolist()
     shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
     # Keras 3 has no `input` of a Sequential that was never called.

@@ -17,10 +17,21 @@ NUM_CLASSES = 4
 
 @pytest.fixture
 def data(rng):
-    """Points around the corner of their class: to train, and to test."""
+    """Points around the corner of their class: to train, and to test as many as a fifth of these.
+
+    So the graph that validates is also the one that tests.
+    """
     y = rng.integers(0, NUM_CLASSES, 240).astype(np.int32)
     x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(np.float32)
-    return (x[:170], y[:170]), (x[170:], y[170:])
+    return (x[:200], y[:200]), (x[200:], y[200:])
+
+
+@pytest.fixture
+def eagerly():
+    """Runs functions without graphs, which take longer than the few calls here."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 def build(head):
@@ -59,26 +70,25 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     candidates = {
         "softmax": losses.SoftmaxLoss(),
         "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
-        "rankmax": losses.RankmaxLoss(),
         "cosine": (losses.GeneralizedCrossEntropyLoss(), layers.CosineHead(NUM_CLASSES)),
         "svm": (losses.OrderedWeightedLoss.lee(), layers.CosineHead(NUM_CLASSES)),
         "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     }
     names = ["top_k_accuracy_at_1", "macro_ndcg_at_2"]
-    result = try_out(data, candidates, metrics=names, epochs=1, finalists=5)
+    result = try_out(data, candidates, metrics=names, seeds=1, epochs=1, finalists=4)
     assert [trial.name for trial in result.trials] == list(candidates)
-    assert (result.num_settings, result.num_seeds, result.monitor) == (2, 2, names[1])
+    assert (result.num_settings, result.num_seeds, result.monitor) == (2, 1, names[1])
     for trial in result.trials:
         assert list(trial.values) == names
         for name in names:
             assert trial.values[name].low <= trial.values[name].value <= trial.values[name].high
     owns = [[*trial.setting][2:] for trial in result.trials]
-    assert owns == [["temperature"], ["label_smoothing"], ["margin"], ["q"], ["scale"], []]
+    assert owns == [["temperature"], ["label_smoothing"], ["q"], ["scale"], []]
     assert max(map(len, str(result).splitlines())) <= 100
     text = text_of(result)
     assert all(name in text for name in candidates) and text.endswith(result.verdict)
-    assert "Each tried 2 settings, judged by" in text and "trained on 2 seeds." in text
-    assert "Fewer than four" in text and "No verdict: 2 seeds cannot" in text
+    assert "Each tried 2 settings, judged by" in text and "trained on 1 seed." in text
+    assert "Fewer than four" in text and "No verdict: 1 seed cannot" in text
     result.save(tmp_path / "tried.json")
     assert json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
     assert result.plot(tmp_path / "tried.png").axes
@@ -91,24 +101,22 @@ def test_the_table_says_what_was_tried(data, tmp_path):
 
 
 def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
-    """Of random losses, alone and in a sum; also a run that had less time and fewer seeds."""
+    """Of random losses, alone and in a sum, by a run that had less time and fewer seeds."""
     candidates = {"a": losses.WARPLoss(num_trials=2)}
     candidates["b"] = losses.WeightedSumLoss([losses.WARPLoss(num_trials=2)], [1.0])
     whole = try_out(data, candidates, path=tmp_path / "whole")
-    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    lines = (tmp_path / "whole").read_text().splitlines()
     tasks = [json.loads(line)[0] for line in lines[1:]]
     for name in candidates:
         assert sum(task.startswith(f"{name}/") for task in tasks) == 2 * 2 + 2
-    try_out(data, candidates, path=tmp_path / "less", minutes=1e-6, seeds=1)
-    less = (tmp_path / "less").read_text()
-    for kept in ("".join(lines[:5]), less):
-        (tmp_path / "cut").write_text(kept[:-9])  # Within a line.
-        resumed = try_out(data, candidates, path=tmp_path / "cut")
-        for a, b in zip(whole.trials, resumed.trials, strict=True):
-            assert (a.values, a.gains, a.setting) == (b.values, b.gains, b.setting)
+    try_out(data, candidates, path=tmp_path / "cut", minutes=1e-6, seeds=1)
+    (tmp_path / "cut").write_text((tmp_path / "cut").read_text()[:-9])  # Within a line.
+    resumed = try_out(data, candidates, path=tmp_path / "cut")
+    for a, b in zip(whole.trials, resumed.trials, strict=True):
+        assert (a.values, a.gains, a.setting) == (b.values, b.gains, b.setting)
 
 
-def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
+def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, eagerly):
     (x, y), test = data
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     weights, columns = y.astype(np.float32), np.eye(NUM_CLASSES, dtype=np.float32)
@@ -118,7 +126,7 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
 
     def run_with(train=(x, y, weights), candidates=candidates, validation=None, **options):
-        options = {"path": tmp_path / "kept", **SHORT, **options}
+        options = {"path": tmp_path / "kept", "metrics": ["ndcg_at_5"], **SHORT, **options}
         return try_out([train] * 2, candidates, validation=validation or train, **options)
 
     run_with()
@@ -130,7 +138,7 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path):
         {"train": (x[::-1], y[::-1], weights[::-1])},
         {"candidates": {"a": losses.RankmaxLoss(margin=2.0), "b": losses.RankmaxLoss()}},
         {"candidates": {"b": losses.RankmaxLoss(), "a": losses.SoftmaxLoss()}},
-        {"metrics": ["top_k_accuracy_at_1", r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
+        {"metrics": [r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
         {"build": lambda head: build(head)},
         {"validation": [(x, shifted)]},
     ):
@@ -169,12 +177,12 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
     adjust = functools.partial(r4c.adjust_logits, class_prior=[0.7, 0.1, 0.1, 0.1])
     candidates = {"a": losses.SoftmaxLoss(), "adjusted": ("a", adjust)}
     options = {"metrics": ["mrr", "macro_top_k_accuracy_at_1"], "path": tmp_path / "kept"}
-    options |= {"validation": data[1], "settings": 1, "epochs": 2}
+    options |= {"validation": data[1], **SHORT}
     result = try_out(data, candidates, **options)
     lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]]
     assert [key for key, _ in lines] == [
-        *(f"a/{seed}/0" for seed in (0, 1)),
-        *(f"a/{seed}/0/test of ['a', 'adjusted']" for seed in (2, 3)),
+        "a/0/0",
+        "a/1/0/test of ['a', 'adjusted']",
     ]
     # By hand, with the model of the last training.
     owner = result.trials[1].build.func.__self__
@@ -191,7 +199,7 @@ def test_only_the_first_and_the_best_see_the_test_data(data):
     """Two names for one loss draw other weights."""
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 0, 1])
     candidates = {"bad": bad, "worse": bad, "good": losses.SoftmaxLoss()}
-    result = try_out(data, candidates, epochs=9, finalists=1)
+    result = try_out(data, candidates, settings=1, seeds=1, epochs=9, finalists=1)
     bad, worse, good = result.trials
     assert bad.validation != worse.validation
     assert bad.values and good.values and not worse.values and not worse.gains
@@ -199,12 +207,12 @@ def test_only_the_first_and_the_best_see_the_test_data(data):
     assert result.plot().axes[0].get_yticklabels()[1].get_text() == "good"
 
 
-def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data):
+def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data, eagerly):
     candidates = {"a": "softmax_loss", "b": losses.RankmaxLoss()}
-    result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3)
+    result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3, epochs=1)
     assert (result.num_settings, result.num_seeds) == (1, 1) and "No verdict" in result.verdict
     assert "minutes=0.001 held 1 of 9 settings and 1 of 5 seeds." in result.notes
-    result = try_out(data, None, **SHORT)
+    result = try_out(data, None, metrics=["mrr"], batch_size=200, **SHORT)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
@@ -248,19 +256,19 @@ def test_a_candidate_compiles_once(data):
             traced.append(self)
             return super().compute(lists)
 
-    try_out(data, {"a": Counted()}, settings=3, batch_size=34)
+    try_out(data, {"a": Counted()}, seeds=1, epochs=2, batch_size=32)
     assert len(traced) == 1
 
 
 def test_a_gain_that_is_there_is_found(data):
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 1, 1])
     candidates = {"bad": bad, "good": losses.SoftmaxLoss()}
-    result = try_out(data, candidates, settings=3, epochs=6, seeds=4)
+    result = try_out(data, candidates, epochs=6, seeds=3)
     assert result.best.name == "good" and "Take good" in result.verdict
     gain = result.trials[1].gains[result.monitor]
-    assert gain.seeds_ahead == 4 and gain.detectable < gain.difference
+    assert gain.seeds_ahead == 3 and gain.detectable < gain.difference
     reason = "1 seed cannot tell luck from gain"
-    alone = report.TryOut(result.trials, result.monitor, 3, 1, [], None, reason)
+    alone = report.TryOut(result.trials, result.monitor, 2, 1, [], None, reason)
     assert alone.best.name == "bad" and "No verdict: 1 seed cannot" in alone.verdict
 
 
@@ -271,7 +279,7 @@ def test_a_loss_that_is_not_finite_is_named(data):
             return tf.reduce_sum(scores, axis=1) * float("nan")
 
     candidates = {"a": losses.SoftmaxLoss(), "b": Broken()}
-    text = text_of(try_out(data, candidates, seeds=3))
+    text = text_of(try_out(data, candidates, seeds=3, epochs=1))
     assert "b: no setting had a finite loss" in text and "a: no setting" not in text
     assert "No verdict: no rival had a finite loss." in text
 
@@ -530,7 +538,7 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     candidates = {"softmax": losses.SoftmaxLoss(), "ndcg": losses.ApproxNDCGLoss()}
     train, validation, test = ((x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40))
     data = tf.data.Dataset.from_tensor_slices(train).batch(8), test
-    result = try_out(data, candidates, ranker, validation, metrics=["ndcg_at_3"], seeds=1)
+    result = try_out(data, candidates, ranker, validation, metrics=["ndcg_at_3"], **SHORT)
     assert set(result.trials[0].values) == {"ndcg_at_3"}
     assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
 
@@ -568,7 +576,7 @@ def test_arguments_are_checked(data):
         ({"monitor": "mrr"}, "`monitor` must be one of"),
         ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`metrics` must have one that is hi"),
         ({"build": lambda head: None}, "`build` must return a Keras model. Received: NoneType"),
-        ({"validation": 0.001}, "`validation` must leave at least one of 170 examples"),
+        ({"validation": 0.001}, "`validation` must leave at least one of 200 examples"),
         ({"test": batches.repeat()}, "`test` must end: call its `take`"),
         ({"noise": True}, "`noise` must be one of"),
         ({"candidates": {}}, "`candidates` must be a dict with at least one"),
@@ -588,10 +596,10 @@ def test_arguments_are_checked(data):
         ({"test": 0.2}, "only `validation` may be a share .* Received: float"),
         ({"test": (data[1][0] + np.nan, data[1][1])}, "`test` must have finite features"),
         ({"class_names": ["a"]}, "`class_names` must have a name for each of"),
-        ({"test": batches.shuffle(170)}, "`test` must give its examples in the same order"),
+        ({"test": batches.shuffle(200)}, "`test` must give its examples in the same order"),
         ({"candidates": {"a": losses.SoftmaxLoss}}, "`candidates` must map names to a loss"),
         ({"candidates": {1: losses.SoftmaxLoss()}}, "`candidates` must map names to a loss"),
-        ({"candidates": {"a": ("b", len)}}, r"`candidates\['a'\]\[0\]` must be one of"),
+        ({"candidates": {"a": ("b", len)}}, r"`candidates\['a'\]\[0\]` must be one of \[\]"),
         ({"train": (data[0][0][:0], data[0][1][:0])}, "`train` must have at least one batch"),
         ({"candidates": {"a": lambda y, x: x}}, "`candidates` must map names to a loss"),
     ):

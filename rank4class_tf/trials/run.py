@@ -187,7 +187,7 @@ def try_out(
     owners = {}  # Each candidate's own training, or the one whose model it adjusts.
     for name, (loss, _) in pairs.items():
         base = loss if isinstance(loss, str) else name
-        owners[name] = compiled[_checks.one_of(f"candidates[{name!r}][0]", base, compiled)]
+        owners[name] = compiled[_checks.one_of(f"candidates[{name!r}][0]", base, [*compiled])]
     first, baseline = next(iter(owners.items()))
     for name in ("validation", "test"):  # Data that do not fit raise now, not after all trainings.
         if not isinstance(data[name], float):
