@@ -17,10 +17,7 @@ NUM_CLASSES = 4
 
 @pytest.fixture
 def data(rng):
-    """Points around the corner of their class: to train, and to test as many as a fifth of these.
-
-    So the graph that validates is also the one that tests.
-    """
+    """Points around the corner of their class; a fifth of the first part has the second's shape."""
     y = rng.integers(0, NUM_CLASSES, 240).astype(np.int32)
     x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(np.float32)
     return (x[:200], y[:200]), (x[200:], y[200:])
@@ -105,8 +102,8 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
     candidates = {"a": losses.WARPLoss(num_trials=2)}
     candidates["b"] = losses.WeightedSumLoss([losses.WARPLoss(num_trials=2)], [1.0])
     whole = try_out(data, candidates, path=tmp_path / "whole")
-    lines = (tmp_path / "whole").read_text().splitlines()
-    tasks = [json.loads(line)[0] for line in lines[1:]]
+    _, *lines = (tmp_path / "whole").read_text().splitlines()
+    tasks = [json.loads(line)[0] for line in lines]
     for name in candidates:
         assert sum(task.startswith(f"{name}/") for task in tasks) == 2 * 2 + 2
     try_out(data, candidates, path=tmp_path / "cut", minutes=1e-6, seeds=1)
@@ -180,10 +177,7 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
     options |= {"validation": data[1], **SHORT}
     result = try_out(data, candidates, **options)
     lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]]
-    assert [key for key, _ in lines] == [
-        "a/0/0",
-        "a/1/0/test of ['a', 'adjusted']",
-    ]
+    assert [key for key, _ in lines] == ["a/0/0", "a/1/0/test of ['a', 'adjusted']"]
     # By hand, with the model of the last training.
     owner = result.trials[1].build.func.__self__
     expected = r4c.evaluate(adjust(owner._model, data[1]), data[1], options["metrics"])
