@@ -114,7 +114,12 @@ SOURCES = {
     "scored in pieces": {"score_in": 3, "normalize": False},
     "negatives": {"negatives": "others", "normalize": False},
 }
-STEPS = [*itertools.product(SOURCES, (small.top_3, Linear)), ("all", losses.SoftmaxLoss)]
+# A row for each path; the others, which are slow, combine what these have.
+PATHS = [(source, Linear) for source in SOURCES if source not in ("dot_products", "memory")]
+PATHS += [(source, small.top_3) for source in ("all", "scored in pieces", "negatives")]
+OTHERS = [row for row in itertools.product(SOURCES, (small.top_3, Linear)) if row not in PATHS]
+STEPS = [("all", losses.SoftmaxLoss), *PATHS]
+STEPS += [pytest.param(*row, marks=pytest.mark.slow) for row in OTHERS]
 
 
 @pytest.mark.keras2
@@ -135,16 +140,22 @@ def test_step_is_that_of_dense_lists(sources, make_loss, mode, optimizer, pairs,
         layer.random_state.assign(_keras.variable(model._random.random_state))
         return layer(tf.zeros([NUM_CANDIDATES])).numpy()
 
-    reference = Reference(model, candidates, random_rows)
-    for start in (0, 8, 16):
-        batch = slice(start, start + 8)
-        x, y = pairs[0][batch], {k: v[batch] for k, v in pairs[1].items()}
-        if sources == "negatives":
-            y["others"] = {k: v[12 + start : 20 + start, None] for k, v in candidates.items()}
-        value, expected = reference.step(loss, x, y, RATE)
-        history = model.fit(x, y, batch_size=8, verbose=0, shuffle=False).history
-        assert history["loss"][0] == pytest.approx(value, rel=1e-5)
-        assert_all_close(weights(model), expected, 1e-4, 1e-5)
+    reference, steps = Reference(model, candidates, random_rows), []
+    x, y = pairs[0], dict(pairs[1])
+    if sources == "negatives":
+        y["others"] = {k: v[12:36, None] for k, v in candidates.items()}
+
+    def before(number, logs=None):
+        of_batch = tf.nest.map_structure(lambda part: part[8 * number : 8 * number + 8], (x, y))
+        steps.append(reference.step(loss, *of_batch, RATE))
+
+    def after(number, logs):  # The mean over the batches until now.
+        assert float(logs["loss"]) == pytest.approx(np.mean([v for v, _ in steps]), rel=1e-5)
+        assert_all_close(weights(model), steps[-1][1], 1e-4, 1e-5)
+
+    check = keras.callbacks.LambdaCallback(on_train_batch_begin=before, on_train_batch_end=after)
+    model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[check])
+    assert len(steps) == 3
 
 
 def test_frequencies_in_a_batch_of_one_example(pairs, candidates):
@@ -213,22 +224,24 @@ def test_weights_of_examples(pairs):
     assert value([1.0, 2.0, 0.5] + [0.0] * 21) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("options", ["all", "several", "mined"])
+@pytest.mark.parametrize("options", ["all", "several are mined"])
 def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
-    rows = rng.integers(0, NUM_CANDIDATES, [24, 3] if options == "several" else 24)
-    x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
-    kwargs = {"all": {**small.ALL, "seed": 3}, "mined": {"num_mined": 4}}.get(options, {})
+    # The last batch is smaller than the others, and no multiple of the pieces. XLA would compile it
+    # anew.
+    number = 20 if options == "all" else 24
+    rows = rng.integers(0, NUM_CANDIDATES, 20 if options == "all" else [24, 3])
+    x, y = {"words": rng.integers(0, 40, [number, 3])}, {"row": rows, "id": IDS[rows]}
+    kwargs = {**small.ALL, "seed": 3} if options == "all" else {"num_mined": 4}
 
     def train(encode_in, score_in):
         sizes = {"encode_in": encode_in, "score_in": score_in}
         model = models.TwoTower(*small.towers_with_tables(), candidate_id="id", **sizes, **kwargs)
-        loss = losses.SoftmaxLoss() if options != "mined" else small.top_3()
+        loss = losses.SoftmaxLoss() if options == "all" else small.top_3()
         xla = options == "all" and tf.__version__ >= "2.16"  # Older ones cannot cut these pieces.
         model.compile(keras.optimizers.SGD(0.5), loss=loss, jit_compile=xla)
         if options == "all":
             model.index({"row": np.arange(NUM_CANDIDATES), "id": IDS})
-        # The last batch is smaller than the others, and no multiple of the pieces.
-        weight = np.linspace(0, 2, 24)
+        weight = np.linspace(0, 2, number)
         history = model.fit(x, y, 20, 2, sample_weight=weight, shuffle=False, verbose=0).history
         return [*weights(model), history["loss"]]
 
@@ -303,7 +316,7 @@ class WithRating(models.TwoTower):
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("encode_in", [None, 5])
+@pytest.mark.parametrize("encode_in", [pytest.param(None, marks=pytest.mark.slow), 5])
 def test_a_model_of_several_tasks(encode_in, pairs, candidates, rng, tmp_path):
     x, y = pairs[0], {**pairs[1], "stars": rng.normal(size=24).astype(np.float32)}
     model = WithRating(*towers(), candidate_id="id", encode_in=encode_in)
@@ -342,29 +355,24 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
     assert len(model.trainable_variables) == 6
 
 
-def trained(pairs, candidates, loss, strategy=None, **compiled):
-    with (strategy or tf.distribute.get_strategy()).scope():
-        model = make(None, loss, **small.ALL, frequencies=True, metrics=[metrics.MRR()], **compiled)
-    model.index(candidates)
-    options = {"batch_size": 8, "verbose": 0}
-    fitted = model.fit(*pairs, epochs=2, shuffle=False, validation_data=pairs, **options).history
-    evaluated = model.evaluate(*pairs, **options)
-    of_model = [*weights(model), *map(np.array, model.non_trainable_weights)]
-    return of_model, [fitted["loss"], fitted["val_mrr"], evaluated[1]]
-
-
 @pytest.mark.keras2
-def test_two_devices_train_as_one(pairs, candidates, two_devices):
-    one, two = (trained(pairs, candidates, losses.SoftmaxLoss(), on) for on in (None, two_devices))
-    assert_all_close(two[0], one[0], 1e-4, 1e-5)
-    assert_all_close(two[1], one[1], 1e-4)
+def test_two_devices_and_xla_train_as_one(pairs, candidates, two_devices):
+    def trained(strategy, jit_compile):
+        options = {**small.ALL, "frequencies": True, "metrics": [metrics.MRR()]}
+        with strategy.scope():
+            model = make(None, small.top_3(), jit_compile=jit_compile, **options)
+        model.index(candidates)
+        options = {"batch_size": 8, "verbose": 0}
+        fitted = model.fit(*pairs, epochs=2, shuffle=False, validation_data=pairs, **options)
+        evaluated = model.evaluate(*pairs, **options)
+        of_model = [*weights(model), *map(np.array, model.non_trainable_weights)]
+        return of_model, [fitted.history["loss"], fitted.history["val_mrr"], evaluated[1]]
 
-
-def test_xla_trains_alike(pairs, candidates):
-    loss = small.top_3()
-    plain, compiled = (trained(pairs, candidates, loss, jit_compile=on) for on in (False, True))
-    assert_all_close(compiled[0], plain[0], 1e-4, 1e-5)
-    assert_all_close(compiled[1], plain[1], 1e-4)
+    one = tf.distribute.get_strategy()
+    expected = trained(one, False)
+    for found in (trained(two_devices, False), trained(one, True)):
+        assert_all_close(found[0], expected[0], 1e-4, 1e-5)
+        assert_all_close(found[1], expected[1], 1e-4)
 
 
 def test_candidates_of_uneven_devices_are_gathered(two_devices):
@@ -523,13 +531,13 @@ def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
     model, own = small.by_ids(), np.arange(24)
     model.index(np.arange(NUM_CANDIDATES))
-    loss, _ = model.evaluate(pairs[0], own, verbose=0)
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])
-    for labels in (own, own[:, None], np.stack([own, np.full(24, -1)], axis=1), own):
+    loss, _ = model.evaluate(pairs[0], own, verbose=0)
+    step = tf.function(
+        lambda queries, ids: model.compute_loss(queries, ids, model(queries), training=True),
+        [tf.TensorSpec([None, FEATURES]), tf.TensorSpec(None, tf.int64)],
+    )
+    for labels in (own[:, None], np.stack([own, np.full(24, -1)], axis=1), own):
         assert model.evaluate(pairs[0], labels, verbose=0)[0] == pytest.approx(loss, rel=1e-5)
-        step = tf.function(
-            lambda queries, ids: model.compute_loss(queries, ids, model(queries), training=True),
-            [tf.TensorSpec([None, FEATURES]), tf.TensorSpec(None, tf.int64)],
-        )
         found = step(tf.constant(pairs[0]), tf.constant(labels))
         assert float(found) == pytest.approx(loss, rel=1e-5)
