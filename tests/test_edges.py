@@ -102,11 +102,11 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
         np.testing.assert_allclose(values, first[name], rtol=1e-6)
 
 
-def in_pairs(options, quick, excluded):
-    """Parametrises by the names of two options; pairs without the quick one are slow."""
-    pairs = [pair for pair in itertools.combinations(options, 2) if pair != excluded]
-    slow = [pytest.mark.slow]
-    params = [pytest.param(pair, marks=[] if quick in pair else slow) for pair in pairs]
+def in_pairs(options, several, excluded):
+    """Parametrises by the names of several options, and, slow, by those of each two."""
+    known = {excluded, *several}
+    pairs = [pair for pair in itertools.combinations(options, 2) if pair not in known]
+    params = [*several, *(pytest.param(pair, marks=pytest.mark.slow) for pair in pairs)]
     return pytest.mark.parametrize("names", params, ids="+".join)
 
 
@@ -121,9 +121,12 @@ PAIRS = {
 }
 
 
+SEVERAL = [("negatives", "mined", "pieces"), ("weights", "memory", "random", "frequencies")]
+
+
 @pytest.mark.keras2
-@in_pairs(PAIRS, "negatives", ("negatives", "weights"))
-def test_options_of_two_towers_in_pairs_on_two_replicas(names, two_devices):
+@in_pairs(PAIRS, SEVERAL, ("negatives", "weights"))
+def test_options_of_two_towers_together_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device."""
     options = {key: value for name in names for key, value in PAIRS[name].items()}
     items = catalogue(range(8))
@@ -165,9 +168,13 @@ CLASSIFIER_PAIRS = {
 }
 
 
+CLASSIFIER_SEVERAL = [("bias", "cosine", "weights", "several"), ("sampled", "weights")]
+CLASSIFIER_SEVERAL += [("encoded", "top", "weights", "positions")]
+
+
 @pytest.mark.keras2
-@in_pairs(CLASSIFIER_PAIRS, "weights", ("bias", "encoded"))
-def test_options_of_all_classes_in_pairs_on_two_replicas(names, two_devices):
+@in_pairs(CLASSIFIER_PAIRS, CLASSIFIER_SEVERAL, ("bias", "encoded"))
+def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device; samples differ, so they only train."""
     options = {key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()}
     features = options.get("features", np.random.default_rng(6).normal(size=(8, 2)))
