@@ -41,12 +41,14 @@ def figures(model, x, y, epochs=3):
     )
 
 
+# XLA is Keras 3's default on a GPU.
+SLOW = [
+    pytest.param(*row, marks=pytest.mark.slow) for row in [("known", "rankmax"), ("xla", "rankmax")]
+]
+
+
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    ("case", "name"),
-    # XLA is Keras 3's default on a GPU.
-    [("known", "rankmax"), ("unknown", "sum"), ("xla", "rankmax"), ("xla", "sum")],
-)
+@pytest.mark.parametrize(("case", "name"), [("unknown", "sum"), ("xla", "sum"), *SLOW])
 def test_training_is_that_of_the_lists(case, name):
     made = {
         "rankmax": losses.RankmaxLoss,
