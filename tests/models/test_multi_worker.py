@@ -119,7 +119,7 @@ def run(name, strategy):
     return {f"{name}, {key}": np.array(value) for key, value in result.items()}
 
 
-FAST = ["sampled", "all_in_shards"]
+FAST = ["all_in_shards"]  # Only shards have code of their own for several processes.
 OTHERS = [name for name in MODELS if name not in FAST]
 SLOW = pytest.param(OTHERS, marks=[pytest.mark.slow, pytest.mark.keras2])
 

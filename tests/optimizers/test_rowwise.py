@@ -213,20 +213,18 @@ def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
 
 
 @cases
-@pytest.mark.parametrize(
-    "option", ["clipnorm", "clipvalue", "global_clipnorm", "use_ema", "weight_decay"]
-)
-def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, option, rng):
+def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
     """Untouched rows rest, and touched ones move by a rate of their own."""
-    gradients = [sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2], [3, 2])]
+    gradients = [sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2, 2, 2], [3, 2, 2])]
     start = rng.normal(size=(4, 3))
     arguments = {"learning_rate": LEARNING_RATE, "row_multiplier": 4.0, **kwargs}
     expected = steps(make(**arguments), variable(start), gradients)
     np.testing.assert_array_equal(expected[1], start[1])
     assert (expected[0] != start[0]).all()
-    value = {"use_ema": True, "weight_decay": 1e-30}.get(option, 1e9)
-    weights = steps(make(**arguments, **{option: value}), variable(start), gradients)
-    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    for name in ("clipnorm", "clipvalue", "global_clipnorm", "use_ema", "weight_decay"):
+        option = {name: {"use_ema": True, "weight_decay": 1e-30}.get(name, 1e9)}
+        weights = steps(make(**arguments, **option), variable(start), gradients)
+        np.testing.assert_allclose(weights, expected, rtol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("clipping", [{}, {"clipnorm": 1.0}])
