@@ -103,14 +103,13 @@ def dense_scores(model, features):
     return unit[0] @ unit[1].T
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "loss", "num_sampled"),
     [
         # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
         (optimizers.RowwiseAdam(0.1, epsilon=1e-2), top_k_mining(1), 12),
-        pytest.param(
-            *(optimizers.RowwiseAdagrad(0.1), losses.RankmaxLoss(), None), marks=pytest.mark.slow
-        ),
+        (optimizers.RowwiseAdagrad(0.1), losses.RankmaxLoss(), None),
     ],
     ids=["mined", "all classes"],
 )

@@ -119,17 +119,14 @@ def run(name, strategy):
     return {f"{name}, {key}": np.array(value) for key, value in result.items()}
 
 
-FAST = ["all_in_shards"]  # Only shards have code of their own for several processes.
-OTHERS = [name for name in MODELS if name not in FAST]
-SLOW = pytest.param(OTHERS, marks=[pytest.mark.slow, pytest.mark.keras2])
-
-
-@pytest.mark.parametrize("names", [pytest.param(FAST, id="fast"), SLOW])
-def test_two_workers_train_as_one_process(names, tmp_path):
+@pytest.mark.slow
+@pytest.mark.keras2
+def test_two_workers_train_as_one_process(tmp_path):
     """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""
-    two_processes.run(tmp_path, "-m", "tests.models.test_multi_worker", tmp_path / "worker", *names)
+    folder = tmp_path / "worker"
+    two_processes.run(tmp_path, "-m", "tests.models.test_multi_worker", folder, *MODELS)
     results = [np.load(tmp_path / f"worker{index}.npz") for index in range(2)]
-    for name in names:
+    for name in MODELS:
         expected = run(name, tf.distribute.get_strategy())
         if name == "uneven":  # Here weights are a part of the losses.
             for key in ("loss", "twice"):
