@@ -297,7 +297,6 @@ def train(cell, names, strategy):
     """Trains and evaluates; returns weights before and after, and values, of each object."""
     from tensorflow import keras
 
-    keras.backend.clear_session()
     keras.mixed_precision.set_global_policy(cell.precision)
     keras.utils.set_random_seed(1)
     with strategy.scope():
@@ -338,9 +337,12 @@ def train(cell, names, strategy):
 
 def run_cell(cell, strategy):
     """The results of all objects of a cell; an error where one fails."""
+    from tensorflow import keras
+
     names, results = names_of(cell), {}
 
     def attempt(group):
+        keras.backend.clear_session()
         try:
             results.update(train(cell, group, strategy))
         except Exception as error:  # The table shows errors of any kind.
