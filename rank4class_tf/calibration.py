@@ -231,15 +231,14 @@ def adjust_logits(
         return _keras.with_mask(tf.cast(scores, tf.float32) - shift_now, _keras.mask_of(scores))
 
     measure = Evaluator(shifted, [metric])
-    best, best_strength = -math.inf, strengths[0]
-    for strength in strengths:
+
+    def value_at(strength: float) -> float:
         shift_now.assign(strength * log_prior)
         measured = measure(dataset, batch_size)
         (name,) = measured.values
-        value = weighted_mean(measured.values[name], measured.weights[name])
-        if value > best:
-            best, best_strength = value, strength
-    offset = (-best_strength * log_prior).tolist()
+        return weighted_mean(measured.values[name], measured.weights[name])
+
+    offset = (-max(strengths, key=value_at) * log_prior).tolist()
     shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
     # Keras 3 has no `input` of a Sequential that was never called.
     inputs = model.inputs if isinstance(model, keras.Sequential) else model.input

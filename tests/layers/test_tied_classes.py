@@ -82,7 +82,7 @@ class Scores(keras.layers.Layer):
         return own_scores(self.layer, x)
 
 
-ROWS = [*itertools.product(KINDS, ["rowwise_adam"]), ("tied", "adam")]
+ROWS: list = [*itertools.product(KINDS, ["rowwise_adam"]), ("tied", "adam")]
 ROWS += [("tied", "rowwise_sgd"), ("tied", "rowwise_adagrad")]
 OTHERS = [("tied", "sgd"), *((kind, "adam") for kind in KINDS if kind != "tied")]
 ROWS += [pytest.param(*row, marks=pytest.mark.slow) for row in OTHERS]
@@ -116,9 +116,9 @@ LOSSES = {
 }
 
 
-TRAINED = [("embedding", "sampled"), ("dense", "top"), ("tied", "sampled"), ("untied", "sampled")]
 SLOW = [("embedding", "rankmax"), ("tied", "top")]
-TRAINED += [pytest.param(*row, marks=pytest.mark.slow) for row in SLOW]
+TRAINED: list = [pytest.param(*row, marks=pytest.mark.slow) for row in SLOW]
+TRAINED += [(kind, "sampled") for kind in ("embedding", "tied", "untied")] + [("dense", "top")]
 
 
 @pytest.mark.parametrize(("layer", "name"), TRAINED, indirect=["layer"])

@@ -115,10 +115,10 @@ SOURCES = {
     "negatives": {"negatives": "others", "normalize": False},
 }
 # A row for each path; the others, which are slow, combine what these have.
-PATHS = [(source, Linear) for source in SOURCES if source not in ("dot_products", "memory")]
+PATHS: list = [(source, Linear) for source in SOURCES if source not in ("dot_products", "memory")]
 PATHS += [(source, small.top_3) for source in ("all", "scored in pieces", "negatives")]
 OTHERS = [row for row in itertools.product(SOURCES, (small.top_3, Linear)) if row not in PATHS]
-STEPS = [("all", losses.SoftmaxLoss), *PATHS]
+STEPS: list = [("all", losses.SoftmaxLoss), *PATHS]
 STEPS += [pytest.param(*row, marks=pytest.mark.slow) for row in OTHERS]
 
 
