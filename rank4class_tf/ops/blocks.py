@@ -173,8 +173,7 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
         def gradient(upstream: Tensor) -> TensorPair:
             radial = upstream * quotients
             radial = tf.reduce_sum(radial, axis=0) if is_shared else radial
-            # One factor would underflow for long rows. TensorFlow makes one of two multiplications,
-            # but not of a division and a multiplication.
+            # Of two factors or divisors TensorFlow makes one, which underflows for long rows.
             return upstream / divisors, rows / lengths * (radial[..., tf.newaxis] / -lengths)
 
         return quotients, gradient

@@ -13,7 +13,7 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers
 from rank4class_tf.losses import SoftmaxLoss
 from tests.contract.head_table import ARRAY, WORDS, words_encoder
-from tests.derivatives import value_and_gradient
+from tests.derivatives import value_and_gradient, with_gradients
 
 
 def float64(weight):
@@ -184,24 +184,17 @@ def test_equal_kernels_start_unequal(head_class):
 def test_cosines_of_rows_whose_squares_overflow(rng):
     """A long row has its cosine and gradient, and the others have theirs, as in float64."""
     lengths = np.array([[1e30], [1e-3], [1.0]])
-    head, scale, rows = layers.CosineHead(3, scale=3.0), 1e30, rng.normal(size=[3, 4]) * lengths
+    head, rows = layers.CosineHead(3, scale=3.0), rng.normal(size=[3, 4]) * lengths
     head.build((None, 4))
     head.set_weights([rows])
-    h, kernel = tf.constant(rng.normal(size=[2, 4]), tf.float32), head.classes.embeddings
-    scores, gradient = value_and_gradient(lambda x: head(x * scale), h)
+    h = tf.constant(rng.normal(size=[2, 4]), tf.float32)
+    scores, gradient = value_and_gradient(lambda x: head(1e30 * x), h)
     np.testing.assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
-
-    @tf.function
-    def gradient_of_rows():
-        with tf.GradientTape() as tape:
-            total = tf.reduce_sum(head(h))
-        return lengths * tape.gradient(total, kernel)
-
-    both = [(gradient, float64(h), rows), (gradient_of_rows(), rows / lengths, float64(h))]
+    step = tf.function(lambda: with_gradients(lambda: head(h), head.classes.embeddings))
+    both = [(gradient, float64(h), rows), (lengths * step()[1], rows / lengths, float64(h))]
     for found, vectors, others in both:
         length, of_others = (np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors, others))
-        vectors, others = vectors / length, others / of_others
-        total = 3 * others.sum(axis=0)
+        vectors, total = vectors / length, 3 * (others / of_others).sum(axis=0)
         expected = (total - (vectors @ total)[:, None] * vectors) / length
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 

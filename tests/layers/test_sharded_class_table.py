@@ -132,11 +132,8 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
     unit = tf.math.l2_normalize(model.classes.rows(), axis=1)
     np.testing.assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
 
-    loaded, other, expected = (
-        keras.models.load_model(tmp_path / "model.keras"),
-        made(),
-        fitted(model),
-    )
+    loaded, other = keras.models.load_model(tmp_path / "model.keras"), made()
+    expected = fitted(model)
     assert len(loaded.classes.shards.local) == len(other.classes.shards.local) == 1
     assert_same(fitted(loaded), expected)
     assert_same(loaded.top_k(FEATURES[:5], 7), model.top_k(FEATURES[:5], 7))

@@ -70,9 +70,7 @@ def some_metrics():
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(
-    "form", ["one", pytest.param("padded", marks=pytest.mark.slow), "unknown_width"]
-)
+@pytest.mark.parametrize("form", ["one", "unknown_width"])
 def test_evaluates_over_all_classes(form, data):
     features, class_ids = data
     class_ids = class_ids[:, 0] if form == "one" else class_ids

@@ -316,10 +316,9 @@ class WithRating(models.TwoTower):
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("encode_in", [pytest.param(None, marks=pytest.mark.slow), 5])
-def test_a_model_of_several_tasks(encode_in, pairs, candidates, rng, tmp_path):
+def test_a_model_of_several_tasks(pairs, candidates, rng, tmp_path):
     x, y = pairs[0], {**pairs[1], "stars": rng.normal(size=24).astype(np.float32)}
-    model = WithRating(*towers(), candidate_id="id", encode_in=encode_in)
+    model = WithRating(*towers(), candidate_id="id", encode_in=5)
     model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
     films = model.candidate_encoder({"features": y["features"]})
     encodings = np.concatenate([model.query_encoder(x), films], axis=1).astype(float)
