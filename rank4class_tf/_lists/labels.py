@@ -227,10 +227,10 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
                 f"{static_items} items"
             )
             is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
-            is_binary_list = tf.reduce_all(is_binary, axis=-1)
+            is_binary &= tf.reduce_all(is_binary, axis=-1, keepdims=True)
             if width is None:
-                is_binary_list &= tf.shape(ids)[1] > 2
-            zero = checked(zero, is_binary, ids, rule, is_binary_list)
+                is_binary &= tf.shape(ids)[1] > 2
+            zero = checked(zero, is_binary, ids, rule)
     ids, value_if_empty = padded_ids(ids, num_items, zero)
     ids = distinct_ids(ids, scores if num_classes is None else None)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])

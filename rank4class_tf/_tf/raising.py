@@ -19,21 +19,21 @@ def check(
     """Raises if any row is bad, but not under XLA, which cannot; returns which are, `[batch]`."""
     # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
     # values `[batch, r]` must be, with the name of the argument. `bad` is True where they break it,
-    # or is a function from rows of values to such booleans, which is called with bad rows only.
-    # Without `bad_rows`, each row with a bad value is bad.
+    # which makes their row bad; or it is a function from values to such booleans, called with those
+    # of `bad_rows` only. Usually there are none, and the rest costs nothing.
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()
     if not tf.reduce_any(bad_rows) if eager else in_xla():
         return bad_rows
-    rows = tf.where(bad_rows)  # Usually there are none, and the rest costs nothing.
-    received = tf.gather_nd(values, rows)
-    is_bad = bad(received) if callable(bad) else tf.gather_nd(bad, rows)
-    received = tf.gather_nd(received, tf.where(is_bad))
+    if callable(bad):
+        values = tf.gather_nd(values, tf.where(bad_rows))
+        bad = bad(values)
+    received = tf.gather_nd(values, tf.where(bad))
     if eager:
         raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
     assertion = tf.raw_ops.Assert(
-        condition=tf.equal(tf.size(rows), 0), data=[f"{rule}. Received:", received], summarize=5
+        condition=~tf.reduce_any(bad_rows), data=[f"{rule}. Received:", received], summarize=5
     )
     with tf.control_dependencies([assertion]):  # So that this error comes before those it causes.
         return tf.identity(bad_rows)
@@ -50,7 +50,8 @@ def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
     """`x` `[batch, ...]`, with a filler in the bad rows of a `check` where nothing can raise."""
     if tf.executing_eagerly():
         return x
-    bad_rows = tf.reshape(bad_rows, [-1] + [1] * (x.shape.rank - 1))
+    if x.shape.rank > 1:
+        bad_rows = tf.reshape(bad_rows, [-1] + [1] * (x.shape.rank - 1))
     return tf.where(bad_rows, tf.constant(filler, x.dtype), x)
 
 

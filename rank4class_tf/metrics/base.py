@@ -229,8 +229,8 @@ class RankingMetric(Metric):
         columns = tf.expand_dims(has_positive, 1), values, tf.expand_dims(value_if_empty, 1)
         values = tf.where(*columns)
         # A broken list counts, so that its NaN reaches the result.
-        counted = has_positive | tf.math.is_nan(value_if_empty) | self.count_empty
-        weights = tf.cast(counted, dtype)
+        counted = has_positive | tf.math.is_nan(value_if_empty)
+        weights = tf.ones_like(value_if_empty) if self.count_empty else tf.cast(counted, dtype)
         return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
 
     def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:

@@ -65,9 +65,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         above = checked(above, right_ids < -1, y_true, rule)
         # More than two ids of a list that are 0 or 1 are no ids, which differ, but labels.
         is_binary = tf.equal(right_ids, 0) | tf.equal(right_ids, 1)
-        is_label = tf.reduce_all(is_binary, axis=-1) & (tf.shape(right_ids)[1] > 2)
+        is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True) & (tf.shape(right_ids)[1] > 2)
         rule = "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
-        above = checked(above, is_binary, y_true, rule, is_label)
+        above = checked(above, is_binary & is_label, y_true, rule)
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
         is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)

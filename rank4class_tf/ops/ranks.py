@@ -11,6 +11,7 @@ from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.dense import over_positives
 from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
+from rank4class_tf._tf.gather import num_rows
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -186,12 +187,12 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
     if isinstance(table, np.ndarray):
         sums = np.append(0, np.cumsum(table))
         high = sums.astype(dtype.as_numpy_dtype)
-        parts = [high, (sums - high).astype(dtype.as_numpy_dtype)]
+        parts, stack = [high, (sums - high).astype(dtype.as_numpy_dtype)], np.stack
     else:
         sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
         high = tf.cast(sums, dtype)
-        parts = [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)]
-    prefix = tf.stack(parts[:1] if dtype == tf.float64 else parts, axis=1)
+        parts, stack = [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)], tf.stack
+    prefix = stack(parts[:1] if dtype == tf.float64 else parts, axis=1)
     totals = tf.reduce_sum(tf.gather(prefix, last) - tf.gather(prefix, first), axis=-1)
     return tf.math.divide_no_nan(totals, tied)
 
@@ -272,16 +273,14 @@ def _count_by_sorting(scores: Tensor, ids: Tensor, positives: Tensor) -> TensorP
 
 
 def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    nan = tf.constant(float("nan"), scores.dtype)
-    return scores if mask is None else tf.where(mask, scores, nan)
+    return scores if mask is None else tf.where(mask, scores, tf.cast(float("nan"), scores.dtype))
 
 
 def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     """`[batch]`, how many items each list has."""
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    batch, n = tf.unstack(tf.shape(scores))
-    return tf.fill([batch], tf.cast(n, dtype))
+    return tf.fill([num_rows(scores)], tf.cast(_width(scores), dtype))
 
 
 def _width(columns: Tensor) -> int | Tensor:
@@ -298,7 +297,7 @@ def count_one_by_one(
     count = _count if values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
         counts = count(values, thresholds, lowest)
-        greater, at_least = tf.unstack(tf.expand_dims(counts, 1), axis=-1)
+        greater, at_least = tf.split(counts, 2, axis=1)
         return greater, at_least - greater
 
     # A loop over the columns, up to the last one that holds a threshold in any list.
