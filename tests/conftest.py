@@ -67,6 +67,11 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+def pytest_sessionfinish():
+    """Nor at all that is left after the last one, as pytest would: it takes ten seconds."""
+    gc.freeze()
+
+
 def _is_quick(item):
     in_contract = item.path.parent.name == "contract" and hasattr(item, "callspec")
     return not in_contract or not QUICK.isdisjoint(item.callspec.id.split("-"))
