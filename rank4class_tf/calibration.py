@@ -236,7 +236,8 @@ def adjust_logits(
         shift_now.assign(strength * log_prior)
         measured = measure(dataset, batch_size)
         (name,) = measured.values
-        return weighted_mean(measured.values[name], measured.weights[name])
+        value = weighted_mean(measured.values[name], measured.weights[name])
+        return -math.inf if math.isnan(value) else value
 
     offset = (-max(strengths, key=value_at) * log_prior).tolist()
     shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")

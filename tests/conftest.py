@@ -68,7 +68,7 @@ def pytest_collection_finish():
 
 
 def pytest_sessionfinish():
-    """Nor at all that is left after the last one, as pytest would: it takes ten seconds."""
+    """Nor does pytest look for garbage after the last test, which takes ten seconds."""
     gc.freeze()
 
 
@@ -88,7 +88,7 @@ def _seeds(monkeypatch):
     """Those of Python, NumPy, Keras and TensorFlow.
 
     With a new seed TensorFlow would forget all that it has compiled, a quarter of the time of the
-    tests, so that its random operations start anew; no test compares draws of these.
+    tests. Here it keeps that, so its stateful random operations go on; no test compares draws.
     """
     monkeypatch.setattr(context.pywrap_tfe, "TFE_ContextClearCaches", lambda handle: None)
     keras.utils.set_random_seed(0)

@@ -20,7 +20,7 @@ def check(
     # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
     # values `[batch, r]` must be, with the name of the argument. `bad` is True where they break it,
     # which makes their row bad; or it is a function from values to such booleans, called with those
-    # of `bad_rows` only. Usually there are none, and the rest costs nothing.
+    # of `bad_rows` only, which spares a search in all values. Others give no `bad_rows`.
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()

@@ -121,7 +121,7 @@ class BilinearInteraction(Interaction):
 
 @_registry.register("interaction")
 class CosineInteraction(Interaction):
-    r"""The cosine of the angle, times a scale; 0 for a vector of numbers below 1e-7.
+    r"""The cosine of the angle, times a scale; 0 for a vector shorter than 1e-7.
 
     $$s_i = a \, \frac{h^\top c_i}{\|h\| \|c_i\|}$$
 

@@ -104,7 +104,7 @@ def score_by_recomputed_blocks(
 # where memory falls from 1.6 GB to .3 GB. For 1,000 classes with d = 128 the times are equal.
 _MANY_ENTRIES = 100_000
 
-# A row of smaller numbers has no direction, and its gradient would outweigh those of all others.
+# A shorter row has no direction, and its gradient would outweigh those of all others.
 _SMALLEST = 1e-7
 
 
@@ -185,13 +185,15 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
 def _lengths(rows: Tensor) -> WithGradient:
     """Lengths `[..., 1]` of rows; infinite for those shorter than 1e-7, so that quotients are 0."""
     # Squares above 1e38 overflow. To scale all rows would take a quarter of the time of a head.
-    # Both branches give a row the same length, so that equal rows in different blocks tie.
+    # Both branches give a row the same length, so that equal rows in different blocks tie. A length
+    # above 3e38 is NaN, and from 1e34 on small gradients of encodings underflow.
     found = tf.norm(rows, axis=-1, keepdims=True)
     are_finite = tf.math.is_finite(found)
 
     def with_long_rows() -> Tensor:
-        scaled = tf.norm(rows * 2.0**-70, axis=-1, keepdims=True)
-        return tf.where(are_finite, found, scaled * 2.0**70)
+        long = tf.norm(rows * 2.0**-70, axis=-1, keepdims=True) * 2.0**70
+        long = tf.where(tf.math.is_finite(long), long, tf.cast(float("nan"), rows.dtype))
+        return tf.where(are_finite, found, long)
 
     lengths = tf.cond(tf.reduce_all(are_finite), lambda: found, with_long_rows)
     lengths = tf.where(lengths < _SMALLEST, tf.constant(np.inf, rows.dtype), lengths)

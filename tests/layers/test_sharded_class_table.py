@@ -154,10 +154,7 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
     with two_devices.scope():
         in_two = keras.models.load_model(tmp_path / "one.keras")
     assert len(in_two.classes.shards.local) == 2
-    np.testing.assert_array_equal(in_two.classes.rows(), loaded.classes.rows())
-    loaded.save_weights(tmp_path / "one.weights.h5")
-    model.load_weights(tmp_path / "one.weights.h5")
-    assert_same(fitted(model), fitted(loaded))
+    assert_same(fitted(in_two), fitted(loaded))
 
 
 def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
