@@ -357,8 +357,8 @@ def test_a_plain_subclass_with_layers_that_are_not_built(pairs):
 @pytest.mark.keras2
 def test_two_devices_and_xla_train_as_one(pairs, candidates, two_devices):
     def trained(strategy, jit_compile):
-        options = {**small.ALL, "frequencies": True, "metrics": [metrics.MRR()]}
         with strategy.scope():
+            options = {**small.ALL, "frequencies": True, "metrics": [metrics.MRR()]}
             model = make(None, small.top_3(), jit_compile=jit_compile, **options)
         model.index(candidates)
         options = {"batch_size": 8, "verbose": 0}
