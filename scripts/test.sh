@@ -3,8 +3,9 @@
 # Keras 3, and the tests marked keras2 under Keras 2, in as many processes as there are cores.
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
-#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and the numerical tests
-#                                 as other processors run them; takes 77 minutes
+#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and operations, heads,
+#                                 sorters, losses and their steps as other processors run them;
+#                                 takes more than an hour
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
