@@ -3,9 +3,8 @@
 # Keras 3, and the tests marked keras2 under Keras 2, in as many processes as there are cores.
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
-#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and operations, heads,
-#                                 sorters, losses and their steps as other processors run them;
-#                                 takes more than an hour
+#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and the numerical tests
+#                                 as other processors run them; takes more than an hour
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
@@ -65,7 +64,7 @@ if [ "$part" = --all ]; then
     echo "== $setting"
     (
       export "$setting"
-      tests -m "not slow" tests/ops tests/losses/test_over_classes.py \
+      tests -m "not slow" tests/ops tests/losses tests/metrics \
         tests/contract/test_{definitions,heads,sorters,steps}.py "$@"
     ) || failed+=("$setting")
   done

@@ -104,7 +104,8 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
 
 def in_pairs(options, several, excluded):
     """Parametrises by the names of several options, and, slow, by those of each two."""
-    pairs = [pair for pair in itertools.combinations(options, 2) if pair != excluded]
+    pairs = itertools.combinations(options, 2)
+    pairs = [pair for pair in pairs if pair not in (excluded, *several)]
     params = [*several, *(pytest.param(pair, marks=pytest.mark.slow) for pair in pairs)]
     return pytest.mark.parametrize("names", params, ids="+".join)
 

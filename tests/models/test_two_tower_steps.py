@@ -226,10 +226,10 @@ def test_weights_of_examples(pairs):
 
 @pytest.mark.parametrize("options", ["all", "several are mined"])
 def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
-    # The last batch is smaller than the others, and no multiple of the pieces. XLA would compile it
-    # anew.
+    # Of 24, the last batch is smaller than the first, and no multiple of the pieces; XLA would
+    # compile it anew.
     number = 20 if options == "all" else 24
-    rows = rng.integers(0, NUM_CANDIDATES, 20 if options == "all" else [24, 3])
+    rows = rng.integers(0, NUM_CANDIDATES, number if options == "all" else [number, 3])
     x, y = {"words": rng.integers(0, 40, [number, 3])}, {"row": rows, "id": IDS[rows]}
     kwargs = {**small.ALL, "seed": 3} if options == "all" else {"num_mined": 4}
 
