@@ -24,6 +24,7 @@ from rank4class_tf.metrics.base import flatten_positions, without_weightless
 from rank4class_tf.metrics.ranked_ids import ids_as_integers
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
+from rank4class_tf.ops.ranks import ranks_of_few
 
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
 
@@ -210,6 +211,7 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
+        share_ranks = all(metric.label_format == label_format for metric, _ in self._metrics)
         mean_rank = _metrics.MeanRank(label_format=label_format)
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
@@ -224,8 +226,13 @@ class Evaluator:
                     lists = ranked_lists = flatten_positions(*lists)
                     labels, scores, sample_weight, left_out = lists
                     parsed = parse(labels, scores, label_format, exclude=left_out)
-                    ids = without_weightless(parsed, sample_weight).positives
+                    weighted = without_weightless(parsed, sample_weight)
+                    ids = weighted.positives
                     best, top = _best_and_top(parsed)
+                    # Metrics of few class ids a list read the same ranks, unless items have weights.
+                    ranks = ranks_of_few(parsed, tf.float64)
+                    if ranks is not None and share_ranks and weighted is parsed:
+                        lists = ranked_lists = ranks, None, sample_weight, None
                 else:
                     ranks = scores.ranks(labels)
                     ids = ranks.class_ids
@@ -483,13 +490,13 @@ def _best_and_top(labels: Labels) -> TensorPair:
     """The most relevant item of each list, -1 if there is none, and the highest items."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
     best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
-    scores, is_ranked = labels.scores, ~tf.math.is_nan(labels.scores)
-    if labels.mask is not None:
-        is_ranked &= labels.mask
+    scores, lowest = labels.scores, tf.constant(-float("inf"), labels.scores.dtype)
     # -inf is a score, and ranks above masked items.
-    scores = tf.where(is_ranked, tf.maximum(scores, scores.dtype.min), -float("inf"))
-    top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])).indices
-    top = tf.where(tf.gather(is_ranked, top, batch_dims=1), top, -1)
+    scores = tf.where(tf.math.is_nan(scores), lowest, tf.maximum(scores, scores.dtype.min))
+    if labels.mask is not None:
+        scores = tf.where(labels.mask, scores, lowest)
+    highest, top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1]))
+    top = tf.where(highest > lowest, top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 
 

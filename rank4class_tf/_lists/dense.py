@@ -97,7 +97,7 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = function(self.scores, *items, *parameters)
-        return tf.reduce_sum(tf.where(self.mask, values, 0.0), axis=-1)
+        return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
     def sum_over_items(
         self,

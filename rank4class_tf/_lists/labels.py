@@ -56,11 +56,9 @@ class Labels(NamedTuple):
     def has_positive(self) -> Tensor:
         """`[batch]` booleans."""
         if self.highest is not None:
-            has_positive = self.highest > 0
-        else:
-            positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
-            has_positive = tf.reduce_any(positive, axis=-1)
-        return has_positive & tf.equal(self.value_if_empty, 0)
+            return self.highest > 0
+        positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
+        return tf.reduce_any(positive, axis=-1)
 
     @property
     def positives(self) -> Tensor:
@@ -209,7 +207,7 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
     # like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
-    zero = tf.zeros(num_rows(scores), scores.dtype)
+    zero = tf.zeros([num_rows(scores)], scores.dtype)
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
@@ -231,6 +229,8 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
             if width is None:
                 is_binary &= tf.shape(ids)[1] > 2
             zero = checked(zero, is_binary, ids, rule)
+        if None in (width, static_items) or width > 2:
+            ids = replaced(ids, tf.math.is_nan(zero), -1)
     ids, value_if_empty = padded_ids(ids, num_items, zero)
     ids = distinct_ids(ids, scores if num_classes is None else None)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
@@ -332,7 +332,7 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
         value = checked(value, count > max_positives, count, rule)
     if in_xla():  # A NaN would spoil the gradient of a formula.
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
-    highest = tf.reduce_max(labels, axis=-1)
+    highest = tf.reduce_max(labels, axis=-1) + value
     most = min((x for x in (labels.shape[1], max_positives) if x is not None), default=None)
     return Labels(scores, labels >= 0, None, tf.nn.relu(labels), value, most, highest)
 
@@ -390,7 +390,8 @@ def without(labels: Labels, exclude: Array) -> Labels:
     ids, is_excluded = labels.class_ids, excluded
     if ids is not None:
         is_excluded = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
-        ids = tf.where(is_excluded, -1, ids)
+    is_excluded |= tf.math.is_nan(value_if_empty)[:, tf.newaxis]
+    ids = None if ids is None else tf.where(is_excluded, -1, ids)
     return labels._replace(
         mask=~excluded if labels.mask is None else labels.mask & ~excluded,
         class_ids=ids,

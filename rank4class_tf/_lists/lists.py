@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gradients import zero_unless
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
@@ -206,11 +205,15 @@ class Lists(abc.ABC):
 
     # Sums over the positives, and NaN.
 
-    def sum_of_positives(self, values: Tensor) -> Tensor:
-        """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`."""
+    def sum_of_positives(self, values: Tensor, factors: Tensor | None = None) -> Tensor:
+        """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`.
+
+        Factors, such as `relevance`, multiply the values and are 0 in columns without a positive.
+        """
+        factors = tf.cast(self.is_positive, values.dtype) if factors is None else factors
+        values = tf.math.multiply_no_nan(values, factors)
         if self.positive_weights is not None:
             values *= self.positive_weights
-        values = zero_unless(self.is_positive, values)
         return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
 
     @abc.abstractmethod

@@ -1,5 +1,6 @@
 """Gathers and scatters at places `[batch, ...]`, columns of each list of `[batch, n, ...]`."""
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._types import Tensor, TensorPair, WithGradient
@@ -9,16 +10,19 @@ from rank4class_tf._types import Tensor, TensorPair, WithGradient
 _FEW = range(17)
 
 
-@tf.custom_gradient
-def gather(values: Tensor, places: Tensor) -> WithGradient:
+def gather(values: Tensor, places: Tensor) -> Tensor:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is a `scatter_add`."""
     # It takes half as many operations as TensorFlow's gradient, and is right for an empty batch,
     # for which that of TensorFlow 2.15 has another shape.
 
-    def gradient(upstream: Tensor) -> tuple[Tensor, None]:
-        return scatter_add(places, upstream, tf.shape(values)), None
+    @tf.custom_gradient
+    def gathered(values: Tensor) -> WithGradient:
+        def gradient(upstream: Tensor) -> Tensor:
+            return scatter_add(places, upstream, tf.shape(values))
 
-    return tf.gather(values, places, batch_dims=1), gradient
+        return tf.gather(values, places, batch_dims=1), gradient
+
+    return gathered(values)
 
 
 def gather_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
@@ -62,8 +66,9 @@ def within(places: Tensor, size: int | Tensor) -> TensorPair:
 def indices(places: Tensor) -> Tensor:
     """The indices `[batch, ..., 2]` of places `[batch, ...]`, as `tf.scatter_nd` takes them."""
     places = tf.convert_to_tensor(places)
-    rows = tf.range(num_rows(places))
-    rows = tf.reshape(rows, [-1] + [1] * (places.shape.rank - 1))
+    size = places.shape[0]  # An array takes no operations.
+    rows = tf.range(tf.shape(places)[0]) if size is None else np.arange(size, dtype=np.int32)
+    rows = rows[:, *[tf.newaxis] * (places.shape.rank - 1)]
     if places.shape[1:].num_elements() != 1:
         rows = tf.broadcast_to(rows, tf.shape(places))
     return tf.stack([rows, places], axis=-1)

@@ -270,7 +270,7 @@ class PositivesLoss(RankingLoss):
 
     def reduced(self, lists: Lists, losses: Tensor) -> Tensor:
         """Sum or mean of the losses of positives, `[batch, P]`, weighted by relevance."""
-        total = lists.sum_of_positives(lists.relevance * losses)
+        total = lists.sum_of_positives(losses, lists.relevance)
         if self.positive_reduction == "sum":
             return total
         return tf.math.divide_no_nan(total, tf.reduce_sum(lists.relevance, axis=-1))

@@ -51,7 +51,7 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         q, cross_entropy = present(self.q, lists.dtype), cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
         losses = -tf.math.expm1(-q * cross_entropy) / q
-        return lists.sum_of_positives(lists.relevance * losses)
+        return lists.sum_of_positives(losses, lists.relevance)
 
 
 # It stands for the logarithm of 0, so that no list has an infinite loss.
@@ -104,7 +104,7 @@ class ForwardCorrectionLoss(RankingLoss):
         terms = lists.scores[:, tf.newaxis] + tf.gather(tf.constant(log_t, lists.dtype), labels)
         terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LOWEST_LOGARITHM)
         losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
-        return lists.sum_of_positives(lists.relevance * losses)
+        return lists.sum_of_positives(losses, lists.relevance)
 
 
 def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:

@@ -41,16 +41,16 @@ class OrderedLoss(RankingLoss):
                 return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
             pair_losses = _weighted_sum(sum_over_pairs, phi, self.rank_weights, negatives)
-            return scale * negatives.sum_of_positives(negatives.relevance * pair_losses)
+            return scale * negatives.sum_of_positives(pair_losses, negatives.relevance)
 
         def sum_over_negatives(lists: ops.Lists, f: Function) -> Tensor:
             return lists.sum(lambda s: f(-s), tends_to_zero=True)
 
         # The positives share the sum over the negatives, which does not depend on them.
         total = scale * _weighted_sum(sum_over_negatives, phi, self.rank_weights, negatives)
-        positive_losses = negatives.relevance * phi(negatives.positive_scores)
-        total_relevance = tf.reduce_sum(negatives.relevance, axis=-1)
-        return negatives.sum_of_positives(positive_losses) + total_relevance * total
+        relevance, positive_losses = negatives.relevance, phi(negatives.positive_scores)
+        total_relevance = tf.reduce_sum(relevance, axis=-1)
+        return negatives.sum_of_positives(positive_losses, relevance) + total_relevance * total
 
 
 def _weighted_sum(
@@ -262,7 +262,7 @@ class WARPLoss(RandomRankingLoss):
             hinges, num_violating = negatives.violations(margin)
             weight = tf.gather(totals, tf.cast(num_violating, tf.int32))
             losses = tf.math.divide_no_nan(weight, num_violating) * hinges
-        return lists.keep_nan(lists.sum_of_positives(lists.relevance * losses))
+        return lists.keep_nan(lists.sum_of_positives(losses, lists.relevance))
 
 
 def _sampled_losses(

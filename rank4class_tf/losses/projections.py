@@ -200,4 +200,4 @@ class FenchelYoungLoss(RankingLoss):
 
         linear = lists.sum_over_items(linear_terms, positives=[by_square, by_total], vanishes=True)
         losses += linear - tf.stop_gradient(linear)
-        return lists.sum_of_positives(lists.relevance * losses)
+        return lists.sum_of_positives(losses, lists.relevance)

@@ -133,7 +133,8 @@ class RankingMetric(Metric):
                 `[batch, n]`.
         """
         labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
-        return self._values_and_weights(labels, sample_weight, tf.float64)
+        values, weights = self._values_and_weights(labels, sample_weight, tf.float64)
+        return tf.stack(values, axis=-1), weights
 
     def update_state(
         self,
@@ -194,8 +195,8 @@ class RankingMetric(Metric):
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> TensorPair:
-        """What `per_list` returns, in a dtype; `compute` may stand for the metric's own formula."""
+    ) -> tuple[list[Tensor], Tensor]:
+        """A list of values, and weights, `[batch]`; `compute` may stand for the own formula."""
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
         if is_ranked and dtype == tf.float64:
@@ -211,8 +212,8 @@ class RankingMetric(Metric):
                 labels, list_weight = self._with_item_weights(labels, list_weight)
         labels = self._weighed(labels, dtype)
 
-        def values_of(ranks: Any) -> Tensor:
-            return tf.cast(tf.stack(compute(ranks), axis=-1), dtype)
+        def values_of(ranks: Any) -> list[Tensor]:
+            return [tf.cast(values, dtype) for values in compute(ranks)]
 
         # A list whose labels break a rule has a NaN in `Ranks.above`, or as `value_if_empty`.
         if is_ranked:
@@ -226,8 +227,7 @@ class RankingMetric(Metric):
             has_positive = labels.has_positive
             value_if_empty = tf.cast(labels.value_if_empty, dtype)
             values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
-        columns = tf.expand_dims(has_positive, 1), values, tf.expand_dims(value_if_empty, 1)
-        values = tf.where(*columns)
+        values = [tf.where(has_positive, x, value_if_empty) for x in values]
         # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty)
         weights = tf.ones_like(value_if_empty) if self.count_empty else tf.cast(counted, dtype)
@@ -360,7 +360,6 @@ def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
     return without(labels, weights_of_items(weights, labels.scores) <= 0)
 
 
-def weighted(values: Tensor, weights: Tensor) -> Tensor:
-    """Weighted values `[batch, r]` and, in a last column, the weights."""
-    weights = tf.expand_dims(weights, 1)
-    return tf.concat([values * weights, weights], axis=1)
+def weighted(values: list[Tensor], weights: Tensor) -> Tensor:
+    """Weighted values `[batch]`, each as a column, and the weights as the last one."""
+    return tf.stack([*(x * weights for x in values), weights], axis=1)

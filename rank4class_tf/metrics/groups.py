@@ -10,7 +10,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import checked
-from rank4class_tf._types import Array, Function, Tensor, TensorPair
+from rank4class_tf._types import Array, Function, Tensor
 from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.ranked_ids import RankedIds
@@ -63,7 +63,7 @@ class MacroAverage(RankingMetric):
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> TensorPair:
+    ) -> tuple[list[Tensor], Tensor]:
         return self.metric._values_and_weights(labels, sample_weight, dtype, compute)
 
     def update_state(
@@ -97,7 +97,7 @@ class MacroAverage(RankingMetric):
             groups = distinct_ids(groups)
         # XLA cannot raise: a list with invalid labels or groups makes the first group NaN.
         is_valid = tf.equal(nan_or_0, 0)
-        values = tf.where(is_valid[:, tf.newaxis], values, nan_or_0[:, tf.newaxis])
+        values = [tf.where(is_valid, x, nan_or_0) for x in values]
         weights = tf.where(is_valid, weights, 1)
         groups = tf.where(is_valid[:, tf.newaxis], groups, 0)
         terms = tf.repeat(weighted(values, weights), tf.shape(groups)[1], axis=0)
@@ -172,7 +172,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
         dtype = self.sums.dtype
-        accuracy, weights = self._values_and_weights(labels, sample_weight, dtype)
+        (accuracy,), weights = self._values_and_weights(labels, sample_weight, dtype)
         probabilities = labels.scores
         if labels.mask is not None:
             probabilities = tf.where(labels.mask, probabilities, 0)
@@ -187,7 +187,7 @@ class ExpectedCalibrationError(RankingMetric):
         )
         clipped = tf.where(counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0)
         confidence = checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
-        terms = tf.stack([weights, weights * confidence, weights * accuracy[:, 0]], axis=-1)
+        terms = tf.stack([weights, weights * confidence, weights * accuracy], axis=-1)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._lists.labels import padded_ids
-from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
+from rank4class_tf._types import Array, Cutoffs, Function, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
@@ -139,7 +139,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> TensorPair:
+    ) -> tuple[list[Tensor], Tensor]:
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
@@ -148,7 +148,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
             return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
 
         values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_count)
-        return values[:, :-1], weights * values[:, -1]
+        return values[:-1], weights * values[-1]
 
 
 @_registry.register("metric")
@@ -309,12 +309,12 @@ class PropensityScored(ReadsLeadingRanks):
 
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
-    ) -> TensorPair:
+    ) -> tuple[list[Tensor], Tensor]:
         # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
-        columns, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
-        gains, best = tf.unstack(columns, axis=1)
-        values = tf.math.divide_no_nan(gains, best)[:, tf.newaxis]
-        return values, weights * tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
+        values, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
+        gains, best = values
+        weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
+        return [tf.math.divide_no_nan(gains, best)], weights
 
     def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
         """Labels weighted by 1 / propensity; a graded label counts as 1."""

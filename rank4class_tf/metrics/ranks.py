@@ -12,7 +12,6 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry
 from rank4class_tf._tf import exact
-from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
 from rank4class_tf.metrics.sums import ExactSum
@@ -151,10 +150,9 @@ class MedianRank(MeanRank):
         dtype = self.histogram.dtype
         counts, weights = self._values_and_weights(labels, sample_weight, dtype, counts_of_best)
         # A list whose labels break a rule is NaN: so is its mass, and the result.
-        broken = has_nan(counts)
+        broken = tf.math.is_nan(counts[0])
         weights = tf.where(broken, float("nan"), weights)
-        counts = tf.where(broken[:, tf.newaxis], tf.zeros_like(counts), counts)
-        above, tied, positives = tf.unstack(counts, axis=-1)
+        above, tied, positives = (tf.where(broken, tf.zeros_like(x), x) for x in counts)
         # Counts of 0 are those of a list that is broken, has no weight, or whose positives are NaN.
         tied, positives = tf.maximum(tied, 1), tf.maximum(positives, 1)
 

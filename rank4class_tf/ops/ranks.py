@@ -11,6 +11,7 @@ from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.dense import over_positives
 from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search
+from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import num_rows
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
@@ -132,6 +133,7 @@ def ranks_of_positives(
         relevance = tf.ones_like(ids)
     rule = "`relevance` must have the shape of `class_ids`."
     relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, num_axes=2)
+    relevance = tf.where(ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
     ranks = _checked_ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
     return ranks._replace(above=ranks.above + zero)
 
@@ -140,10 +142,19 @@ def _checked_ranks(
     scores: Tensor, ids: Tensor, relevance: Tensor, mask: Array, depth: int | None, dtype: tf.DType
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
-    relevance = tf.where(ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
     counts = _count_above_and_tied(_without_masked(scores, mask), ids, depth)
     above, tied = (tf.cast(count, dtype) for count in counts)
+    relevance = tf.cast(relevance, dtype)
     return Ranks(above, tied, relevance, _num_items(scores, mask, dtype), _width(scores))
+
+
+def ranks_of_few(labels: Labels, dtype: tf.DType) -> Ranks | None:
+    """`Ranks` that all metrics may read, of few class ids a list; None for other labels."""
+    ids = labels.class_ids
+    if ids is None or not _positives.are_few(labels.max_positives, labels.scores.shape[1]):
+        return None
+    ranks = _checked_ranks(labels.scores, ids, labels.relevance, labels.mask, None, dtype)
+    return ranks._replace(class_ids=ids)
 
 
 def best_positive(ranks: Ranks) -> BestPositive:
@@ -192,7 +203,7 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
         sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
         high = tf.cast(sums, dtype)
         parts, stack = [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)], tf.stack
-    prefix = stack(parts[:1] if dtype == tf.float64 else parts, axis=1)
+    prefix = tf.convert_to_tensor(stack(parts[:1] if dtype == tf.float64 else parts, axis=1))
     totals = tf.reduce_sum(tf.gather(prefix, last) - tf.gather(prefix, first), axis=-1)
     return tf.math.divide_no_nan(totals, tied)
 
@@ -203,7 +214,7 @@ def table_by_rank(function: Callable, size: int | Tensor) -> np.ndarray | Tensor
     if isinstance(size, int):
         with tf.init_scope():
             if tf.executing_eagerly():
-                return np.asarray(function(tf.range(1, size + 1, dtype=tf.float64)))
+                return np.asarray(function(tf.constant(np.arange(1.0, size + 1))))
     return function(tf.range(1, size + 1, dtype=tf.float64))
 
 
@@ -280,7 +291,7 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     """`[batch]`, how many items each list has."""
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    return tf.fill([num_rows(scores)], tf.cast(_width(scores), dtype))
+    return tf.fill([num_rows(scores)], as_dtype(_width(scores), dtype))
 
 
 def _width(columns: Tensor) -> int | Tensor:
@@ -296,9 +307,7 @@ def count_one_by_one(
     lowest = thresholds if lowest is None else lowest
     count = _count if values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
-        counts = count(values, thresholds, lowest)
-        greater, at_least = tf.split(counts, 2, axis=1)
-        return greater, at_least - greater
+        return count(values, thresholds, lowest)
 
     # A loop over the columns, up to the last one that holds a threshold in any list.
     columns, lowest = (tf.transpose(x)[..., tf.newaxis] for x in (thresholds, lowest))
@@ -306,24 +315,23 @@ def count_one_by_one(
     rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
     def step(index: Tensor, counts: Tensor) -> TensorPair:
-        column = count(values, columns[index], lowest[index])
+        column = tf.concat(count(values, columns[index], lowest[index]), axis=1)
         return index + 1, tf.where(rows == index, column, counts)
 
     zeros = tf.zeros(tf.concat([tf.shape(columns)[:2], [2]], axis=0), tf.int32)
     _, counts = tf.while_loop(lambda index, _: index < num_visited, step, (0, zeros))
-    greater, at_least = tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1)
+    return tuple(tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1))
+
+
+def _count(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPair:
+    """`count_one_by_one` of one threshold a list, `[batch, 1]` each."""
+    compared = values > threshold, values >= lowest
+    greater, at_least = (tf.math.count_nonzero(x, 1, True, tf.int32) for x in compared)
     return greater, at_least - greater
 
 
-def _count(values: Tensor, threshold: Tensor, lowest: Tensor) -> Tensor:
-    """Counts `[batch, 2]` of the values above a threshold `[batch, 1]`, and from `lowest` on."""
-    compared = values > threshold, values >= lowest
-    counts = [tf.math.count_nonzero(x, axis=1, dtype=tf.int32) for x in compared]
-    return tf.stack(counts, axis=-1)
-
-
 @tf.function(jit_compile=True, autograph=False)
-def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> Tensor:
+def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPair:
     """As `_count`, of lists whose width is known."""
     # One float32 holds both counts of fewer than 2**12 values, and a product of matrices adds them
     # up. On a CPU this takes a twentieth of the time of two counts for 256 x 16,384 scores.
@@ -337,7 +345,8 @@ def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> Tensor:
     greater = tf.cast(values > threshold[..., tf.newaxis], tf.float32)
     at_least = tf.cast(values >= lowest[..., tf.newaxis], tf.float32)
     packed = tf.cast(tf.linalg.matvec(greater + limit * at_least, tf.ones([size])), tf.int32)
-    return tf.reduce_sum(tf.stack([packed % limit, packed // limit], axis=-1), axis=1)
+    greater = tf.reduce_sum(packed % limit, axis=1, keepdims=True)
+    return greater, tf.reduce_sum(packed // limit, axis=1, keepdims=True) - greater
 
 
 def _highest_items(values: Tensor, depth: int) -> TensorPair:
