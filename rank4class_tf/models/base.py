@@ -12,7 +12,6 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists.positions import positions_of
-from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
@@ -229,13 +228,3 @@ class RetrievalModel(MultiWorker, keras.Model):
 def _example_weights(sample_weight: Any) -> Array:
     """The weights of the examples; Keras repeats them for each part of nested labels."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
-
-
-def encode_in_pieces(encoder: keras.layers.Layer, features: Any, size: int) -> Tensor:
-    """Encodes `size` examples at once in training, and again in the backward pass."""
-    # Both passes draw the same random numbers, and other state of the encoder changes once. The
-    # method is that of Gao et al. 2021; see `TwoTower`.
-    width = getattr(encoder, "output_shape", (None,))[-1]
-    spec = tf.TensorSpec([size, width], encoder.compute_dtype)
-    states = _keras.states_of(encoder)
-    return in_pieces(lambda rows: encoder(rows, training=True), features, size, spec, states=states)

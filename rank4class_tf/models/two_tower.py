@@ -1,5 +1,6 @@
 """`TwoTower`: its arguments, and the lists of candidates that a step of training scores."""
 
+import functools
 import inspect
 import os
 from typing import Any
@@ -12,7 +13,7 @@ from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
-from rank4class_tf.models.base import RetrievalModel, encode_in_pieces
+from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import Candidates, Columns, Reader, feature_at, inputs_for
 from rank4class_tf.models.catalogue import Index
 from rank4class_tf.ops.blocks import unit_rows
@@ -464,9 +465,15 @@ class TwoTower(RetrievalModel):
         return self._scaled(encodings) / self.temperature
 
     def _encoded(self, encoder: keras.layers.Layer, features: Any, training: bool | None) -> Tensor:
-        if training and self.encode_in is not None and encoder.built:
-            return encode_in_pieces(encoder, features, self.encode_in)
-        return encoder(features, training=training)
+        if not training or self.encode_in is None or not encoder.built:
+            return encoder(features, training=training)
+        # The backward pass encodes each piece again. It draws the same random numbers, and other
+        # state of the encoder changes once. The method is that of Gao et al. 2021.
+        width = getattr(encoder, "output_shape", (None,))[-1]
+        spec = tf.TensorSpec([self.encode_in, width], encoder.compute_dtype)
+        states = _keras.states_of(encoder)
+        encode = functools.partial(encoder, training=True)
+        return in_pieces(encode, features, self.encode_in, spec, states=states)
 
     def _columns(self, candidates: Candidates, encodings: Tensor, training: bool) -> Columns:
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
