@@ -89,7 +89,8 @@ class Catalogue:
         replaced = self.rows(new.ids, "candidates").numpy()
         new_numbers = self.numbers.max() + np.cumsum(replaced < 0)
         new.numbers = np.where(replaced < 0, new_numbers, self.numbers[replaced]).astype(np.int32)
-        return self._joined(np.setdiff1d(np.arange(self.size), replaced), new, encodings)
+        added = new.features, new.ids, encodings, new.numbers
+        return self._joined(np.setdiff1d(np.arange(self.size), replaced), added)
 
     def without(self, ids: Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
@@ -97,27 +98,23 @@ class Catalogue:
         for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
             rule = "`ids` must be in the index."
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
-        return self._joined(np.setdiff1d(np.arange(self.size), removed), None, None)
+        return self._joined(np.setdiff1d(np.arange(self.size), removed))
 
     # A change makes a new catalogue, so that an error leaves the older one intact.
 
-    def _joined(self, kept: np.ndarray, new: Catalogue | None, encodings: Tensor | None) -> Self:
-        """A catalogue of the candidates in the rows `kept`, and new ones with their encodings."""
+    def _joined(self, kept: np.ndarray, *added: tuple) -> Self:
+        """A catalogue of the rows `kept` and others: features, ids, encodings and numbers."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
-        parts = [] if self.features is None else [_selected(self.features, kept_features)]
-        ids, all_encodings = [tf.gather(self.ids, kept)], [self.head.classes.rows(kept)]
-        numbers = [self.numbers[kept]]
-        if new is not None:
-            numbers.append(new.numbers)
-            parts.append(new.features)
-            ids.append(new.ids)
-            all_encodings.append(encodings)
+        selected = None if self.features is None else _selected(self.features, kept_features)
+        old = selected, tf.gather(self.ids, kept), self.head.classes.rows(kept), self.numbers[kept]
+        all_features, ids, encodings, numbers = zip(old, *added, strict=True)
         joined = functools.partial(_checks.joined, "candidates")
-        features = tf.nest.map_structure(joined, *parts) if parts else None
+        given = [x for x in all_features if x is not None]
+        features = tf.nest.map_structure(joined, *given) if given else None
         num_from_dataset = len(kept) - len(kept_features)
         dataset = self.dataset if num_from_dataset else None
         catalogue = type(self)(features, joined(*ids), dataset, num_from_dataset, self.in_shards)
-        catalogue.set_encodings(tf.concat(all_encodings, axis=0))
+        catalogue.set_encodings(tf.concat(encodings, axis=0))
         catalogue.numbers = np.concatenate(numbers)
         return catalogue
 
