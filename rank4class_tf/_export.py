@@ -30,11 +30,10 @@ def write_top_k(
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
     if class_names is not None:
         class_names = as_names(class_names)
-    check_classes(default_k, class_names, num_classes)
-    rule = f"`k` must be in [1, {num_classes}]."
-    if class_names is not None:
         # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
+    check_classes(default_k, class_names, num_classes)
+    rule = f"`k` must be in [1, {num_classes}]."
 
     def outputs_of(features: Any, k: int | Tensor) -> dict[str, Tensor]:
         result = find_best(features, k)

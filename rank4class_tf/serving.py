@@ -57,20 +57,17 @@ def export_top_k(
         rule = "`features_spec` must be given for a model without symbolic inputs."
         _checks.require(inputs is not None, rule, None)
 
-        def spec(tensor: Any, name: str) -> Any:
+        def spec(tensor: Any) -> Any:
             shape = [None, *tensor.shape[1:]]
             # A symbolic input of Keras 2 has a spec, one of Keras 3 a flag.
             has_sparse_spec = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
             if has_sparse_spec or getattr(tensor, "sparse", False):
                 return tf.SparseTensorSpec(shape, tensor.dtype)
+            # `_export` names the others: by their key, or `features`.
+            name = tensor.name if isinstance(inputs, list | tuple) else None
             return tf.TensorSpec(shape, tensor.dtype, name)
 
-        if isinstance(inputs, dict):
-            features_spec = {name: spec(tensor, name) for name, tensor in inputs.items()}
-        elif isinstance(inputs, list | tuple):
-            features_spec = [spec(tensor, tensor.name) for tensor in inputs]
-        else:
-            features_spec = spec(inputs, "features")
+        features_spec = tf.nest.map_structure(spec, inputs)
     score = tf.function(lambda features: scores_of(model, features))
     concrete = score.get_concrete_function(features_spec)
     shape = concrete.output_shapes
