@@ -188,10 +188,7 @@ def read(
         examples = tf.pad(examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]])
         batch = tf.shape(examples)[0]
         features = tf.io.parse_example(tf.reshape(examples, [-1]), example_spec)
-        features = {
-            name: tf.reshape(value, [batch, n, *value.shape[1:]])
-            for name, value in features.items()
-        }
+        features = {name: tf.reshape(x, [batch, n, *x.shape[1:]]) for name, x in features.items()}
         if context_spec:
             features.update(tf.io.parse_example(context[:, 0], context_spec))
         return {**features, MASK: tf.sequence_mask(sizes[:, 1], n)}

@@ -57,12 +57,8 @@ def digits(
         rule = f"`examples_per_class` must be at most {max_per_class}."
         _checks.require(num_kept <= max_per_class, rule, f"examples_per_class={num_kept}")
         train = np.concatenate([images[:num_kept] for images in by_class])
-    return splits.from_arrays(
-        [(pixels[part], class_ids[part]) for part in (train, validation, test)],
-        batch_size=batch_size,
-        seed=seed,
-        class_names=(str(name) for name in bunch.target_names),
-    )
+    parts = [(pixels[part], class_ids[part]) for part in (train, validation, test)]
+    return splits.from_arrays(parts, batch_size, seed, map(str, bunch.target_names))
 
 
 def cifar10(
@@ -127,13 +123,10 @@ def imagenet2012(
     decoders = {"image": tfds.decode.SkipDecoding()}
     names = ["train[:99%]", "train[99%:]", "validation"]
     options = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET, "split": names}
-
-    def eval_transform(image: Tensor, _: Tensor) -> Tensor:
-        return _centre(image, size)
-
-    train_transform = functools.partial(_random_part, size=size) if augment else eval_transform
+    random_part, centre = (functools.partial(f, size=size) for f in (_random_part, _centre))
+    train_transform = random_part if augment else centre
     return _splits_of_images(
-        {**options, "decoders": decoders}, batch_size, seed, 16_384, train_transform, eval_transform
+        {**options, "decoders": decoders}, batch_size, seed, 16_384, train_transform, centre
     )
 
 
@@ -188,7 +181,7 @@ def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
     return _resize(tf.image.stateless_random_flip_left_right(part, seed[::-1]), size)
 
 
-def _centre(encoded: Tensor, size: int) -> Tensor:
+def _centre(encoded: Tensor, _: Tensor, size: int) -> Tensor:
     """Decodes the central square of a JPEG; resizing before the cut would give the same pixels."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * 224 // 256, 1)

@@ -86,9 +86,7 @@ def goemotions(
             for tokens, class_ids in tokenized
         ]
         vocabulary = (str(token) for token in vectorizer.get_vocabulary())
-    return splits.from_arrays(
-        parts, batch_size=batch_size, seed=seed, class_names=class_names, vocabulary=vocabulary
-    )
+    return splits.from_arrays(parts, batch_size, seed, class_names, vocabulary)
 
 
 def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
@@ -145,12 +143,8 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     categories, class_ids = np.unique([category for category, _ in rows], return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(rows))
     ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
-    return splits.from_arrays(
-        [(texts[part], class_ids[part]) for part in np.split(order, ends)],
-        batch_size=batch_size,
-        seed=seed,
-        class_names=categories.tolist(),
-    )
+    parts = [(texts[part], class_ids[part]) for part in np.split(order, ends)]
+    return splits.from_arrays(parts, batch_size, seed, categories.tolist())
 
 
 def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:

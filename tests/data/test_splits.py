@@ -298,7 +298,7 @@ def ramp(width):
 
 
 def test_centre_of_an_image():
-    got = _images._centre(ramp(512), 56)
+    got = _images._centre(ramp(512), None, 56)
     # The shorter side is 256: 224 columns from the 144th on, each pixel the mean of where it lies.
     places = 144 + 4 * np.arange(56) + 1.5
     np.testing.assert_allclose(got[28, :, 0], places * 255 / 511, atol=1.5)
