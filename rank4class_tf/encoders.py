@@ -38,14 +38,16 @@ class PretrainedEncoder:
         upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
     """
 
-    # A subclass has `_inputs()`, `_output(backbone)`, `_run(model, inputs, is_whole)` for the
-    # backbone or, if not `is_whole`, its lower part, `_run_above(backbone, cut, output, features)`
-    # for the rest, and `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
+    # A subclass has `_run(model, inputs, is_whole)` for the backbone or, if not `is_whole`, its
+    # lower part, `_run_above(backbone, cut, output, features)` for the rest, and
+    # `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
 
-    def _build(self: Any, backbone: keras.Model, preset: str, frozen: int | str) -> None:
+    def _build(
+        self: Any, backbone: keras.Model, inputs: Any, output: Any, preset: str, frozen: int | str
+    ) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         received = f"preset={preset!r}, a {type(backbone).__name__}"
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
@@ -53,7 +55,6 @@ class PretrainedEncoder:
         self.frozen = len(blocks) if frozen == "all" else frozen
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
-        inputs, output = self._inputs(), self._output(backbone)
         self.lower = None
         if 0 < self.frozen < len(blocks):
             # Cut the backbone behind the last frozen block.
@@ -102,21 +103,16 @@ class ImageEncoder(PretrainedEncoder):
         self, preset: PathLike, image_shape: Sequence[int] = (224, 224, 3), frozen: int | str = 0
     ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
-        preset = os.fspath(preset)
-        self._shape = tuple(image_shape)
+        preset, shape = os.fspath(preset), tuple(image_shape)
         try:  # The scale and the offset of the pixels that the preset was trained with.
             converter = _import_hub().layers.ImageConverter.from_preset(preset)
             scale, offset = converter.scale, converter.offset
         except FileNotFoundError:
             scale, offset = 1 / 255, None
         self._scaling = 1.0 if scale is None else scale, 0.0 if offset is None else offset
-        self._build(_load_backbone(preset, image_shape=self._shape), preset, frozen)
-
-    def _inputs(self) -> Tensor:
-        return keras.Input(self._shape, name="images")
-
-    def _output(self, backbone: keras.Model) -> Tensor:
-        return backbone.output
+        backbone = _load_backbone(preset, image_shape=shape)
+        images = keras.Input(shape, name="images")
+        self._build(backbone, images, backbone.output, preset, frozen)
 
     def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
         scale, offset = self._scaling
@@ -173,7 +169,8 @@ class TextEncoder(PretrainedEncoder):
         is_right = isinstance(backbone.input, dict) and "padding_mask" in backbone.input
         _checks.require(is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}")
         self._tokenizer = _tokenizer(preset, type(backbone))
-        self._build(backbone, preset, frozen)
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        self._build(backbone, tokens, self._output(backbone), preset, frozen)
 
     def tokenize(self, texts: Iterable[str | bytes]) -> tf.RaggedTensor:
         """Cuts texts into tokens, int32 `[n, (length)]`, with the special tokens at both ends.
@@ -194,9 +191,6 @@ class TextEncoder(PretrainedEncoder):
             for row in (row[:max_length] for row in tokenizer(texts))
         ]
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
-
-    def _inputs(self) -> Tensor:
-        return keras.Input((None,), dtype="int32", name="tokens")
 
     def _output(self, backbone: keras.Model) -> Tensor:
         outputs = backbone.output
