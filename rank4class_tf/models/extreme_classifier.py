@@ -122,8 +122,7 @@ class ExtremeClassifier(RetrievalModel):
                 raise ValueError(
                     "`class_weight` must come with class ids [batch] or [batch, 1]: Keras would "
                     "misread others. Give `loss(class_weight=)`, where a step scores all classes, "
-                    "or examples a `sample_weight`. "
-                    f"Received: labels of shape {shape}."
+                    f"or examples a `sample_weight`. Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
