@@ -41,18 +41,13 @@ def write_top_k(
             result["class_names"] = names_at(names, result["class_ids"])
         return result
 
-    leaf_specs = tf.nest.flatten(features_spec)
+    def in_order(x: Any) -> Any:  # A request may list the indices of a sparse tensor in any order.
+        return tf.sparse.reorder(x) if isinstance(x, tf.SparseTensor) else x
 
     def features_from(arguments: list) -> Any:
-        leaves = []
-        for leaf_spec, leaf in zip(leaf_specs, arguments, strict=True):
-            if isinstance(leaf_spec, tf.SparseTensorSpec):
-                # A request may list the indices of a sparse tensor in any order.
-                indices, values, dense_shape = leaf
-                leaf = tf.sparse.reorder(tf.SparseTensor(indices, values, dense_shape))
-                leaf.set_shape(leaf_spec.shape)
-            leaves.append(leaf)
-        return tf.nest.pack_sequence_as(features_spec, leaves)
+        tensors = tf.nest.flatten(arguments, expand_composites=True)
+        features = tf.nest.pack_sequence_as(features_spec, tensors, expand_composites=True)
+        return tf.nest.map_structure(in_order, features)
 
     def serving_default(features: list) -> dict[str, Tensor]:
         return outputs_of(features_from(features), default_k)
