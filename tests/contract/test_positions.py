@@ -285,7 +285,3 @@ def test_other_shapes_raise(scores, ids, rng):
     ):
         with pytest.raises(ValueError, match=message):
             loss(labels, x, weights)
-    model = sequence_model(loss)
-    inputs, targets = words(rng)
-    with pytest.raises(ValueError, match=r"`class_weight` must come with class ids"):
-        model.fit(inputs, targets, class_weight={0: 2.0}, verbose=0)
