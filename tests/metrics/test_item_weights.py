@@ -65,31 +65,25 @@ CASES = {
 }
 
 
-@pytest.fixture
-def lists(rng):
-    """Lists with padding, grades, ties of scores and weights of 0; each has a positive."""
+every_metric = pytest.mark.parametrize(("make", "value", "share"), CASES.values(), ids=CASES)
+
+
+@pytest.mark.parametrize("k", [1, 3, 6])
+@every_metric
+def test_definition(make, value, share, k, rng):
+    """The value of a list is the mean over the orders of tied items; items of weight 0 are out."""
+    # With padding, grades and ties of scores; each list has a positive.
     labels = rng.integers(0, 3, (6, 6)).astype(np.float32)
     labels[:, 0] = 2
     labels[1, 4:] = -1
     scores = rng.integers(0, 4, labels.shape).astype(np.float32)
     weights = rng.choice([0.0, 0.5, 1.0, 4.0], labels.shape).astype(np.float32)
     weights[:, 0] = 0.5
-    return labels, scores, weights
-
-
-every_metric = pytest.mark.parametrize(("make", "value", "share"), CASES.values(), ids=CASES)
-
-
-@pytest.mark.parametrize("k", [1, 3, 6])
-@every_metric
-def test_definition(make, value, share, k, lists):
-    """The value of a list is the mean over the orders of tied items; items of weight 0 are out."""
-    values, of_lists = [], []
+    lists, values, of_lists = (labels, scores, weights), [], []
     for row in zip(*lists, strict=True):
-        labels, scores, weights = (x[(row[0] >= 0) & (row[2] > 0)] for x in row)
-        each = orders(scores, zip(labels, weights, strict=True))
-        values.append(np.mean([value(order, k) for order in each]))
-        of_lists.append(np.average(weights, weights=[share(y) for y in labels]))
+        y, s, w = (x[(row[0] >= 0) & (row[2] > 0)] for x in row)
+        values.append(np.mean([value(order, k) for order in orders(s, zip(y, w, strict=True))]))
+        of_lists.append(np.average(w, weights=[share(label) for label in y]))
     unknown = [tf.TensorSpec([None, None], tf.float32)] * 3
     per_list = make(k, label_format="relevance").per_list
     for compute in (per_list, tf.function(per_list, unknown, autograph=False)):
