@@ -198,7 +198,7 @@ def test_probabilities_are_refused(rng):
 
 
 @pytest.mark.keras2
-def test_logits_are_adjusted_by_the_best_strength(rng, tmp_path):
+def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     prior = np.array([0.8, 0.15, 0.05])
     y = rng.choice(3, 900, p=prior)
     x = (np.eye(3)[y] + 0.7 * rng.normal(size=(900, 3))).astype(np.float32)
@@ -220,8 +220,7 @@ def test_logits_are_adjusted_by_the_best_strength(rng, tmp_path):
     expected = scores - strength * np.log(prior)
     found = adjusted.predict(x[600:], verbose=0)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
-    adjusted.save(tmp_path / "adjusted.keras")
-    loaded = keras.models.load_model(tmp_path / "adjusted.keras")
+    loaded = reloaded(adjusted)
     np.testing.assert_array_equal(loaded.predict(x[600:], verbose=0), found)
     assert r4c.calibrate(loaded, validation).temperature > 0
     for changes, message in (

@@ -130,15 +130,8 @@ LAYERS = {
 }
 
 
-@pytest.fixture
-def mixed_float16():
-    keras.mixed_precision.set_global_policy("mixed_float16")
-    yield
-    keras.mixed_precision.set_global_policy("float32")
-
-
 @pytest.mark.keras2
-def test_mixed_precision_rounds_nothing(mixed_float16):
+def test_mixed_precision_rounds_nothing(mixed_precision):
     for make in LAYERS.values():
         result = make(tf.constant([[1e6, 1.0001, 2.0]]))
         assert result.dtype == tf.float32

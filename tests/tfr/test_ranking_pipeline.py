@@ -334,14 +334,6 @@ def test_ragged_models_have_the_serialized_signatures():
     np.testing.assert_array_equal(best["scores"], [[7.0, 3.0]])
 
 
-class TwoDevices(tf.distribute.MirroredStrategy):
-    """What `MirroredStrategy()` is on a machine with two devices."""
-
-    def __init__(self):
-        # TensorFlow mixes up the collectives of several strategies in one process.
-        super().__init__(["CPU:0", "CPU:1"], cross_device_ops=tf.distribute.ReductionToOneDevice())
-
-
 def run(folder, **changes):
     """Trains on the validation lists, which are not shuffled; returns the logs."""
     builder = pipelines.dataset_builder(folder)
@@ -355,10 +347,10 @@ def run(folder, **changes):
 
 
 @pytest.mark.slow
-def test_two_devices_train_as_one(tmp_path, monkeypatch):
+def test_two_devices_train_as_one(tmp_path, monkeypatch, two_devices):
     pipelines.write_files(str(tmp_path))
     one = run(str(tmp_path))
-    monkeypatch.setattr(tf.distribute, "MirroredStrategy", TwoDevices)
+    monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: two_devices)
     options = {"strategy": "MirroredStrategy", "export_best_model": True}
     two = run(str(tmp_path), model_dir=str(tmp_path / "two"), **options)
     for first, second in zip(one, two, strict=True):
