@@ -155,12 +155,6 @@ def test_numbers_out_of_range_raise(name, argument):
             FUNCTIONS[name](**{**needed(name, "class_ids"), argument: value})
 
 
-def test_tensors_and_none_are_taken():
-    scores = tf.constant([[2.0, 1.0, 0.0]])
-    both = ops.euclidean_projection(tf.concat([scores] * 2, 0), alpha=[0.5, np.float32(2)])
-    np.testing.assert_array_equal(both[:1], ops.euclidean_projection(scores, alpha=0.5))
-
-
 # Arguments that are one of some names, a layer or function of the user's aside.
 NAMED = [(name, x) for name, x, parameter in ARGUMENTS if "str" in str(parameter.annotation)]
 

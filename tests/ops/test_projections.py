@@ -46,7 +46,8 @@ def test_value_and_jacobian_against_bisection(project, reference, seed):
 def test_alpha_per_example_and_its_gradient(project, reference, rng):
     z, alpha = rng.normal(size=(2, 6)), np.array([0.5, 2.0])
     expected = [reference(row, 2, a) for row, a in zip(z, alpha, strict=True)]
-    np.testing.assert_allclose(project(z, 2, alpha), expected, atol=1e-9)
+    for given in (alpha, [*alpha]):
+        np.testing.assert_allclose(project(z, 2, given), expected, atol=1e-9)
     weights = rng.normal(size=6)
     found = gradient_of(lambda a: project(z[:1], 2, a) * weights, tf.constant(0.8, tf.float64))
     numeric = oracles.gradient(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
