@@ -14,10 +14,6 @@ from rank4class_tf import _intervals, evaluation, plots
 from rank4class_tf._batches import batches
 
 
-def identity(scores):
-    return scores
-
-
 def dataset(labels, scores, *weights, batch_size=32):
     return tf.data.Dataset.from_tensor_slices((scores, labels, *weights)).batch(batch_size)
 
@@ -34,7 +30,7 @@ def ids(rng):
 
 def test_values_equal_the_metrics(scores, ids):
     metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy_at_2"]
-    result = r4c.evaluate(identity, dataset(ids, scores), metrics)
+    result = r4c.evaluate(None, dataset(ids, scores), metrics)
     assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_k_accuracy_at_2"]
     single = "ndcg_at_1", "ndcg_at_3", "mrr", "top_k_accuracy_at_2"
     for name, metric in zip(result.estimates, map(r4c.metrics.get, single), strict=True):
@@ -68,7 +64,7 @@ def test_interval_of_a_proportion_is_wilsons():
     for hits, lists in ((10, 10), (3, 4), (1, 1000), (0, 7), (1, 1)):
         ids = np.r_[np.zeros(hits, int), np.ones(lists - hits, int)]
         scores = np.tile(np.float32([2, 1, 0]), (lists, 1))
-        found = r4c.evaluate(identity, dataset(ids, scores), ["precision_at_1"], confidence=0.9)
+        found = r4c.evaluate(None, dataset(ids, scores), ["precision_at_1"], confidence=0.9)
         wilson = stats.binomtest(hits, lists).proportion_ci(0.9, method="wilson")
         estimate = found["precision_at_1"]
         np.testing.assert_allclose([estimate.low, estimate.high], wilson, rtol=1e-9, atol=1e-12)
@@ -76,7 +72,7 @@ def test_interval_of_a_proportion_is_wilsons():
 
 def test_interval_of_other_metrics(scores, ids, rng):
     weights = rng.random(100)
-    result = r4c.evaluate(identity, (scores, ids, weights), ["mrr", "mean_rank"], confidence=0.9)
+    result = r4c.evaluate(None, (scores, ids, weights), ["mrr", "mean_rank"], confidence=0.9)
     size = weights.sum() ** 2 / (weights**2).sum()
     q = stats.t.ppf(0.95, size - 1)
     for name in ("mrr", "mean_rank"):
@@ -93,7 +89,7 @@ def test_interval_of_other_metrics(scores, ids, rng):
 def test_intervals_stay_within_the_bounds_of_a_metric():
     scores = np.tile(np.float32([4, 3, 2, 1]), (4, 1))
     for ids in ([0, 0, 0, 0], [0, 0, 0, 3], [3, 3, 3, 3]):
-        found = r4c.evaluate(identity, (scores, ids), ["mrr", "dcg", "mean_rank", "ndcg_at_1"])
+        found = r4c.evaluate(None, (scores, ids), ["mrr", "dcg", "mean_rank", "ndcg_at_1"])
         for name, (low, high) in found.bounds.items():
             assert low <= found[name].low <= found[name].value <= found[name].high <= high
         assert found["mrr"].low < found["mrr"].high
@@ -148,7 +144,7 @@ def test_randomisation_test_equals_all_swaps():
 
 def test_average_is_that_of_each_list(scores, ids):
     metrics = ["mrr", "top_k_accuracy_at_1"]
-    one, other = (r4c.evaluate(identity, dataset(ids, s), metrics) for s in (scores, -scores))
+    one, other = (r4c.evaluate(None, dataset(ids, s), metrics) for s in (scores, -scores))
     both = r4c.average([one, other])
     for name in both.values:
         np.testing.assert_allclose(both.values[name], (one.values[name] + other.values[name]) / 2)
@@ -171,7 +167,7 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
 
 
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
-    result = r4c.evaluate(identity, dataset(ids, scores), ["mrr", "ndcg_at_3"])
+    result = r4c.evaluate(None, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")
     rows = list(csv.DictReader((tmp_path / "ranks.csv").read_text().splitlines()))
     np.testing.assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
@@ -197,7 +193,7 @@ def test_an_extreme_classifier_ranks_all_classes(rng):
     np.testing.assert_array_equal(found.ranks, expected.ranks)
     np.testing.assert_array_equal(found.class_ids, several.max(axis=1))
     with pytest.raises(ValueError, match="`exclude` must be None"):
-        r4c.evaluate(model, (features, several), ["mrr"], exclude=identity)
+        r4c.evaluate(model, (features, several), ["mrr"], exclude=tf.identity)
 
 
 def test_arrays_are_a_dataset(scores, ids):
@@ -215,7 +211,7 @@ def test_arrays_are_a_dataset(scores, ids):
 
 def test_estimates_and_comparisons_by_the_names_of_metrics(scores, ids):
     metrics = ["ndcg_at_3", "hit_rate_at_2", r4c.metrics.MRR(name="mine"), "precision_at_1"]
-    result = r4c.evaluate(identity, (scores, ids), metrics)
+    result = r4c.evaluate(None, (scores, ids), metrics)
     for found in (result, r4c.compare(result, result)):
         assert found["hit_rate_at_2"] is found["top_k_accuracy_at_2"]
         with pytest.raises(KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"):
@@ -251,7 +247,7 @@ def test_models_of_several_inputs(structure, size, scores, ids):
     model = keras.Model(inputs, keras.layers.Subtract()(inputs))
     features = structure([scores[:size], np.zeros([size, 6])])
     result = r4c.evaluate(model, (features, ids[:size], [1.0] * size), ["mrr"])
-    expected = r4c.evaluate(identity, (scores[:size], ids[:size]), ["mrr"])
+    expected = r4c.evaluate(None, (scores[:size], ids[:size]), ["mrr"])
     assert result["mrr"].value == pytest.approx(expected["mrr"].value)
 
 
