@@ -188,26 +188,14 @@ def test_metrics_of_datasets_keep_the_digits_of_their_dtype():
         metrics.SpearmanCorrelation().update_state(SECONDS[0], np.arange(4.0))
 
 
-class Scores(keras.layers.Layer):
-    """The numbers of the items, with the mask that came with them."""
-
-    def __init__(self):
-        super().__init__()
-        self.supports_masking = True
-
-    def call(self, x):
-        return tf.squeeze(x, -1)
-
-    def compute_mask(self, x, mask=None):
-        return mask
-
-
 @pytest.mark.keras2
 @pytest.mark.parametrize("loss", [losses.SoftmaxLoss(), losses.RankmaxLoss()], ids=lambda x: x.name)
 def test_items_that_keras_masks_are_absent(loss):
     embedding = keras.layers.Embedding(4, 1, mask_zero=True)
     inputs = keras.Input((3,), dtype="int32")
-    model = keras.Model(inputs, Scores()(embedding(inputs)))
+    # The numbers of the items, with the mask that came with them.
+    scores = keras.layers.Lambda(lambda x: tf.squeeze(x, -1), mask=lambda x, mask: mask)
+    model = keras.Model(inputs, scores(embedding(inputs)))
     embedding.set_weights([np.array([[9.0], [1.0], [2.0], [3.0]])])
     ndcg = metrics.NDCG(2, name="weighted")
     model.compile("sgd", loss, metrics=[metrics.MRR()], weighted_metrics=[ndcg])
