@@ -229,7 +229,7 @@ class Evaluator:
                     weighted = without_weightless(parsed, sample_weight)
                     ids = weighted.positives
                     best, top = _best_and_top(parsed)
-                    # Metrics of few class ids a list read the same ranks, unless items have weights.
+                    # Metrics of few class ids read the same ranks, unless items have weights.
                     ranks = ranks_of_few(parsed, tf.float64)
                     if ranks is not None and share_ranks and weighted is parsed:
                         lists = ranked_lists = ranks, None, sample_weight, None

@@ -3,8 +3,9 @@
 # Keras 3, and the tests marked keras2 under Keras 2, in as many processes as there are cores.
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
-#   scripts/test.sh --all         also what is marked slow, TensorFlow 2.15, and the numerical tests
-#                                 as other processors run them; takes more than an hour
+#   scripts/test.sh --slow        also what is marked slow; so does CI
+#   scripts/test.sh --all         also TensorFlow 2.15, and the numerical tests as other processors
+#                                 run them; takes an hour
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
@@ -12,7 +13,7 @@
 # scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-case "${1:-}" in --quick | --all) part="$1"; shift ;; *) part="" ;; esac
+case "${1:-}" in --quick | --slow | --all) part="$1"; shift ;; *) part="" ;; esac
 source "$scripts/setup_env.sh"
 
 failed=()
@@ -47,9 +48,9 @@ for keras in ${KERAS:-3 2}; do
     *3)
       tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@"
       # In processes of their own: what XLA compiles is never freed.
-      [ "$part" != --all ] || tests_of_keras 3 -m slow tests "$@"
+      [ -z "$part" ] || tests_of_keras 3 -m slow tests "$@"
       ;;
-    --all2) tests_of_keras 2 -m "keras2" tests "$@" ;;
+    --*2) tests_of_keras 2 -m keras2 tests "$@" ;;
     *2) tests_of_keras 2 -m "keras2 and not slow" tests "$@" ;;
   esac
 done

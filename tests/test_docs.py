@@ -19,6 +19,7 @@ API = (pages.ROOT / "docs" / "api.md").read_text()
 
 
 # Keras 3.15 warns at every `fit` on a dataset that is not told `shuffle=False`.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
 @pytest.mark.parametrize("page", pages.RUN)
 def test_examples_run(page, tmp_path, monkeypatch):
@@ -63,7 +64,7 @@ def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
     (tmp_path / "mine.csv").write_text("\n".join(["text,category", "?,0", *rows]))
     ((_, code, _),) = (x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1])
-    exec(code.replace("minutes=20", "minutes=0.5"), {"__name__": "page"})
+    exec(code.replace("minutes=20", "settings=2, epochs=2"), {"__name__": "page"})
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert "No verdict: 12 test examples" in verdict and "finite" not in "".join(lines)
 

@@ -103,10 +103,9 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
 
 
 def in_pairs(options, several, excluded):
-    """Parametrises by the names of several options, and, slow, by those of each two."""
-    pairs = itertools.combinations(options, 2)
-    pairs = [pair for pair in pairs if pair not in (excluded, *several)]
-    params = [*several, *(pytest.param(pair, marks=pytest.mark.slow) for pair in pairs)]
+    """Parametrises by the names of several options and, in Keras 3, by those of each two."""
+    params: list = [pytest.param(names, marks=pytest.mark.keras2) for names in several]
+    params += sorted({*itertools.combinations(options, 2)} - {excluded, *several})
     return pytest.mark.parametrize("names", params, ids="+".join)
 
 
@@ -124,7 +123,7 @@ PAIRS = {
 SEVERAL = [("negatives", "mined", "pieces"), ("weights", "memory", "random", "frequencies")]
 
 
-@pytest.mark.keras2
+@pytest.mark.slow
 @in_pairs(PAIRS, SEVERAL, ("negatives", "weights"))
 def test_options_of_two_towers_together_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device."""
@@ -172,7 +171,7 @@ CLASSIFIER_SEVERAL = [("bias", "cosine", "weights", "several"), ("sampled", "wei
 CLASSIFIER_SEVERAL += [("encoded", "top", "weights", "positions")]
 
 
-@pytest.mark.keras2
+@pytest.mark.slow
 @in_pairs(CLASSIFIER_PAIRS, CLASSIFIER_SEVERAL, ("bias", "encoded"))
 def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     """A step of two replicas is one of a single device; samples differ, so they only train."""

@@ -71,6 +71,7 @@ def test_names_of_the_bridge_are_listed_where_they_work():
     assert set(dir(r4c.tfr)) == set(r4c.tfr.__all__ if usable else ["load"])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="TensorFlow 2.15 has Keras 2.")
 @pytest.mark.parametrize("backend", ["torch", "jax"])
 def test_keras_on_another_backend(backend):

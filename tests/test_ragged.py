@@ -66,6 +66,7 @@ def test_graph_of_any_batch_and_weights(lists):
     np.testing.assert_allclose(loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_in_fit(lists):
     labels, scores, weights = lists
 

@@ -66,6 +66,7 @@ def assert_same(actual, wanted):
             np.testing.assert_allclose(actual[name], value, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_served_in_a_new_process_without_the_package(features, tmp_path):
     model = make()
     r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
@@ -238,6 +239,7 @@ def with_onnx(model, features, path):
     return dict(zip(sorted(names), runtime.InferenceSession(path).run(None, features), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [with_litert, with_onnx])
 def test_every_layer_of_serving(run, model, rng, tmp_path):
     features = {
@@ -255,6 +257,7 @@ def test_every_layer_of_serving(run, model, rng, tmp_path):
         np.testing.assert_allclose(converted, value, rtol=0, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_the_page(tmp_path, monkeypatch):
     for module in ("ai_edge_litert", "tf2onnx", "onnxruntime"):
         pytest.importorskip(module, reason=MISSING)

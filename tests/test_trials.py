@@ -97,6 +97,7 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     model.save(tmp_path / "model.keras")
 
 
+@pytest.mark.slow
 def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
     """Of random losses, alone and in a sum, by a run that had less time and fewer seeds."""
     candidates = {"a": losses.WARPLoss(num_trials=2)}
@@ -310,9 +311,9 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
 
 @pytest.mark.slow
 def test_false_alarms_are_rare(rng):
-    """In 30 comparisons of a loss with itself, on other data and other weights each time."""
+    """In 20 comparisons of a loss with itself, on other data and other weights each time."""
     alarms = 0
-    for run_number in range(30):
+    for run_number in range(20):
         y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
         x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
         data = (x[:80], y[:80]), (x[80:], y[80:])
@@ -492,6 +493,7 @@ def test_notes(data):
     assert "encodings have a length of 0.00" in text_of(result)
 
 
+@pytest.mark.slow
 def test_wrong_labels_are_estimated(rng):
     """By the probabilities of a loss, an argument of which is tuned."""
     pytest.importorskip("cleanlab")

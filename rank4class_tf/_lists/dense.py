@@ -285,7 +285,7 @@ def as_lists(
             relevance = tf.pad(relevance, [[0, 0], [0, missing]])
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(relevance, class_ids, rule, num_axes=2)
-    relevance = tf.where(class_ids >= 0, relevance, 0.0)
+    relevance = tf.where(class_ids >= 0, tf.nn.relu(relevance), 0.0)
     mask = _checks.mask(mask, scores)
     if mask is not None:
         # A masked item does not count as positive.

@@ -150,10 +150,10 @@ def _checked_ranks(
 
 def ranks_of_few(labels: Labels, dtype: tf.DType) -> Ranks | None:
     """`Ranks` that all metrics may read, of few class ids a list; None for other labels."""
-    ids = labels.class_ids
-    if ids is None or not _positives.are_few(labels.max_positives, labels.scores.shape[1]):
+    ids, scores = labels.class_ids, labels.scores
+    if ids is None or not _positives.are_few(labels.max_positives, scores.shape[1]):
         return None
-    ranks = _checked_ranks(labels.scores, ids, labels.relevance, labels.mask, None, dtype)
+    ranks = _checked_ranks(scores, ids, labels.relevance, labels.mask, None, dtype)
     return ranks._replace(class_ids=ids)
 
 

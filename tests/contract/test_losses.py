@@ -189,6 +189,7 @@ def test_class_weight_multiplies(case, scores, relevance):
             assert_same([weighted(labels, scores, of_lists)], expected)
 
 
+@pytest.mark.slow
 @of_the_base
 def test_long_lists_under_xla(case, rng):
     """Relevance labels of few and of many positives among more items than a block holds.
@@ -276,6 +277,7 @@ def train(loss, features, labels, **compile_args):
     return model.get_weights()
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 @of_the_base
 def test_trains_in_keras_under_xla(case, rng):

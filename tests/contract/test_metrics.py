@@ -233,6 +233,7 @@ def test_round_trip_of_config(case, scores, relevance):
         assert copy_result == result(case.make(dtype="float64"), (relevance, scores))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=of_the_base)])
 def test_many_items(case, rng, mode):
     n = 3000

@@ -9,7 +9,7 @@ from rank4class_tf import _keras
 
 from .tables import METRICS, REPRESENTATIVES
 
-pytestmark = pytest.mark.keras2
+pytestmark = [pytest.mark.keras2, pytest.mark.slow]
 
 N = 6
 

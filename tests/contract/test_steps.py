@@ -147,7 +147,7 @@ def test_a_step_over_all_classes(name):
     check_all_classes(name, "bias", 40, seed=0)
 
 
-BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 4)]
+BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in (1, 2)]
 BUILDS += [(kind, n, 7) for kind in ("table", "cosine", "encoded") for n in (40, 3000)]
 
 
@@ -297,6 +297,7 @@ class NoisySoftmax(losses.GumbelNoise, losses.SoftmaxLoss):
     """Softmax of noisy scores, whose temperature may be trained."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "share"), [("softmax", 0.02), ("softmax", 0.2), ("ndcg", 0.2)])
 def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
     labels, width = relevance(share), 1e-2

@@ -6,6 +6,8 @@ import tensorflow as tf
 from scripts.robustness import strategies
 from scripts.robustness.strategies import CONTROL, Cell
 
+pytestmark = pytest.mark.slow
+
 LOSSES = ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"]
 
 
@@ -27,7 +29,6 @@ def test_two_devices_equal_one(cell, names, two_devices):
         assert distance <= strategies.TOLERANCES["float32"], name
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", strategies.LABELS)
 def test_all_objects_run(kind, two_devices):
     results = strategies.run_cell(strategies.row(kind)[0], two_devices)

@@ -103,6 +103,7 @@ def labels_of(form, rng):
     return tf.constant(rng.choice([-1, 0, 1, 3], (BATCH, N), p=[0.1, 0.6, 0.2, 0.1]), tf.float32)
 
 
+@pytest.mark.slow
 @in_each_form(LOSSES)
 @pytest.mark.base(FORMULAS)
 def test_losses(case, form, rng, as_for_xla):

@@ -31,6 +31,8 @@ from rank4class_tf import data
 from tests import movielens_files, planted_points, tf_ranking
 from tests.encoders import presets
 
+pytestmark = pytest.mark.slow
+
 
 def test_extreme_classification(tmp_path):
     files = ["--train", planted_points.write(tmp_path / "train.txt", 1500, 300, 100)]
@@ -100,7 +102,6 @@ def test_retrieval_and_rating(tmp_path):
     assert results["rmse"] < retrieval_and_rating.main([*options, "--rating-weight", "0"])["rmse"]
 
 
-@pytest.mark.slow
 @pytest.mark.keras2
 def test_multi_worker(tmp_path):
     options = "--classes=50 --num-sampled=10 --examples=256 --batch-size=64 --epochs=2 --in-shards"
@@ -120,10 +121,7 @@ def test_multi_worker(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["images", "lists", *(pytest.param(x, marks=pytest.mark.slow) for x in ("text", "retrieval"))],
-)
+@pytest.mark.parametrize("kind", ["images", "lists", "text", "retrieval"])
 def test_which_loss(kind, tmp_path, monkeypatch, capsys):
     """Of two of its candidates."""
     if kind in ("text", "retrieval"):
@@ -151,7 +149,6 @@ def comments(*args, **kwargs):
     return data.Splits(batches, batches, batches, ("even", "odd"))
 
 
-@pytest.mark.slow
 @presets.needs_hub
 @pytest.mark.parametrize("frozen", ["0", "1", "all"])
 def test_text_classification(frozen, tmp_path, monkeypatch):
@@ -162,7 +159,6 @@ def test_text_classification(frozen, tmp_path, monkeypatch):
     assert 0 <= results["top_k_accuracy_at_1"] <= results["ndcg_at_5"] <= 1
 
 
-@pytest.mark.slow
 @presets.needs_hub
 def test_image_classification(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets")

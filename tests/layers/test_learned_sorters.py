@@ -150,6 +150,7 @@ def test_configuration_leads_to_the_weights(tmp_path, rng):
     np.testing.assert_array_equal(shipped(scores), cls.pretrained()(scores))
 
 
+@pytest.mark.slow
 @every_sorter
 def test_shipped_weights(cls):
     """Errors and slopes are those promised, on a part of the test lists, also where masks end."""

@@ -168,6 +168,7 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
     np.testing.assert_allclose(loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     ["softmax", "unique_softmax", "list_mle", "pairwise_logistic"]

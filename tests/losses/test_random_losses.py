@@ -14,6 +14,8 @@ from ..contract.tables import LOSSES
 from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
 
+pytestmark = pytest.mark.slow
+
 RANDOM = {case.name: case.make for case in LOSSES if case.random}
 
 

@@ -43,6 +43,7 @@ def data(rng):
     return features, class_ids
 
 
+@pytest.mark.slow
 def test_an_example_without_features_does_not_drown_the_first_batch(rng):
     dense = rng.normal(size=(8, FEATURES)).astype(np.float32)
 
@@ -129,6 +130,7 @@ def test_two_devices_train_as_one(optimizer, loss, num_sampled, data, two_device
     assert_all_close(two[1:], one[1:], 1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 def test_resumes_where_it_was_saved(data, tmp_path):
     def train(model):

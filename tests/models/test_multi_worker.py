@@ -14,6 +14,8 @@ from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from tests import two_processes
 from tests.rounding import rounding
 
+pytestmark = pytest.mark.slow
+
 CLASSES, DIM, BATCH = 40, 4, 8
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(3 * BATCH, 6)).astype("float32")
@@ -119,7 +121,6 @@ def run(name, strategy):
     return {f"{name}, {key}": np.array(value) for key, value in result.items()}
 
 
-@pytest.mark.slow
 @pytest.mark.keras2
 def test_two_workers_train_as_one_process(tmp_path):
     """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""

@@ -8,6 +8,8 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, optimizers
 
+pytestmark = pytest.mark.slow
+
 BATCH, TIME, N, DIM = 8, 5, 13, 4
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(BATCH, TIME, DIM)).astype("float32")
@@ -39,11 +41,8 @@ def figures(model, x, y, epochs=3):
 
 
 # XLA is Keras 3's default on a GPU.
-CASES = ["unknown", "xla", pytest.param("known", marks=pytest.mark.slow)]
-
-
 @pytest.mark.keras2
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["unknown", "xla", "known"])
 def test_training_is_that_of_the_lists(case):
     loss = losses.WeightedSumLoss([losses.SoftmaxLoss(), losses.RankmaxLoss()], [1, 2])
     shape, xla = (TIME if case == "known" else None, DIM), case == "xla"

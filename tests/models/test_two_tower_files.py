@@ -9,6 +9,8 @@ from rank4class_tf import losses, metrics, models
 from ..rounding import assert_all_close
 from .two_towers import ALL, FEATURES, WIDTH, make, towers, weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.keras2
 def test_resumes_where_it_was_saved(pairs, candidates, reloaded):

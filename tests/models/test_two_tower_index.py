@@ -194,6 +194,7 @@ def dense_metrics(scores, rows, exclude):
     return {name: float(value) for name, value in result.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, False)])
 def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, seen, rng, tmp_path):
     queries = keras.layers.Input((FEATURES,), name="features")

@@ -16,6 +16,8 @@ from ..rounding import assert_all_close, rounding
 from . import two_towers as small
 from .two_towers import FEATURES, IDS, NUM_CANDIDATES, WIDTH, dense_scores, make, towers, weights
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("options", "jit_compile"),
@@ -114,12 +116,7 @@ SOURCES = {
     "scored in pieces": {"score_in": 3, "normalize": False},
     "negatives": {"negatives": "others", "normalize": False},
 }
-# A row for each path; the others, which are slow, combine what these have.
-PATHS: list = [(source, Linear) for source in SOURCES if source not in ("dot_products", "memory")]
-PATHS += [(source, small.top_3) for source in ("all", "scored in pieces", "negatives")]
-OTHERS = [row for row in itertools.product(SOURCES, (small.top_3, Linear)) if row not in PATHS]
-STEPS: list = [("all", losses.SoftmaxLoss), *PATHS]
-STEPS += [pytest.param(*row, marks=pytest.mark.slow) for row in OTHERS]
+STEPS = [("all", losses.SoftmaxLoss), *itertools.product(SOURCES, (small.top_3, Linear))]
 
 
 @pytest.mark.keras2

@@ -145,6 +145,7 @@ def test_rows_and_dense_weights_have_rates_of_their_own(make, kwargs, rule, rng)
     assert (table != train(LEARNING_RATE, 1.0)[0]).all()
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 @cases
 def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
