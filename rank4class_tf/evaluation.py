@@ -211,7 +211,7 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
-        share_ranks = all(metric.label_format == label_format for metric, _ in self._metrics)
+        share_ranks = all(_reads_only_ranks(metric, label_format) for metric, _ in self._metrics)
         mean_rank = _metrics.MeanRank(label_format=label_format)
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
@@ -308,6 +308,13 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
     names = [macro + name for metric, macro in pairs for name in metric.result_names]
     _checks.require(len(set(names)) == len(names), "`metrics` must have different names.", names)
     return pairs
+
+
+def _reads_only_ranks(metric: _metrics.RankingMetric, label_format: str | None) -> bool:
+    """Whether the metric reads labels in this format as all do, and nothing else of them."""
+    names = ("per_list", "_parsed", "_weighed")
+    is_plain = all(getattr(type(metric), x) is getattr(_metrics.RankingMetric, x) for x in names)
+    return is_plain and metric.label_format == label_format
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:

@@ -96,8 +96,8 @@ class DenseLists(Lists):
     ) -> Tensor:
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
-        values = function(self.scores, *items, *parameters)
-        return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
+        values, is_item = function(self.scores, *items, *parameters), tf.cast(self.mask, self.dtype)
+        return tf.reduce_sum(tf.math.multiply_no_nan(values, is_item), axis=-1)
 
     def sum_over_items(
         self,
@@ -285,7 +285,7 @@ def as_lists(
             relevance = tf.pad(relevance, [[0, 0], [0, missing]])
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(relevance, class_ids, rule, num_axes=2)
-    relevance = tf.where(class_ids >= 0, tf.nn.relu(relevance), 0.0)
+    relevance = tf.where((class_ids >= 0) & (relevance > 0), relevance, 0.0)
     mask = _checks.mask(mask, scores)
     if mask is not None:
         # A masked item does not count as positive.

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
+from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import flat_places, indices, num_rows
 from rank4class_tf._tf.raising import check, checked, in_xla, replaced, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -57,8 +58,9 @@ class Labels(NamedTuple):
         """`[batch]` booleans."""
         if self.highest is not None:
             return self.highest > 0
-        positive = self.relevance > 0 if self.class_ids is None else self.class_ids >= 0
-        return tf.reduce_any(positive, axis=-1)
+        if self.class_ids is None:
+            return tf.reduce_max(self.relevance, axis=-1) + self.value_if_empty > 0
+        return tf.reduce_any(self.class_ids >= 0, axis=-1)
 
     @property
     def positives(self) -> Tensor:
@@ -207,10 +209,11 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
     # like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
-    zero = tf.zeros([num_rows(scores)], scores.dtype)
+    zero, is_checked = tf.zeros([num_rows(scores)], scores.dtype), False
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
+        is_checked = None in (width, static_items) or width > 2
         if None in (width, static_items):
             as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
             rule = (
@@ -229,9 +232,9 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
             if width is None:
                 is_binary &= tf.shape(ids)[1] > 2
             zero = checked(zero, is_binary, ids, rule)
-        if None in (width, static_items) or width > 2:
-            ids = replaced(ids, tf.math.is_nan(zero), -1)
     ids, value_if_empty = padded_ids(ids, num_items, zero)
+    if is_checked:
+        ids = replaced(ids, tf.math.is_nan(value_if_empty), -1)
     ids = distinct_ids(ids, scores if num_classes is None else None)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
@@ -258,7 +261,7 @@ def padded_ids(
             f"{max_exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
             "precision Keras 2 casts floating labels to the dtype of the scores.)"
         )
-    is_invalid = (ids < -1) | (ids >= tf.cast(num_classes, ids.dtype))
+    is_invalid = (ids < -1) | (ids >= as_dtype(num_classes, ids.dtype))
     if ids.dtype.is_floating:
         is_invalid |= ids != tf.floor(ids)
     if known is None and max_exact is not None:
@@ -390,8 +393,8 @@ def without(labels: Labels, exclude: Array) -> Labels:
     ids, is_excluded = labels.class_ids, excluded
     if ids is not None:
         is_excluded = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
-    is_excluded |= tf.math.is_nan(value_if_empty)[:, tf.newaxis]
-    ids = None if ids is None else tf.where(is_excluded, -1, ids)
+        is_excluded |= tf.math.is_nan(value_if_empty)[:, tf.newaxis]
+        ids = tf.where(is_excluded, -1, ids)
     return labels._replace(
         mask=~excluded if labels.mask is None else labels.mask & ~excluded,
         class_ids=ids,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
+from rank4class_tf._tf.gradients import zero_unless
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
@@ -210,8 +211,10 @@ class Lists(abc.ABC):
 
         Factors, such as `relevance`, multiply the values and are 0 in columns without a positive.
         """
-        factors = tf.cast(self.is_positive, values.dtype) if factors is None else factors
-        values = tf.math.multiply_no_nan(values, factors)
+        if factors is None:
+            values = zero_unless(self.is_positive, values)
+        else:
+            values = tf.math.multiply_no_nan(values, factors)
         if self.positive_weights is not None:
             values *= self.positive_weights
         return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)

@@ -153,8 +153,7 @@ def ranks_of_few(labels: Labels, dtype: tf.DType) -> Ranks | None:
     ids, scores = labels.class_ids, labels.scores
     if ids is None or not _positives.are_few(labels.max_positives, scores.shape[1]):
         return None
-    ranks = _checked_ranks(scores, ids, labels.relevance, labels.mask, None, dtype)
-    return ranks._replace(class_ids=ids)
+    return _checked_ranks(scores, ids, labels.relevance, labels.mask, None, dtype)
 
 
 def best_positive(ranks: Ranks) -> BestPositive:
@@ -404,7 +403,13 @@ def over_ranks(
 
 def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     """`BestPositive` of `Labels`, by a maximum and one count."""
-    scores, ids = _without_masked(labels.scores, labels.mask), labels.class_ids
+    ids = labels.class_ids
+    if ids is not None and labels.max_positives == 1:
+        ranks = _checked_ranks(labels.scores, ids, labels.relevance, labels.mask, None, dtype)
+        counts = ranks.above, ranks.tied, tf.cast(ranks.tied > 0, dtype)
+        above, tied, num_best = (tf.squeeze(x, 1) for x in counts)
+        return BestPositive(above, tied, num_best, ranks.num_items, ranks.max_items, 1)
+    scores = _without_masked(labels.scores, labels.mask)
     positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
     may_hit = (labels.relevance > 0) & ~tf.math.is_nan(positives)
     lowest = tf.constant(-float("inf"), scores.dtype)
