@@ -59,7 +59,8 @@ class Labels(NamedTuple):
         if self.highest is not None:
             return self.highest > 0
         if self.class_ids is None:
-            return tf.reduce_max(self.relevance, axis=-1) + self.value_if_empty > 0
+            any_positive = tf.reduce_any(self.relevance > 0, axis=-1)
+            return any_positive & tf.equal(self.value_if_empty, 0)
         return tf.reduce_any(self.class_ids >= 0, axis=-1)
 
     @property

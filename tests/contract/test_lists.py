@@ -75,6 +75,8 @@ def test_shapes_are_checked(case, scores):
         of_lists(case)([1], scores[0])
     with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
         of_lists(case)([1, 2], scores)
+    with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
+        tf.function(of_lists(case))(tf.constant([[1, 2, 3]]), scores)
     with pytest.raises(ValueError, match="`label_format`"):
         case.make(label_format="onehot")
     with pytest.raises(ValueError, match="`label_format` must be"):

@@ -138,6 +138,17 @@ def test_median_rank_of_millions_and_of_the_largest_weights():
     assert float(result(metric, [0, 1, 2], np.array(THREE * 3), weights)) == 2
 
 
+SCORED = [metrics.MRR(relevant_from=1.5), metrics.PropensityScoredNDCG(3, [0.5] * 4)]
+
+
+@pytest.mark.parametrize("metric", SCORED, ids=lambda metric: metric.name)
+def test_a_bad_list_is_nan_if_xla_compiles_a_graph_that_was_traced_elsewhere(metric):
+    relevance = tf.constant([[2.0, 0, 0, 0], [np.nan, 1, 0, 2], [np.inf, 1, 0, 2]])
+    traced = tf.function(metric.per_list).get_concrete_function(relevance, relevance)
+    values, _ = tf.function(lambda *x: traced(*x), jit_compile=True)(relevance, relevance)
+    np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
+
+
 def test_micro_recall_is_that_of_scikit_learn(scores, relevance):
     predicted = np.zeros_like(relevance)
     np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :3], 1, axis=1)
