@@ -48,7 +48,10 @@ for keras in ${KERAS:-3 2}; do
     *3)
       tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@"
       # In processes of their own: what XLA compiles is never freed.
-      [ -z "$part" ] || tests_of_keras 3 -m slow tests "$@"
+      if [ -n "$part" ]; then
+        tests_of_keras 3 -m slow tests/contract "$@"
+        tests_of_keras 3 -m slow tests --ignore tests/contract "$@"
+      fi
       ;;
     --*2) tests_of_keras 2 -m keras2 tests "$@" ;;
     *2) tests_of_keras 2 -m "keras2 and not slow" tests "$@" ;;

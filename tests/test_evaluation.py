@@ -41,8 +41,6 @@ def test_values_equal_the_metrics(scores, ids):
 
 
 def test_a_metric_may_read_the_scores(scores, ids):
-    """Metrics that read only ranks share these."""
-
     class Highest(r4c.metrics.MRR):
         def per_list(self, y_true, y_pred, *args, **kwargs):
             _, weights = super().per_list(y_true, y_pred, *args, **kwargs)
@@ -50,9 +48,8 @@ def test_a_metric_may_read_the_scores(scores, ids):
 
     result = r4c.evaluate(None, dataset(ids, scores), [Highest(name="own"), "mrr"])
     np.testing.assert_allclose(result.values["own"], scores.max(axis=1), rtol=1e-6)
-    metric = r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)
     with pytest.raises(ValueError, match="`propensities` must have one for each class"):
-        r4c.evaluate(None, dataset(ids, scores), [metric])
+        r4c.evaluate(None, dataset(ids, scores), [r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)])
 
 
 def test_weights_and_excluded_items(scores, ids, rng):

@@ -62,6 +62,7 @@ def text_of(result):
     return " ".join(str(result).split())
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 def test_the_table_says_what_was_tried(data, tmp_path):
     candidates = {

@@ -96,8 +96,10 @@ class DenseLists(Lists):
     ) -> Tensor:
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
-        values, is_item = function(self.scores, *items, *parameters), tf.cast(self.mask, self.dtype)
-        return tf.reduce_sum(tf.math.multiply_no_nan(values, is_item), axis=-1)
+        values = tf.convert_to_tensor(function(self.scores, *items, *parameters))
+        is_whole = values.shape.is_compatible_with(self.filled.shape)  # Not one for all items.
+        select = gradients.zero_unless if is_whole else lambda *x: tf.where(*x, 0.0)
+        return tf.reduce_sum(select(self.mask, values), axis=-1)
 
     def sum_over_items(
         self,

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf._types import Tensor, TensorPair, WithGradient
+from rank4class_tf._types import Function, Tensor, TensorPair, WithGradient
 
 # Numbers of places a list at which `tf.scatter_nd` takes less time than `unsorted_segment_sum` (64
 # lists of 1,000), which TFLite and ONNX cannot convert.
@@ -14,28 +14,22 @@ def gather(values: Tensor, places: Tensor) -> Tensor:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is a `scatter_add`."""
     # It takes half as many operations as TensorFlow's gradient, and is right for an empty batch,
     # for which that of TensorFlow 2.15 has another shape.
-
-    @tf.custom_gradient
-    def gathered(values: Tensor) -> WithGradient:
-        def gradient(upstream: Tensor) -> Tensor:
-            return scatter_add(places, upstream, tf.shape(values))
-
-        return tf.gather(values, places, batch_dims=1), gradient
-
-    return gathered(values)
+    return _gather(values, places, lambda x: scatter_add(places, x, tf.shape(values)), batch_dims=1)
 
 
 def gather_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
     """`tf.gather(values, rows)` of `num_rows` rows, whose gradient is a dense tensor."""
     # Both branches of a `tf.cond` need a dense one. If the gradient took the number of rows from
     # `values`, it would compute these again.
+    return _gather(values, rows, lambda x: tf.math.unsorted_segment_sum(x, rows, num_rows))
+
+
+def _gather(values: Tensor, places: Tensor, gradient: Function, batch_dims: int = 0) -> Tensor:
+    """`tf.gather` with a gradient of its own."""
 
     @tf.custom_gradient
     def gathered(values: Tensor) -> WithGradient:
-        def gradient(upstream: Tensor) -> Tensor:
-            return tf.math.unsorted_segment_sum(upstream, rows, num_rows)
-
-        return tf.gather(values, rows), gradient
+        return tf.gather(values, places, batch_dims=batch_dims), gradient
 
     return gathered(values)
 

@@ -204,6 +204,7 @@ def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng)
     assert_close(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.keras2
 @pytest.mark.parametrize("num_sampled", [None, 10], ids=["all", "sampled"])
 def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):

@@ -152,6 +152,7 @@ def test_resumes_where_it_was_saved(data, tmp_path):
         assert_all_close(train(each), expected, 1e-6, 1e-7)
 
 
+@pytest.mark.slow
 def test_exports_top_k(data, tmp_path):
     """With names, and 10 classes unless a request or the argument says how many."""
     model, names = make(num_sampled=2), np.array([f"class {i}" for i in range(NUM_CLASSES)])

@@ -200,6 +200,7 @@ def features(task, folder, monkeypatch):
     return str(folder / "made"), encoded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "labels"), [("banking77", {"weak10": 10, "weak20": 20}), ("cifar10", {"worse": 0})]
 )
