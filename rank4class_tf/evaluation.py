@@ -311,7 +311,7 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
 
 
 def _reads_only_ranks(metric: _metrics.RankingMetric, label_format: str | None) -> bool:
-    """Whether the metric reads labels in this format as all do, and nothing else of them."""
+    """Whether the metric needs only the ranks of the positives of labels in this format."""
     names = ("per_list", "_parsed", "_weighed")
     is_plain = all(getattr(type(metric), x) is getattr(_metrics.RankingMetric, x) for x in names)
     return is_plain and metric.label_format == label_format
