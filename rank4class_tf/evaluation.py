@@ -230,8 +230,9 @@ class Evaluator:
                     ids = weighted.positives
                     best, top = _best_and_top(parsed)
                     # Metrics of few class ids read the same ranks, unless items have weights.
-                    ranks = ranks_of_few(parsed, tf.float64)
-                    if ranks is not None and share_ranks and weighted is parsed:
+                    can_share = share_ranks and weighted is parsed
+                    ranks = ranks_of_few(parsed, tf.float64) if can_share else None
+                    if ranks is not None:
                         lists = ranked_lists = ranks, None, sample_weight, None
                 else:
                     ranks = scores.ranks(labels)

@@ -312,9 +312,9 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
 
 @pytest.mark.slow
 def test_false_alarms_are_rare(rng):
-    """In 20 comparisons of a loss with itself, on other data and other weights each time."""
+    """In 30 comparisons of a loss with itself, on other data and other weights each time."""
     alarms = 0
-    for run_number in range(20):
+    for run_number in range(30):
         y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
         x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
         data = (x[:80], y[:80]), (x[80:], y[80:])

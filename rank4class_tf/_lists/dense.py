@@ -97,9 +97,9 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = tf.convert_to_tensor(function(self.scores, *items, *parameters))
-        is_whole = values.shape.is_compatible_with(self.filled.shape)  # Not one for all items.
-        select = gradients.zero_unless if is_whole else lambda *x: tf.where(*x, 0.0)
-        return tf.reduce_sum(select(self.mask, values), axis=-1)
+        if not values.shape.is_compatible_with(self.filled.shape):  # One value for many items.
+            values = tf.broadcast_to(values, tf.shape(self.filled))
+        return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
     def sum_over_items(
         self,

@@ -60,8 +60,8 @@ def within(places: Tensor, size: int | Tensor) -> TensorPair:
 def indices(places: Tensor) -> Tensor:
     """The indices `[batch, ..., 2]` of places `[batch, ...]`, as `tf.scatter_nd` takes them."""
     places = tf.convert_to_tensor(places)
-    size = places.shape[0]  # An array takes no operations.
-    rows = tf.range(tf.shape(places)[0]) if size is None else np.arange(size, dtype=np.int32)
+    size = num_rows(places)  # Where it is known, an array takes no operations.
+    rows = np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
     rows = rows[:, *[tf.newaxis] * (places.shape.rank - 1)]
     if places.shape[1:].num_elements() != 1:
         rows = tf.broadcast_to(rows, tf.shape(places))

@@ -196,7 +196,7 @@ class RankingMetric(Metric):
     def _values_and_weights(
         self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        """A list of values, and weights, `[batch]`; `compute` may stand for the own formula."""
+        """A list of values, and weights, `[batch]`; `compute` may replace the metric's formula."""
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
         if is_ranked and dtype == tf.float64:
