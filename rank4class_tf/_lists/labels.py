@@ -13,15 +13,11 @@ import tensorflow as tf
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
-from rank4class_tf._tf.gather import flat_places, indices, num_rows
+from rank4class_tf._tf.gather import indices, num_rows
 from rank4class_tf._tf.raising import check, checked, in_xla, replaced, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
-
-# Up to this many ids of a list, sorting costs less than a pass over the items: .86 of its time for
-# 16 ids of 1,000 items, less of more items; for 256 ids 4.7 times as long (64 lists, in a graph).
-_QUICKLY_SORTED = 64
 
 # The sum of a list of smaller numbers is finite in float32.
 _HUGE = 1e28
@@ -236,7 +232,7 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
     ids, value_if_empty = padded_ids(ids, num_items, zero)
     if is_checked:
         ids = replaced(ids, tf.math.is_nan(value_if_empty), -1)
-    ids = distinct_ids(ids, scores if num_classes is None else None)
+    ids = distinct_ids(ids)
     return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
 
 
@@ -284,22 +280,13 @@ def in_rows(ids: Tensor) -> Tensor:
     return ids
 
 
-def distinct_ids(ids: Tensor, scores: Tensor | None = None) -> Tensor:
+def distinct_ids(ids: Tensor) -> Tensor:
     """Class ids `[batch, P]` with each id once, padded with -1, in any order."""
     if ids.shape[1] == 1:
         return ids
-    if scores is None or (ids.shape[1] is not None and ids.shape[1] <= _QUICKLY_SORTED):
-        ids = tf.sort(ids, axis=-1, direction="DESCENDING")
-        first = tf.ones_like(ids[:, :1], tf.bool)
-        return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
-    # For many ids, a minimum for each item of the scores finds the first column of its id.
-    column = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
-    slot, size = flat_places(ids, tf.shape(scores))
-    slot = tf.where(ids < 0, tf.cast(-1, tf.int64), slot)  # A segment -1 is dropped.
-    first = tf.math.unsorted_segment_min(column, slot, size)
-    # Where the shape is unknown, `==` would lose the rank.
-    is_first = tf.equal(tf.gather(tf.reshape(first, [-1]), tf.maximum(slot, 0)), column)
-    return tf.where(is_first, ids, -1)
+    ids = tf.sort(ids, axis=-1, direction="DESCENDING")
+    first = tf.ones_like(ids[:, :1], tf.bool)
+    return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
 
 
 def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:

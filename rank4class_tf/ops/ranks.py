@@ -290,7 +290,10 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     """`[batch]`, how many items each list has."""
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    return tf.fill([num_rows(scores)], as_dtype(_width(scores), dtype))
+    size, width = num_rows(scores), _width(scores)
+    if isinstance(size, int) and isinstance(width, int):  # An array takes no operations.
+        return tf.constant(np.full(size, width, dtype.as_numpy_dtype))
+    return tf.fill([size], as_dtype(width, dtype))
 
 
 def _width(columns: Tensor) -> int | Tensor:

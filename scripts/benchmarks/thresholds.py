@@ -24,7 +24,6 @@ CASES = {
     "_lists.positives._BLOCK_ENTRIES": ((1024, 8192), (64, 1000, 1), (64, 1000, 400)),
     "_lists.classes.CLASSES_PER_BLOCK": ((1024, 256), (64, 50_000, 1), (256, 50_000, 1)),
     "_lists.classes._CLASSES_PER_USED": ((NEVER, ALWAYS), (16, 50_000, 1), (64, 2000, 3)),
-    "_lists.labels._QUICKLY_SORTED": ((ALWAYS, NEVER), (64, 1000, 16), (64, 1000, 256)),
     "_tf.gather._FEW": ((range(10**9), range(0)), (64, 1000, 8), (64, 1000, 64)),
     "_tf.search._MOST_COMPARED": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_tf.search._MIN_ITEMS_PER_PLACE": ((NEVER, ALWAYS), (64, 1000, 10), (64, 1000, 100)),
@@ -32,13 +31,12 @@ CASES = {
     "ops.ranks._LONG": ((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
     "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
     "ops.blocks._MANY_ENTRIES": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
+    "ops.blocks._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
     "metrics.ranks._BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
-    "layers.scoring._WIDE": ((NEVER, ALWAYS), (64, 10_000, 512), (64, 10_000, 32)),
-    "layers.scoring._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
     "layers.sampled._NEGATIVES_PER_MINED": ((ALWAYS, NEVER), (64, 1000, 64), (64, 10_000, 10)),
 }
 # Ways that the package takes without a gradient.
-CONSTANT = "_QUICKLY_SORTED _MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _BLOCK _WIDE".split()
+CONSTANT = "_MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _BLOCK".split()
 
 
 def case(name, batch, n, m):
@@ -49,7 +47,6 @@ def case(name, batch, n, m):
     from rank4class_tf import layers, losses, ops
     from rank4class_tf._lists import labels
     from rank4class_tf._tf import gather, search
-    from rank4class_tf.layers import scoring
     from rank4class_tf.metrics.ranks import fold_places
 
     rng = np.random.default_rng(0)
@@ -57,12 +54,12 @@ def case(name, batch, n, m):
     def normal(*size):
         return tf.constant(rng.normal(size=size), tf.float32)
 
-    scores, encodings = normal(batch, n), normal(batch, m if name.endswith("_WIDE") else 64)
+    scores, encodings = normal(batch, n), normal(batch, 64)
     ids = tf.constant(np.argsort(rng.random((batch, n)), axis=1)[:, :m], tf.int32)
     relevance = tf.nn.relu(normal(batch, n) - 1)  # A sixth of the items is positive.
     head, sampled = layers.DotProductHead(n), layers.SampledScores(2 * n, num_sampled=n, seed=1)
     head(encodings), sampled(encodings)
-    over, unit = head.over_classes, scoring.ClassScores(head.classes, normalize=True)
+    over = head.over_classes
 
     def tied_of_leading(x):
         parsed = labels.parse(relevance, x, "relevance")
@@ -87,7 +84,6 @@ def case(name, batch, n, m):
         ),
         "CLASSES_PER_BLOCK": lambda: (lambda x: losses.SoftmaxLoss()(ids, over(x)), encodings),
         "_CLASSES_PER_USED": lambda: (lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings),
-        "_QUICKLY_SORTED": lambda: (lambda x: labels.distinct_ids(x, scores), ids),
         "_MOST_COMPARED": lambda: (search.searchsorted, tf.sort(normal(batch, m)), scores),
         "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),
         "_GROUP": lambda: (best_by_blocks, encodings, normal(n, 64)),
@@ -95,10 +91,9 @@ def case(name, batch, n, m):
         "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
         "_MANY_ENTRIES": lambda: (ops.blocks.latent_cross, *map(normal, (batch, n, m), (m, m, 32))),
         "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
-        "_WIDE": lambda: (lambda x: unit.without_gradient(x, tf.range(n)), encodings),
         "_NEGATIVES_PER_MINED": lambda: (lambda x: sampled(x, ids[:, :1], num_mined=m), encodings),
         "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
-        "layers.scoring._FEW": lambda: (scoring._products, encodings, normal(batch, n, 64)),
+        "ops.blocks._FEW": lambda: (ops.blocks.dot_products, encodings, normal(batch, n, 64)),
     }
     return (every.get(name) or every[name.rpartition(".")[2]])()
 

@@ -15,6 +15,7 @@ from tensorflow import keras
 
 from rank4class_tf import data, encoders, layers
 from scripts import tables
+from scripts.benchmarks import thresholds
 from scripts.reproductions import next_item, noisy_labels, rare_classes, retrieval, sodeep, tasks
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
@@ -37,6 +38,12 @@ def test_short_form_of_a_benchmark(name, tmp_path):
     for row in csv.reader(lines[i] for i in rows):
         cells = [cell.split()[0] for cell in row[1:] if cell[:1].isdigit()]
         assert cells and not any(bad in cell for cell in row for bad in ("fails", "memory", "over"))
+
+
+@pytest.mark.parametrize("name", thresholds.CASES)
+def test_a_threshold_that_is_measured_exists(name):
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(importlib.import_module(f"rank4class_tf.{module}"), attribute)
 
 
 @pytest.mark.slow
