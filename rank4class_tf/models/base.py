@@ -4,7 +4,7 @@
 """
 
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import tensorflow as tf
@@ -24,7 +24,8 @@ class MultiWorker:
     any model. In your own model, put this class before Keras's class among the bases, `keras.Model`
     or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes without a
     strategy, or in Keras 2, which does not need this class. Under any strategy, the first batch may
-    be uneven, and labels may be ragged. `docs/distribution.md` has an example program.
+    be uneven, labels may be ragged, and `fit` and `evaluate` read all batches of a generator.
+    `docs/distribution.md` has an example program.
 
     Example:
         >>> from tensorflow import keras
@@ -51,11 +52,17 @@ class MultiWorker:
 
     def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
         """Builds from the batch of one device: Keras takes the mean over those of all devices."""
-        if iterator is not None and self._distribute_strategy is not None:
-            local = self.distribute_strategy.experimental_local_results
-            _, _, batches = next(iter(iterator))
-            data_batch = tf.nest.map_structure(lambda x: local(x)[0], next(batches))
-        super()._maybe_symbolic_build(data_batch=data_batch)  # type: ignore[misc]
+        if self._distribute_strategy is None:
+            return
+        local = self.distribute_strategy.experimental_local_results
+
+        # Read only if something is not built: Keras always does, and a generator loses batches.
+        def batches_of_one_device() -> Iterator[tuple]:
+            for first, last, batches in iterator:
+                yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], next(batches))]
+
+        with self.distribute_strategy.scope():
+            self._symbolic_build(batches_of_one_device(), data_batch)
 
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """Reports the metrics over all workers, also where a step returns only some of them."""

@@ -153,6 +153,16 @@ def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
     np.testing.assert_allclose(*found, rtol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # So says Keras of any generator.
+def test_two_devices_evaluate_on_every_batch_of_a_generator(two_devices):
+    with two_devices.scope():
+        model = own()
+    model.fit(FEATURES, IDS, batch_size=BATCH, verbose=0)
+    expected = model.evaluate(FEATURES, IDS, batch_size=BATCH, verbose=0)
+    batches = zip(np.split(FEATURES, 3), np.split(IDS, 3), strict=True)
+    assert model.evaluate((x for x in batches), verbose=0) == pytest.approx(expected, rel=1e-6)
+
+
 def test_any_model_of_keras_may_be_one():
     class Row(models.MultiWorker, keras.Sequential):
         pass
