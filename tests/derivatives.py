@@ -12,13 +12,13 @@ def value_and_gradient(function, x, upstream=None):
     return value, tape.gradient(value, x, output_gradients=upstream)
 
 
-def with_gradients(function, *sources, unconnected="none"):
+def with_gradients(function, *sources, upstream=None, unconnected="none"):
     """The value of a function, and its gradients by tensors, variables or weights of Keras."""
     sources = [x if isinstance(x, tf.Variable) else getattr(x, "value", x) for x in sources]
     with tf.GradientTape() as tape:
         tape.watch(sources)
         value = function()
-    gradients = tape.gradient(value, sources, unconnected_gradients=unconnected)
+    gradients = tape.gradient(value, sources, upstream, unconnected)
     return [tf.convert_to_tensor(x) for x in (value, *gradients)]
 
 

@@ -12,6 +12,11 @@ def rounding(n: int) -> float:
     return n * 2.0**-23
 
 
+def longest_sum(layer, size: int = 1) -> int:
+    """How many numbers its longest sum has: a row or a column of its weights, or a list."""
+    return max([size, *(max(weight.shape, default=1) for weight in layer.weights)])
+
+
 def assert_same_sums(actual, expected, n: int, rtol: float = 1e-5) -> None:
     """Whether arrays `[batch, ...]` are equal but for the order of sums of n products.
 

@@ -81,16 +81,18 @@ def test_served_in_a_new_process_without_the_package(features, tmp_path):
             assert_same(got, expected(model, features, k))
 
 
-def signatures_of(path):
+def exported(model, path, *arguments, **options):
+    """The signatures of what is written."""
+    r4c.export_top_k(model, path, *arguments, **options)
     return tf.saved_model.load(str(path)).signatures
 
 
 @pytest.mark.keras2
 def test_defaults_and_bad_requests(features, tmp_path):
     for _ in range(2):  # The second one replaces the first.
-        r4c.export_top_k(make(), tmp_path / "served")
+        signatures = exported(make(), tmp_path / "served")
     assert [path.name for path in tmp_path.iterdir()] == ["served"]
-    signatures, features = signatures_of(tmp_path / "served"), tf.constant(features)
+    features = tf.constant(features)
     result = signatures["serving_default"](features=features)
     assert result.keys() == {"scores", "class_ids"} and result["scores"].shape == (6, 4)
     for k in (0, 5):
@@ -104,8 +106,7 @@ def test_several_features(rng, tmp_path):
     inputs = {"words": words, "size": keras.Input((1,), name="size")}
     scores = r4c.layers.SparseDense(4)(words)
     model = keras.Model(inputs, keras.layers.Add()([scores, inputs["size"]]))
-    r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
-    signatures = signatures_of(tmp_path / "served")
+    signatures = exported(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
     sparse, order = tf.sparse.from_dense(np.eye(5, dtype=np.float32)[:3]), [2, 0, 1]
     given = {"words": sparse, "size": tf.constant(rng.normal(size=(3, 1)), tf.float32)}
     found = signatures["serving_default"](
@@ -130,9 +131,9 @@ def test_names_that_no_argument_can_have(rng, tmp_path):
         def call(self, inputs):
             return tf.add_n([(i + 1) * inputs[name] for i, name in enumerate(NAMES_SERVED)])
 
-    r4c.export_top_k(Sum(), tmp_path / "served", features_spec=specs, k=1)
+    served = exported(Sum(), tmp_path / "served", features_spec=specs, k=1)
     given = {served: tf.constant(values[name]) for name, served in NAMES_SERVED.items()}
-    found = signatures_of(tmp_path / "served")["top_k"](**given, k=tf.constant(2))
+    found = served["top_k"](**given, k=tf.constant(2))
     scores = sum((i + 1) * values[name] for i, name in enumerate(NAMES_SERVED))
     np.testing.assert_allclose(found["scores"], -np.sort(-scores), rtol=1e-5)
 
@@ -141,14 +142,12 @@ def test_dtypes_are_those_that_the_layer_gives(features, tmp_path, mixed_precisi
     dense = keras.layers.Dense(2, use_bias=False, dtype="float64")
     model = keras.Sequential([keras.layers.Input((1,), dtype="float64"), dense])
     dense.set_weights([np.array([[1, 1 + 1e-9]])])
-    r4c.export_top_k(model, tmp_path / "served", k=1)
-    served = signatures_of(tmp_path / "served")["serving_default"]
+    served = exported(model, tmp_path / "served", k=1)["serving_default"]
     found = served(features=tf.ones([1, 1], tf.float64))
     assert found["class_ids"].numpy() == 1 and found["scores"].dtype == tf.float64
     model = make()  # In half precision.
-    r4c.export_top_k(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
-    served = signatures_of(tmp_path / "served")["serving_default"]
-    result = served(features=tf.constant(features))
+    served = exported(model, tmp_path / "served", 2, NAMES, PROBABILITIES, SETS)
+    result = served["serving_default"](features=tf.constant(features))
     assert result["scores"].dtype == tf.float32
     assert_same(result, expected(model, features, 2))
 
@@ -159,8 +158,7 @@ def test_words_are_looked_up(tmp_path):
     words = keras.layers.StringLookup(vocabulary=["a", "b"])
     encodings = keras.layers.Flatten()(keras.layers.Embedding(3, 4)(words(inputs)))
     model = keras.Model(inputs, keras.layers.Dense(4)(encodings))
-    r4c.export_top_k(model, tmp_path / "served", 2)
-    served = signatures_of(tmp_path / "served")["serving_default"]
+    served = exported(model, tmp_path / "served", 2)["serving_default"]
     features = tf.constant([["b"], ["other"]])
     _, class_ids = tf.math.top_k(model(features), 2)
     np.testing.assert_array_equal(served(features=features)["class_ids"], class_ids)
@@ -179,9 +177,9 @@ def test_a_model_without_symbolic_inputs(features, tmp_path):
     with pytest.raises(ValueError, match="`features_spec` must be given"):
         r4c.export_top_k(model, tmp_path / "served")
     path = tmp_path / "models" / "1"  # As TensorFlow Serving has them.
-    r4c.export_top_k(model, path, 2, None, PROBABILITIES, SETS, tf.TensorSpec([None, 5]))
-    served = signatures_of(path)["serving_default"]
-    assert_same(served(features=tf.constant(features)), expected(model, features, 2, names=False))
+    served = exported(model, path, 2, None, PROBABILITIES, SETS, tf.TensorSpec([None, 5]))
+    found = served["serving_default"](features=tf.constant(features))
+    assert_same(found, expected(model, features, 2, names=False))
 
 
 @pytest.mark.keras2
@@ -192,7 +190,7 @@ def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
     served = keras.Model(inputs, outputs)
     served.export(tmp_path / "served", **({"verbose": False} if hasattr(keras, "ops") else {}))
     (name,) = served.input_names if hasattr(served, "input_names") else [inputs.name]
-    signature = signatures_of(tmp_path / "served")["serving_default"]
+    signature = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
     assert_same(signature(**{name: tf.constant(features)}), expected(model, features, 2))
 
 

@@ -8,3 +8,14 @@ import pytest
 def scores(rng, request):
     """As many as the module says, `[BATCH, N]`."""
     return rng.normal(size=(request.module.BATCH, request.module.N)).astype(np.float32)
+
+
+@pytest.fixture
+def relevance(request):
+    """Of four lists of six items or more: one positive, two and three, and many, also of grades."""
+    labels = np.zeros((request.module.BATCH, request.module.N), np.float32)
+    labels[0, 4] = 1
+    labels[1, [0, 3]] = 1, 2
+    labels[2, [1, 4, 5]] = 1, 1, 3
+    labels[3, :6] = 2, 0, 1, 3, 0, 1
+    return labels

@@ -51,7 +51,9 @@ def graded_lists(rng, n, grades):
     return labels, rng.normal(size=(4, n))
 
 
-def assert_by_definition(found, definition, labels, scores, *weights, tolerance=1e-10):
+def assert_by_definition(
+    found, definition, labels, scores, *weights, rtol=1e-10, atol=1e-10, of_slopes=1e-6
+):
     for row, (value, gradient) in enumerate(zip(*found, strict=True)):
         there = labels[row] >= 0
         others = [x[row, there] for x in (labels, *weights)]
@@ -60,9 +62,9 @@ def assert_by_definition(found, definition, labels, scores, *weights, tolerance=
             return definition(s, *others)
 
         s = scores[row, there]
-        np.testing.assert_allclose(value, of_scores(s), rtol=tolerance, atol=tolerance)
+        np.testing.assert_allclose(value, of_scores(s), rtol=rtol, atol=atol)
         slopes = oracles.gradient(of_scores, s)
-        np.testing.assert_allclose(gradient[there], slopes, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(gradient[there], slopes, rtol=1e-5, atol=of_slopes)
         assert not gradient[~there].any()
 
 

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
-from ..rounding import assert_same_sums
+from ..rounding import assert_same_sums, longest_sum
 from . import rows
 from .head_table import HEADS
 
@@ -21,11 +21,6 @@ WIDTH, NUM_CLASSES = 4, 5
 @pytest.fixture
 def encodings(rng):
     return rng.normal(size=(3, WIDTH)).astype(np.float32)
-
-
-def longest_sum(head):
-    """How many numbers its longest sum has: a row or a column of its weights."""
-    return max(max(weight.shape, default=1) for weight in head.weights)
 
 
 def test_maps_encodings_to_class_scores(make, encodings):

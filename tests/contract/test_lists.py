@@ -17,13 +17,6 @@ pytestmark = [
 BATCH, N = 4, 7
 
 
-@pytest.fixture
-def relevance(rng):
-    labels = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
-    labels[0], labels[:, 2] = 0, 1
-    return labels
-
-
 def of_lists(case, **kwargs):
     """A function: the losses of lists and their gradient, or values of a metric and weights."""
     if isinstance(case, MetricCase):

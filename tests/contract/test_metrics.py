@@ -16,16 +16,6 @@ of_the_base = pytest.mark.base(REPRESENTATIVES)
 BATCH, N = 4, 6
 
 
-@pytest.fixture
-def relevance():
-    labels = np.zeros((BATCH, N), np.float32)
-    labels[0, 4] = 1
-    labels[1, [0, 3]] = 1, 2
-    labels[2, [1, 4, 5]] = 1, 1, 3
-    labels[3, :] = [2, 0, 1, 3, 0, 1]
-    return labels
-
-
 def brute_force(case, labels, scores):
     """The mean of the definition over all orders that agree with the scores."""
     there = [(s, float(y)) for s, y in zip(scores, labels, strict=True) if y >= 0]

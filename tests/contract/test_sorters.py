@@ -10,7 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 
 from .. import derivatives
-from ..rounding import assert_same_sums
+from ..rounding import assert_same_sums, longest_sum
 from .tables import SORTERS
 
 pytestmark = pytest.mark.parametrize("case", SORTERS, ids=lambda case: case.name)
@@ -37,11 +37,6 @@ def value_and_gradient(sorter, scores, weights, mask=None):
     sort = sorter if mask is None else functools.partial(sorter, mask=mask)
     upstream = tf.broadcast_to(tf.cast(weights, sort(scores).dtype), np.shape(scores))
     return [x.numpy() for x in derivatives.value_and_gradient(sort, scores, upstream)]
-
-
-def longest_sum(sorter, size):
-    """How many numbers its longest sum has: a row or a column of its weights, or the list."""
-    return max([size, *(max(weight.shape, default=1) for weight in sorter.weights)])
 
 
 def test_ranks_are_floats_from_1_for_the_best(case, scores, size):

@@ -281,16 +281,10 @@ def count_lists(pattern):
     return sum(len(batch["query"]) for batch in elwc.read(pattern, CONTEXT, {"label": SCALAR}, 16))
 
 
-@pytest.fixture
-def sharded(tmp_path):
-    """A pattern of 40 lists in two files, and their names."""
+def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(tmp_path):
+    pattern, names = tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
     assert elwc.write(LISTS[:40], tmp_path / "f", num_shards=2) == 40
-    assert count_lists(tmp_path / "f*") == 40
-    return tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
-
-
-def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(sharded, tmp_path):
-    pattern, names = sharded
+    assert count_lists(pattern) == 40
     elwc.write(LISTS[:40], tmp_path / "f", num_shards=3)
     with pytest.raises(ValueError, match="files of sets of 2 and of 3"):
         count_lists(pattern)
@@ -302,13 +296,6 @@ def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(sharded, tmp_path):
         count_lists(pattern)
     assert count_lists(names[0]) == 20
     assert count_lists(str(names[0]).replace("-00000-", "-0000[0]-")) == 20
-
-
-def test_an_empty_file_warns(sharded):
-    pattern, names = sharded
-    names[0].write_bytes(b"")
-    with pytest.warns(UserWarning, match="an empty file: .*f-00000-of-00002"):
-        assert count_lists(pattern) == 20
 
 
 def test_fewer_lists_than_files(tmp_path):

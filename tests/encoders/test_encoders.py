@@ -67,12 +67,15 @@ def reference(backbone, pooling):
     [
         *((0, "first"), (0, "mean"), (1, "mean"), (2, "first"), (presets.LAYERS, "mean")),
         *(("all", "first"), ("ELECTRA", "first")),
+        *(("tokenizer.json", "mean"), ("vocab.txt", "mean")),
     ],
 )
 def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     folder, backbone = text
     if frozen == "ELECTRA":
         folder, backbone, frozen = tmp_path, presets.save_text(tmp_path, "Electra"), 1
+    if frozen in ("tokenizer.json", "vocab.txt"):  # A folder of Hugging Face that has it.
+        folder, backbone, frozen = tmp_path, presets.save_hugging_face(tmp_path, frozen), 0
     encoder = encoders.TextEncoder(folder, frozen=frozen, pooling=pooling)
     tokens = encoder.tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
@@ -89,16 +92,6 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     if frozen == 2:  # What was kept without padding and is padded anew gives the same.
         longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
         np.testing.assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("described_by", ["tokenizer.json", "vocab.txt"])
-def test_folder_of_hugging_face(tmp_path, described_by):
-    backbone = presets.save_hugging_face(tmp_path / "hf", described_by)
-    encoder = encoders.TextEncoder(tmp_path / "hf", pooling="mean")
-    tokens = encoder.tokenize(TEXTS)
-    assert (tokens - 1).to_list() == EXPECTED_TOKENS
-    expected = reference(backbone, "mean")
-    np.testing.assert_allclose(encoder.upper(tokens.to_tensor()), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_training_saving_and_what_is_frozen(text, reloaded):

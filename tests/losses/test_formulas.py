@@ -11,6 +11,7 @@ from tensorflow import keras
 from rank4class_tf import losses, ops
 
 from .. import derivatives
+from ..contract.test_definitions import assert_by_definition
 from ..derivatives import gradient_of, with_gradients
 from . import oracles
 
@@ -50,16 +51,13 @@ def test_logit_adjustment_by_definition(jit_compile, rng):
     prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
     loss = losses.SoftmaxLoss(2.0, 0.0, prior, prior_strength=0.5, positive_reduction="mean")
     compute = tf.function(loss.call, jit_compile=jit_compile)
-    value, gradient = derivatives.value_and_gradient(lambda x: compute(labels, x), scores)
-    gradient = gradient.numpy()
-    for row, y in enumerate(labels):
-        there = y >= 0
-        adjusted = scores[row, there] / 2 + 0.5 * np.log(prior[there])
-        positives, total = y[there], max(y[there].sum(), 1)
-        expected = oracles.softmax(adjusted, positives) / total
-        np.testing.assert_allclose(value[row], expected, rtol=1e-10, atol=1e-14)
-        slopes = oracles.gradient(lambda s, y=positives: oracles.softmax(s, y), adjusted)
-        np.testing.assert_allclose(gradient[row, there], slopes / 2 / total, rtol=1e-5, atol=1e-8)
+    found = derivatives.value_and_gradient(lambda x: compute(labels, x), scores)
+
+    def definition(s, y, prior):
+        return oracles.softmax(s / 2 + 0.5 * np.log(prior), y) / max(y.sum(), 1)
+
+    given, exact = (labels, scores, np.tile(prior, (6, 1))), {"atol": 1e-14, "of_slopes": 1e-8}
+    assert_by_definition(map(np.array, found), definition, *given, **exact)
 
 
 def test_class_prior_counts_labels():
@@ -367,23 +365,18 @@ def test_values_and_gradients(rng, transition):
     """Also of masked classes, which have no probability."""
     scores = rng.normal(size=(4, N)) * 3
     loss = losses.ForwardCorrectionLoss(transition)
-    graded = np.eye(N)[IDS] + rng.integers(0, 3, size=(4, N))
-    masked = np.eye(N)[IDS]
+    one_hot, classes = np.eye(N)[IDS], np.tile(np.arange(N), (4, 1))
+    graded, masked = one_hot + rng.integers(0, 3, size=(4, N)), one_hot.copy()
     masked[0, 2] = masked[1, [0, 4]] = -1
-    for labels in (IDS, graded, masked):
-        value, gradient = value_and_gradient(loss, labels, scores)
-        for row, y in enumerate(np.eye(N)[IDS] if labels is IDS else labels):
-            there = y >= 0
 
-            def definition(s, y=y, there=there):
-                seen = np.exp(s - np.logaddexp.reduce(s)) @ transition[there]
-                return -(np.maximum(y, 0) * np.log(seen)).sum()
+    def definition(s, y, classes):
+        seen = np.exp(s - np.logaddexp.reduce(s)) @ transition[classes]
+        return -(y * np.log(seen[classes])).sum()
 
-            s = scores[row, there]
-            np.testing.assert_allclose(value[row], definition(s), rtol=1e-11)
-            slopes = oracles.gradient(definition, s)
-            np.testing.assert_allclose(gradient[row, there], slopes, rtol=1e-5, atol=1e-8)
-            assert not gradient[row, ~there].any()
+    exact = {"rtol": 1e-11, "atol": 0, "of_slopes": 1e-8}
+    for labels, relevance in ((IDS, one_hot), (graded, graded), (masked, masked)):
+        found = value_and_gradient(loss, labels, scores)
+        assert_by_definition(found, definition, relevance, scores, classes, **exact)
 
 
 def test_labels_that_cannot_be_are_finite():

@@ -9,6 +9,7 @@ from rank4class_tf import losses
 
 from .. import derivatives
 from ..contract.tables import LOSSES
+from ..contract.test_definitions import graded_lists
 from ..rounding import assert_all_close
 from . import oracles
 
@@ -21,12 +22,6 @@ few = pytest.mark.parametrize("name", ["softmax", "pairwise_hinge", "mean_square
 
 def value_and_gradient(loss, labels, scores, weights):
     return derivatives.value_and_gradient(lambda x: loss(labels, x, weights), scores)
-
-
-def graded(rng):
-    labels = rng.integers(0, 4, (4, 9)).astype(np.float64)
-    labels[:, 4], labels[0, :3], labels[2, [0, 8]] = 1, -1, -1
-    return labels, rng.normal(size=(4, 9))
 
 
 @few
@@ -47,7 +42,7 @@ def test_class_ids_and_equal_weights(name, rng):
 
 @few
 def test_weights_of_what_does_not_count_may_be_anything(name, rng):
-    labels, scores = graded(rng)
+    labels, scores = graded_lists(rng, 9, 4)
     labels[1] = 0
     weights = rng.random(labels.shape)
     loss = WEIGHTED[name](reduction="none")
@@ -64,7 +59,7 @@ def test_weights_of_what_does_not_count_may_be_anything(name, rng):
 @few
 def test_graphs_of_unknown_shapes(name, rng):
     loss = WEIGHTED[name](label_format="relevance")
-    labels, scores = graded(rng)
+    labels, scores = graded_lists(rng, 9, 4)
     weights = rng.random(labels.shape)
     unknown = [tf.TensorSpec([None, None], tf.float64)] * 3
     graph = tf.function(loss, input_signature=unknown, autograph=False)

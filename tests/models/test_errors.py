@@ -9,6 +9,7 @@ from rank4class_tf import layers, losses, metrics, models, optimizers
 
 from . import test_extreme_classifier as extreme
 from . import two_towers as towers
+from .two_towers import by_ids
 
 N: int = towers.NUM_CANDIDATES
 IDS: np.ndarray = towers.IDS
@@ -34,12 +35,6 @@ def nameless():
 
 def of_ids(*ids):
     return tower({"id": np.array(ids), "features": FEATURES[: len(ids)]})
-
-
-def by_ids():
-    model = towers.by_ids()
-    model.index(np.arange(N))
-    return model
 
 
 def with_rows():

@@ -257,7 +257,6 @@ def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
 
 def test_an_index_that_fails_leaves_the_older_one(pairs):
     model = by_ids()
-    model.index(np.arange(NUM_CANDIDATES))
     before = model.top_k(pairs[0], 3)
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
         model.index(np.arange(NUM_CANDIDATES + 9))  # The embedding is too small.

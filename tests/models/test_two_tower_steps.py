@@ -313,7 +313,7 @@ class WithRating(models.TwoTower):
 
 
 @pytest.mark.keras2
-def test_a_model_of_several_tasks(pairs, candidates, rng, tmp_path):
+def test_a_model_of_several_tasks(pairs, candidates, rng, reloaded):
     x, y = pairs[0], {**pairs[1], "stars": rng.normal(size=24).astype(np.float32)}
     model = WithRating(*towers(), candidate_id="id", encode_in=5)
     model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
@@ -329,9 +329,8 @@ def test_a_model_of_several_tasks(pairs, candidates, rng, tmp_path):
     assert history["error"][0] == pytest.approx(error, rel=1e-5)
     expected = [old - 0.5 * gradient for old, gradient in zip(head, gradients, strict=True)]
     assert_all_close(model.rating.get_weights(), expected, 1e-4, 1e-6)
-    model.save(tmp_path / "m.keras")
     results = []
-    for each in (model, keras.models.load_model(tmp_path / "m.keras")):
+    for each in (model, reloaded(model)):
         each.index(candidates)
         each.fit(x, y, batch_size=24, verbose=0)
         results.append(each.evaluate(x, y, verbose=0, return_dict=True))
@@ -526,7 +525,6 @@ def test_features_that_are_ragged(rng):
 def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
     model, own = small.by_ids(), np.arange(24)
-    model.index(np.arange(NUM_CANDIDATES))
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])
     loss, _ = model.evaluate(pairs[0], own, verbose=0)
     step = tf.function(

@@ -68,10 +68,11 @@ def towers_with_tables(dropout=0.0):
     return queries, keras.Model({"row": row}, keras.layers.Dense(WIDTH)(of_row))
 
 
-def by_ids(**kwargs):
-    """A model whose candidates' features are their ids."""
+def by_ids():
+    """A model with an index, whose candidates' features are their ids."""
     ids = keras.layers.Input((), dtype="int64")
     tower = keras.Sequential([ids, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)])
-    model = models.TwoTower(towers()[0], tower, seed=3, **kwargs)
+    model = models.TwoTower(towers()[0], tower, seed=3)
     model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.index(np.arange(NUM_CANDIDATES))
     return model

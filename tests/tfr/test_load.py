@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import os
-import pathlib
 import subprocess
 import sys
 
@@ -10,11 +9,9 @@ import pytest
 import tensorflow as tf
 
 from rank4class_tf import _keras, tfr
-from tests import tf_ranking
+from tests import pages, tf_ranking
 
 pytestmark = pytest.mark.keras2
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -59,7 +56,7 @@ def test_other_versions_are_refused(version, monkeypatch):
 @pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has no need of tf_keras")
 def test_missing_tf_keras_is_named():
     program = "import sys; sys.modules['tf_keras'] = None; import rank4class_tf"
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_USE_LEGACY_KERAS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "TF_USE_LEGACY_KERAS": "1"}
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "ImportError: TensorFlow's Keras is not installed" in done.stderr

@@ -28,7 +28,8 @@ def folder(tmp_path):
 def make_pipeline(
     folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), of_pipeline=None, **changes
 ):
-    hparams, options = pipelines.hparams(folder, **changes), of_pipeline or {"metrics": metrics}
+    hparams = pipelines.hparams(folder, **changes)
+    options = {"metrics": metrics} if of_pipeline is None else of_pipeline
     dataset = dataset or pipelines.dataset_builder(folder)
     return tfr.RankingPipeline(pipelines.ModelBuilder(tasks), dataset, hparams, **options)
 
@@ -277,12 +278,9 @@ def test_resumes_where_it_was_interrupted(folder):
     assert run(stop_after=None) == ([2], 18)  # Steps of all three epochs.
 
 
-def test_exported_model(tmp_path):
-    folder = str(tmp_path)
-    pipelines.write_files(folder)
-    hparams = pipelines.hparams(folder, loss="rankmax_loss", num_epochs=1)
-    dataset = pipelines.dataset_builder(folder)
-    tfr.RankingPipeline(pipelines.ModelBuilder(), dataset, hparams).train_and_validate()
+def test_exported_model(folder, tmp_path):
+    pipeline = make_pipeline(folder, of_pipeline={}, loss="rankmax_loss", num_epochs=1)
+    pipeline.train_and_validate()
     lists = zip(pipelines.make_lists(3), [5, 2, 4], strict=True)
     rows = [(context, examples[:size]) for (context, examples), size in lists]
     elwc.write(rows, tmp_path / "request")
@@ -307,7 +305,7 @@ def test_exported_model(tmp_path):
             assert (found["indices"].numpy()[1, 2:] == -1).all()  # The list has two classes.
 
 
-def test_several_tasks(tmp_path):
+def test_several_tasks():
     model = pipelines.ModelBuilder(["click", "buy"]).build()
     specs = pipelines.CONTEXT_SPEC, pipelines.EXAMPLE_SPEC
     signatures = tfr.ServingSignatures(model, *specs, pipelines.MASK)()
@@ -338,28 +336,26 @@ def run(folder, **changes):
     """Trains on the validation lists, which are not shuffled; returns the logs."""
     builder = pipelines.dataset_builder(folder)
     builder.build_train_dataset = builder.build_valid_dataset
-    values = {"loss": "rankmax_loss:0.5,softmax_loss:0.5", "optimizer": "sgd"}
-    hparams = pipelines.hparams(folder, **values, steps_per_epoch=4, num_epochs=2, **changes)
-    metrics = ["ndcg", "tfr.mrr"]
-    pipeline = tfr.RankingPipeline(pipelines.ModelBuilder(), builder, hparams, metrics=metrics)
+    changes |= {"loss": "rankmax_loss:0.5,softmax_loss:0.5", "optimizer": "sgd"}
+    changes |= {"steps_per_epoch": 4, "num_epochs": 2, "metrics": ["ndcg", "tfr.mrr"]}
+    pipeline = make_pipeline(folder, dataset=builder, **changes)
     keras.utils.set_random_seed(3)
-    return pipelines.history(pipeline, exports=True)
+    return history(pipeline, exports=True)
 
 
 @pytest.mark.slow
-def test_two_devices_train_as_one(tmp_path, monkeypatch, two_devices):
-    pipelines.write_files(str(tmp_path))
-    one = run(str(tmp_path))
+def test_two_devices_train_as_one(folder, tmp_path, monkeypatch, two_devices):
+    one = run(folder)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: two_devices)
     options = {"strategy": "MirroredStrategy", "export_best_model": True}
-    two = run(str(tmp_path), model_dir=str(tmp_path / "two"), **options)
+    two = run(folder, model_dir=str(tmp_path / "two"), **options)
     for first, second in zip(one, two, strict=True):
         assert first == pytest.approx(second, rel=1e-5)
     export = tmp_path / "two" / "export"
     names = sorted(path.name for path in export.iterdir())
     assert names == ["best_model_by_metric", "latest_model"]
     model = keras.models.load_model(export / "latest_model")
-    features, _ = next(iter(pipelines.dataset_builder(str(tmp_path)).build_valid_dataset()))
+    features, _ = next(iter(pipelines.dataset_builder(folder).build_valid_dataset()))
     assert np.isfinite(model.predict(features, verbose=0)).all()
 
 
@@ -373,9 +369,8 @@ pathlib.Path(sys.argv[1], f"result{index}").write_text(json.dumps(logs))
 
 
 @pytest.mark.slow
-def test_two_processes_train_together(tmp_path):
-    pipelines.write_files(str(tmp_path))
-    two_processes.run(tmp_path, "-c", _WORKER, str(tmp_path))
+def test_two_processes_train_together(folder, tmp_path):
+    two_processes.run(tmp_path, "-c", _WORKER, folder)
     first, second = (json.loads((tmp_path / f"result{i}").read_text()) for i in range(2))
     assert len(first) == 2 and first == second  # Both see the result of all lists.
     assert first[1]["loss"] < first[0]["loss"]
