@@ -138,10 +138,11 @@ class SoftmaxLoss(PositivesLoss):
 
     With weights $w_i$ of items each term is multiplied by $w_i$, as in TF-Ranking.
 
-    Label smoothing replaces $y_i$ by $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n
-    items that are not masked. Labels that mixup blends are relevance, such as 0.7 for one class and
-    0.3 for another. Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$ in the
-    loss only: with $\tau = 1$ the model ranks the classes as if all were equally frequent.
+    Label smoothing replaces $y_i$, with weights $w_i y_i$, by
+    $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n items that are not masked. Labels that
+    mixup blends are relevance, such as 0.7 for one class and 0.3 for another. Logit adjustment, for
+    rare classes, adds $\tau \log \pi_i$ to $s_i / T$ in the loss only: with $\tau = 1$ the model
+    ranks the classes as if all were equally frequent.
 
     Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
     for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.

@@ -70,6 +70,14 @@ def test_graphs_of_unknown_shapes(name, rng):
     np.testing.assert_allclose(compiled(labels, scores, weights), expected, rtol=1e-5)
 
 
+def test_smoothing_spreads_weighted_labels(rng):
+    loss = losses.SoftmaxLoss(label_smoothing=0.3, label_format="relevance", reduction="none")
+    labels, scores = graded_lists(rng, 9, 4)
+    weights = rng.random(labels.shape)
+    results = [loss(labels, scores, weights), loss(labels * weights, scores)]
+    assert_all_close(*results, 1e-12)
+
+
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
     np.testing.assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
