@@ -96,8 +96,7 @@ def dataset_that_ends(name: str, dataset: Any) -> Any:
     require(not endless, f"`{name}` must end: call its `take`.", "an endless dataset")
     # A loop over a Keras `Sequence` reads it by index, and goes on past its end.
     rule = f"`{name}` must be a list of its batches: `[data[i] for i in range(len(data))]`."
-    is_by_index = isinstance(dataset, keras.utils.Sequence)
-    require(not is_by_index, rule, type(dataset).__name__)
+    require(not isinstance(dataset, keras.utils.Sequence), rule, type(dataset).__name__)
     return dataset
 
 
@@ -121,8 +120,7 @@ def joined(name: str, x: Any, y: Any = None) -> Any:
         fits = dtype.is_integer
     else:
         fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or are_integers[1])
-    rule = f"`{name}` must have features like the others, {x.dtype.name}."
-    require(fits, rule, y.dtype.name)
+    require(fits, f"`{name}` must have features like the others, {x.dtype.name}.", y.dtype.name)
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 

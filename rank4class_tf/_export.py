@@ -59,9 +59,8 @@ def write_top_k(
 
     # Trace both signatures, whose arguments are the tensors of the features side by side.
     specs = specs_of_arguments(features_spec)
-    k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
-        "top_k": tf.function(top_k, [specs, k_spec]),
+        "top_k": tf.function(top_k, [specs, tf.TensorSpec([], tf.int32, name="k")]),
         "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()

@@ -266,14 +266,13 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
 
 def add_state(layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
-    only_first = "only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
         shape=shape,
         initializer=lambda shape, **kwargs: tf.broadcast_to(tf.cast(start, dtype), shape),
         dtype=dtype,
         trainable=False,
-        aggregation=only_first,
+        aggregation="only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
 
 
@@ -319,13 +318,13 @@ def current_rate(optimizer: Any) -> Any:
     return optimizer.learning_rate
 
 
-def compiled_metrics(model: keras.Model, y_true: Any, y_pred: Any) -> list[keras.metrics.Metric]:
+def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     """The metrics that a model was compiled with, in one list; builds those of Keras 3."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
         return []
     if KERAS_3 and not container.built:
-        container.build(y_true, y_pred)
+        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))  # Any labels and predictions.
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
 
@@ -338,14 +337,14 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     return [metric for metric in model.metrics if not any(metric is x for x in compiled)]
 
 
-def update_metrics(model: Any, y_true: Any, sample_weight: Array, placeholder: Tensor) -> dict:
+def update_metrics(model: Any, y_true: Any, sample_weight: Array) -> dict:
     """Updates the metrics of a compiled model from `y_true`, which may be `ops.Ranks`."""
-    # `placeholder` stands for the labels and predictions. Returns all results, also the loss.
+    # Returns all results, also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
-        container.build(placeholder, placeholder)
+        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))  # Any labels and predictions.
     weighted = tf.nest.flatten(container._user_weighted_metrics)
-    for metric in compiled_metrics(model, placeholder, placeholder):
+    for metric in compiled_metrics(model):
         has_weight = any(metric is other for other in weighted)
         metric.update_state(y_true, None, sample_weight if has_weight else None)
     return model.get_metrics_result()

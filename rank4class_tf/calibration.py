@@ -312,7 +312,7 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     rank, min_examples = math.ceil((num_examples + 1) * exact), math.ceil(exact / (1 - exact))
     rule = f"`dataset` must have at least {min_examples} examples for coverage={coverage}."
     _checks.require(rank <= num_examples, rule, num_examples)
-    return float(-np.sort(-np.asarray(conformity))[rank - 1])
+    return float(np.sort(conformity)[-rank])
 
 
 def _labelled_scores(

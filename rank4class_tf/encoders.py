@@ -49,9 +49,8 @@ class PretrainedEncoder:
         self: Any, backbone: keras.Model, inputs: Any, output: Any, preset: str, frozen: int | str
     ) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
-        received = f"preset={preset!r}, a {type(backbone).__name__}"
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
-        _checks.require(bool(blocks), rule, received)
+        _checks.require(bool(blocks), rule, f"preset={preset!r}, a {type(backbone).__name__}")
         self.frozen = len(blocks) if frozen == "all" else frozen
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
@@ -59,8 +58,7 @@ class PretrainedEncoder:
         if 0 < self.frozen < len(blocks):
             # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
-            frozen_part = keras.Model(backbone.input, cut)
-            outputs = self._run(frozen_part, inputs, is_whole=False)
+            outputs = self._run(keras.Model(backbone.input, cut), inputs, is_whole=False)
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             hidden = self._run_above(backbone, cut, output, features)
@@ -111,8 +109,7 @@ class ImageEncoder(PretrainedEncoder):
             scale, offset = 1 / 255, None
         self._scaling = 1.0 if scale is None else scale, 0.0 if offset is None else offset
         backbone = _load_backbone(preset, image_shape=shape)
-        images = keras.Input(shape, name="images")
-        self._build(backbone, images, backbone.output, preset, frozen)
+        self._build(backbone, keras.Input(shape, name="images"), backbone.output, preset, frozen)
 
     def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
         scale, offset = self._scaling

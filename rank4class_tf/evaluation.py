@@ -292,8 +292,7 @@ class Evaluator:
 
 def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
     """Metrics that are means over lists, each with "macro_" if it is averaged over classes."""
-    is_list = isinstance(metrics, list | tuple)
-    _checks.require(is_list, "`metrics` must be a list.", repr(metrics))
+    _checks.require(isinstance(metrics, list | tuple), "`metrics` must be a list.", repr(metrics))
     pairs = []
     for identifier in metrics:
         is_name = isinstance(identifier, str)

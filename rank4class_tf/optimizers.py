@@ -47,8 +47,7 @@ class Rowwise:
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor arguments."""
-        config = super().get_config()  # type: ignore[misc]  # of the Keras optimizer
-        return {**config, "row_multiplier": self.row_multiplier}
+        return {**super().get_config(), "row_multiplier": self.row_multiplier}  # type: ignore[misc]
 
     def update_rows(
         self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
@@ -73,7 +72,7 @@ class Rowwise:
         dtype = _compute_dtype(variable.dtype)
         learning_rate = tf.cast(learning_rate, dtype) * self.row_multiplier
         if not is_sparse:
-            return self._update_all_rows(gradient, variable, learning_rate)
+            return self._update_all_rows(tf.cast(gradient, dtype), variable, learning_rate)
         values = tf.cast(gradient.values, dtype)
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
@@ -93,7 +92,6 @@ class Rowwise:
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         """Updates all rows of a table, some at a time: memory does not grow with the table."""
-        gradient = tf.cast(gradient, _compute_dtype(variable.dtype))
 
         def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)

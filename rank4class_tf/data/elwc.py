@@ -57,9 +57,8 @@ def lists(
     num_negatives = _checks.positive_int_or_none("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in _checks.dataset_that_ends("batches", batches):
-        is_pair = isinstance(batch, list | tuple) and len(batch) == 2
         rule = "`batches` must hold pairs of features and class ids, without weights."
-        _checks.require(is_pair, rule, batch)
+        _checks.require(isinstance(batch, list | tuple) and len(batch) == 2, rule, batch)
         features, class_ids = batch
         if not isinstance(features, dict):
             features = {FEATURES: features}

@@ -48,8 +48,7 @@ def digits(
     class_ids = bunch.target.astype("int64")
     # The test images do not depend on the seed.
     rest, test = split(np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0)
-    labels = class_ids[rest]
-    train, validation = split(rest, test_size=0.25, stratify=labels, random_state=seed)
+    train, validation = split(rest, test_size=0.25, stratify=class_ids[rest], random_state=seed)
     if examples_per_class is not None:
         num_kept = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
@@ -119,15 +118,13 @@ def imagenet2012(
     batch_size = _checks.positive_int("batch_size", batch_size)
     size, seed = _checks.positive_int("image_size", image_size), _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
+    options: dict[str, Any] = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET}
+    options["split"] = ["train[:99%]", "train[99%:]", "validation"]
     # We decode after the shuffle, so that its buffer holds small files, and only the part we keep.
-    decoders = {"image": tfds.decode.SkipDecoding()}
-    names = ["train[:99%]", "train[99%:]", "validation"]
-    options = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET, "split": names}
+    options["decoders"] = {"image": tfds.decode.SkipDecoding()}
     random_part, centre = (functools.partial(f, size=size) for f in (_random_part, _centre))
     train_transform = random_part if augment else centre
-    return _splits_of_images(
-        {**options, "decoders": decoders}, batch_size, seed, 16_384, train_transform, centre
-    )
+    return _splits_of_images(options, batch_size, seed, 16_384, train_transform, centre)
 
 
 def _splits_of_images(

@@ -373,8 +373,7 @@ class EncodedClasses(Classes):
 
     def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
-            rows = self.encoder(self.features)
-            return tf.ensure_shape(rows, [self.num_classes, self.width])
+            return tf.ensure_shape(self.encoder(self.features), [self.num_classes, self.width])
         class_ids = tf.convert_to_tensor(ids)
         rows = self._encoded(tf.reshape(class_ids, [-1]))
         rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
@@ -402,8 +401,7 @@ def _tensors_with_rows(features: Any) -> Any:
     tensors = _tensors(features)
     sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(tensors)]
     rule = "`features` must have a row for each class, and at least one."
-    is_right = len(set(sizes)) == 1 and sizes[0]
-    _checks.require(is_right, rule, f"arrays with {sizes} rows")
+    _checks.require(len(set(sizes)) == 1 and sizes[0], rule, f"arrays with {sizes} rows")
     return tensors
 
 

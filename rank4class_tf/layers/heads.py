@@ -59,9 +59,8 @@ class Head(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
-        if isinstance(interaction, str):
-            interaction = get_interaction(interaction, dtype=self.dtype_policy)
-        self.interaction = get_interaction(interaction)
+        options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}
+        self.interaction = get_interaction(interaction, **options)
 
     @property
     def num_classes(self) -> int:
@@ -175,8 +174,7 @@ class DotProductHead(Head):
     _use_bias = True
 
     def __init__(self, classes: Any, **kwargs: Any):
-        interaction = DotProductInteraction(dtype=kwargs.get("dtype"))
-        super().__init__(classes, interaction, **kwargs)
+        super().__init__(classes, DotProductInteraction(dtype=kwargs.get("dtype")), **kwargs)
 
 
 @_registry.register("head")

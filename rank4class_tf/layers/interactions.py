@@ -276,8 +276,7 @@ class MLPInteraction(Interaction):
         self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))  # The MLP scores 0.
 
     def get_config(self) -> dict[str, Any]:
-        activation = keras.activations.serialize(self.activation)
-        return {**super().get_config(), "activation": activation}
+        return {**super().get_config(), "activation": keras.activations.serialize(self.activation)}
 
 
 @_registry.register("interaction")

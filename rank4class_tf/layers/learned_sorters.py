@@ -86,8 +86,7 @@ class LearnedSorter(Sorter):
 
     def build(self, input_shape: Any) -> None:
         for name, shape in self._weight_shapes().items():
-            initializer = self._initializer(name)
-            weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
+            weight = _keras.add_table(self, name, shape, self._initializer(name), dtype="float32")
             setattr(self, f"_of_{name}", weight)
         self.built = True
 
@@ -411,8 +410,7 @@ def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
 
 def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     """A bias with forget gates of sigmoid(5 + 1) = 0.998; the LSTM itself adds the 1."""
-    biases = tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4)
-    return tf.cast(biases, dtype or tf.float32)
+    return tf.cast(tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4), dtype or tf.float32)
 
 
 # For soft ranks of standardised scores: at the highest temperature isolated items have a gradient,

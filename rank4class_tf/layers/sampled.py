@@ -105,8 +105,7 @@ class SampledScores(Head):
     ):
         start_seed = _random.start_seed(seed)
         if not isinstance(classes, keras.layers.Layer | dict):
-            initializer = AboutUnitRows(start_seed)
-            classes = ClassTable(classes, initializer=initializer, dtype="float32")
+            classes = ClassTable(classes, initializer=AboutUnitRows(start_seed), dtype="float32")
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
         # Mixed precision would round the encodings and so mine other negatives.
         super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})

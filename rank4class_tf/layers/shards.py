@@ -64,8 +64,7 @@ class TableShard:
         self.saved[name][rows].assign(values[first - start : last - start])
 
     def update(self, gradient: Any) -> None:
-        rate = _keras.current_rate(self._optimizer)
-        self._optimizer.update_step(gradient, self.variable, rate)
+        self._optimizer.update_step(gradient, self.variable, _keras.current_rate(self._optimizer))
         self._optimizer.iterations.assign_add(1)
 
 
@@ -127,8 +126,7 @@ class Shards(Trackable):
     def _run(self, function: Callable, *args: Any) -> Any:
         """Calls a function on all replicas from outside a step; all workers must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
-        received = f"{len(self.local)} of {self.size} shards"
-        _checks.require(tf.executing_eagerly(), rule, received)
+        _checks.require(tf.executing_eagerly(), rule, f"{len(self.local)} of {self.size} shards")
         results = self._strategy.run(tf.function(function), args=args)
         local_results = self._strategy.experimental_local_results
         return tf.nest.map_structure(lambda x: local_results(x)[0], results)

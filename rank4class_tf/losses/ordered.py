@@ -180,9 +180,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = _checks.flag("rescale", rescale)
         leading = self.rank_weights.num_leading
-        is_right = leading is None or leading <= self.num_sampled
         rule = f"`rank_weights` must have at most num_sampled={num_sampled} leading weights."
-        _checks.require(is_right, rule, self.rank_weights)
+        _checks.require(leading is None or leading <= self.num_sampled, rule, self.rank_weights)
 
     def compute(self, lists: ops.Lists) -> Tensor:
         n = lists.max_items

@@ -205,8 +205,7 @@ class SoftmaxLoss(PositivesLoss):
         if self.class_prior is not None:
             n, size = lists.max_items, len(self.class_prior)
             rule = "`class_prior` must have a number for each class that `y_pred` scores."
-            is_right = not isinstance(n, int) or n == size
-            _checks.require(is_right, rule, f"{size} for {n} classes")
+            _checks.require(not isinstance(n, int) or n == size, rule, f"{size} for {n} classes")
             # Equation 10 of Menon et al. The temperature applies to the scores only.
             log_prior = self.prior_strength * np.log([self.class_prior])
             lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))

@@ -48,8 +48,7 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         name: str | None = None,
     ):
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
-        is_right = sorter is None or isinstance(sorter, Sorter)
-        _checks.require(is_right, rule, f"sorter={sorter!r}")
+        _checks.require(sorter is None or isinstance(sorter, Sorter), rule, f"sorter={sorter!r}")
         name = name or _registry.snake_case(type(self).__name__)
         super().__init__(reduction=_keras.standardize_reduction(reduction), name=name)
         self.sorter = LaplaceSorter() if sorter is None else sorter

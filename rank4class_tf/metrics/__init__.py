@@ -51,8 +51,7 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
         _checks.require("@" not in identifier, f"{rule} {example!r}.", repr(identifier))
         if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):
             rule = "`k` must not be given with a name that has a cutoff."
-            received = f"{identifier!r} and k={kwargs.get('k')!r}"
-            _checks.require("k" not in kwargs, rule, received)
+            _checks.require("k" not in kwargs, rule, f"{identifier!r} and k={kwargs.get('k')!r}")
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
         if identifier == "hits" and "k" not in kwargs:
             raise ValueError(

@@ -72,9 +72,8 @@ class DatasetMetric(Metric):
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
         if sample_weight is not None:
-            weights *= tf.cast(
-                example_weights(sample_weight, scores, signed=False), self._dtype_kept
-            )
+            sample_weight = example_weights(sample_weight, scores, signed=False)
+            weights *= tf.cast(sample_weight, self._dtype_kept)
         self._append(labels, scores, weights, tf.cast(batch_size, tf.int64))
 
     def _as_columns(self, name: str, values: Array) -> Tensor:

@@ -105,8 +105,7 @@ class MacroAverage(RankingMetric):
 
     def group_means(self) -> Tensor:
         """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
-        weights = self.sums.totals()[:, -1:]
-        return tf.where(weights != 0, self.sums.means(), float("nan"))
+        return tf.where(self.sums.totals()[:, -1:] != 0, self.sums.means(), float("nan"))
 
     def result(self) -> Any:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""

@@ -32,8 +32,7 @@ def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
     """
     if k is None:
         return tf.minimum(ranks.tied, 1)
-    share = tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied)
-    return tf.minimum(share, 1)
+    return tf.minimum(tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied), 1)
 
 
 def hits(ranks: Ranks, k: int | None) -> Tensor:

@@ -45,8 +45,7 @@ class ExactSum:
     def means(self) -> Tensor:
         """The sums `[..., r]` over the last of them; 0 where that is."""
         totals = self.totals()
-        totals, weights = tf.split(totals, [totals.shape[-1] - 1, 1], axis=-1)
-        return tf.math.divide_no_nan(totals, weights)
+        return tf.math.divide_no_nan(totals[..., :-1], totals[..., -1:])
 
 
 def _added(state: Tensor, high: Tensor, low: Tensor) -> Tensor:

@@ -155,8 +155,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
     ) -> dict:
         """Updates the metrics in evaluation; training reports only the loss."""
-        placeholder = tf.zeros([1, 1])
-        metrics = _keras.compiled_metrics(self, placeholder, placeholder)
+        metrics = _keras.compiled_metrics(self)
         if not _is_test_step.get() or not metrics:
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
@@ -170,7 +169,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         weights, positions = _example_weights(sample_weight), positions_of(y_pred)
         if positions is not None and weights is not None:
             weights = positions.weights(weights)
-        return _keras.update_metrics(self, ranks, weights, placeholder)
+        return _keras.update_metrics(self, ranks, weights)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object

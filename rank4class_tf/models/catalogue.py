@@ -52,8 +52,7 @@ class Catalogue:
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError("`candidates` must have ids other than -1, which marks padding.")
         # Sorted keys find the row of an id, and show an id that occurs twice.
-        order = np.argsort(self.keys.numpy(), kind="stable")
-        self._order = tf.constant(order, tf.int32)
+        self._order = tf.constant(np.argsort(self.keys.numpy(), kind="stable"), tf.int32)
         self._sorted = tf.gather(self.keys, self._order)
         repeated = self._sorted[1:] == self._sorted[:-1]
         if tf.reduce_any(repeated):

@@ -385,8 +385,7 @@ class TwoTower(RetrievalModel):
         candidates = self._reader.candidates(y, ids, training)
         encodings = self._encoded(self.candidate_encoder, candidates.features, training)
         rule = "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`."
-        received = f"encodings of shape {encodings.shape}"
-        _checks.require(encodings.shape.rank == 2, rule, received)
+        _checks.require(encodings.shape.rank == 2, rule, f"encodings of shape {encodings.shape}")
         rule = "`y` must have the features of a candidate for each query."
         rows = same_sizes(candidates.positive_rows, y_pred, rule)
         positives = tf.gather(encodings, tf.maximum(rows, 0))
@@ -471,9 +470,8 @@ class TwoTower(RetrievalModel):
         # state of the encoder changes once. The method is that of Gao et al. 2021.
         width = getattr(encoder, "output_shape", (None,))[-1]
         spec = tf.TensorSpec([self.encode_in, width], encoder.compute_dtype)
-        states = _keras.states_of(encoder)
         encode = functools.partial(encoder, training=True)
-        return in_pieces(encode, features, self.encode_in, spec, states=states)
+        return in_pieces(encode, features, self.encode_in, spec, states=_keras.states_of(encoder))
 
     def _columns(self, candidates: Candidates, encodings: Tensor, training: bool) -> Columns:
         """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""

@@ -53,8 +53,7 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
         specs = spec if isinstance(spec, list | tuple) else [spec]
         weighted_specs = [pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs]
     for pair in weighted_specs:
-        if len(pair) != 2:
-            raise ValueError(f"`loss` must hold pairs of a loss and its weight. Received: {pair}.")
+        _checks.require(len(pair) == 2, "`loss` must hold pairs of a loss and its weight.", pair)
     losses = [_build_one_loss(name, reduction) for name, _ in weighted_specs]
     weights = [weight for _, weight in weighted_specs]
     return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
@@ -262,8 +261,7 @@ def _build_metrics(specs: Sequence, argument: str = "metrics") -> list[keras.met
     if not isinstance(specs, list | tuple):
         rule = f"`{argument}` must be a list of names and metrics."
         raise TypeError(f"{rule} Received: {specs!r}.")
-    prefix = f"{argument.removesuffix('s')}/"
-    metrics = [build_metric(spec, prefix) for spec in specs]
+    metrics = [build_metric(spec, f"{argument.removesuffix('s')}/") for spec in specs]
     names = _result_names(metrics)
     rule = f"`{argument}` must have different names, of both packages together."
     _checks.require(len(set(names)) == len(names), rule, names)

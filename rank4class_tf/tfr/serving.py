@@ -166,7 +166,6 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
 
 def _top_items(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
     k = tf.minimum(k, tf.shape(scores)[1])
-    minus_infinity = tf.constant(-float("inf"), scores.dtype)
-    best, order = tf.math.top_k(tf.where(mask, scores, minus_infinity), k)
+    best, order = tf.math.top_k(tf.where(mask, scores, -float("inf")), k)
     is_unmasked = tf.gather(mask, order, batch_dims=1)
     return {"indices": tf.where(is_unmasked, order, -1), "scores": best}

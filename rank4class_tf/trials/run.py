@@ -259,8 +259,7 @@ def try_out(
     means = {name: np.nanmean(x[:num_settings], axis=1) for name, x in values.items()}
     tried = {name: [*map(owner.setting, draws[:num_settings])] for name, owner in owners.items()}
     settings_of_best = {name: tried[name][x.argmax()] for name, x in means.items()}
-    best_of_first = settings_of_best[first]
-    wrong = None if noise is None else baseline.estimate_noise(best_of_first, class_names)
+    wrong = None if noise is None else baseline.estimate_noise(settings_of_best[first], class_names)
 
     # Confirm: measure the test data, which no choice has seen. Candidates that share a training and
     # the best setting share it here, too.
@@ -324,8 +323,7 @@ def _affordable(
         passes = int(np.clip((left - seeds * seed_cost) / pass_cost, 0, most_passes))
         if passes >= min(enough, most_passes):
             break
-    seeds = int(np.clip((left - passes * pass_cost) / seed_cost, 1, most_seeds))
-    return passes, seeds
+    return passes, int(np.clip((left - passes * pass_cost) / seed_cost, 1, most_seeds))
 
 
 def _built(build: Callable[..., keras.Model], *head: keras.layers.Layer) -> keras.Model:

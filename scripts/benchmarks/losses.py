@@ -150,8 +150,7 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
     loss = case.make(max_positives=max_positives) if is_ours else case.make()
 
     def softmax(labels, scores):
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
-        return tf.reduce_mean(losses)
+        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
 
     def compiled(function, labels, jit_compile):
         def step(labels, scores):
@@ -200,8 +199,7 @@ def parser():
     quick = {"losses": ["softmax", "approx_ndcg"], "shapes": [(32, 28)], "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick)
     result.add_names("--losses", CASES, "rows")
-    default = [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)]
-    harness.add_shapes(result, "batch x n", default)
+    harness.add_shapes(result, "batch x n", [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)])
     result.add_argument("--positives", type=int, default=1, help="number of positives per list")
     forms = ["ids", "relevance", "graded"]
     labels = "labels for our losses; graded: 0 to 4 for all items, for peers too"

@@ -41,8 +41,7 @@ def compiled(form, classes, length, width):
         model.compile(keras.optimizers.Adam(1e-3), loss)
         return model
     inputs = keras.Input((None, width))
-    x = keras.layers.Masking()(inputs)
-    encodings = keras.layers.Dense(width)(x)
+    encodings = keras.layers.Dense(width)(keras.layers.Masking()(inputs))
     if form == KERAS:
         model = keras.Model(inputs, keras.layers.Dense(classes, use_bias=False)(encodings))
         model.compile(keras.optimizers.Adam(1e-3), of_keras)

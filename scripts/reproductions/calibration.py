@@ -102,8 +102,9 @@ def calibration_error(probabilities, scores, class_ids):
     return 100 * float(metric.result())
 
 
-def measure(loss, scored):
-    """The figures of one trained model."""
+def measure(args, loss, seed):
+    """The figures of one model, which is trained first."""
+    scored = trained_scores(args, loss, seed)
     scores, class_ids = scored["test"]
     fitted, own = r4c.calibrate(None, scored["choice"]), r4c.losses.get(loss).probabilities
     figures = {"Top-1": float(np.mean(scores.numpy().argmax(1) == class_ids))}
@@ -159,9 +160,7 @@ def main(argv=None):
     options = {name: getattr(args, name) for name in names}
 
     def kept_run(loss, seed):
-        def make():
-            return measure(loss, trained_scores(args, loss, seed))
-
+        make = functools.partial(measure, args, loss, seed)
         return common.kept(args.out, {"loss": loss, "seed": seed, **options}, make)
 
     runs = {loss: [kept_run(loss, seed) for seed in args.seeds] for loss in args.loss}

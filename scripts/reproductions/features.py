@@ -66,8 +66,7 @@ def weak_labels(texts: np.ndarray, y: np.ndarray, number: int) -> np.ndarray:
 
 def cifar10(folder: list[str], encoder: str) -> dict[str, Any]:
     """Images to train, with the labels that people gave, and to test."""
-    split = ["train[:16000]", "test[:4000]"]
-    parts = tfds.load("cifar10_n", data_dir=folder[0], split=split)
+    parts = tfds.load("cifar10_n", data_dir=folder[0], split=["train[:16000]", "test[:4000]"])
     train, test = ([*tfds.as_numpy(part)] for part in parts)
     pixels = np.array([row["image"] for row in train + test])
     images = tf.data.Dataset.from_tensor_slices(pixels).batch(64)

@@ -212,8 +212,7 @@ def run(situation, method, setting, seed, args):
     of_situation = {} if args.lists else dataclasses.asdict(SITUATIONS[situation])
 
     def make():
-        folder = args.lists
-        parts = read_lists(folder, seed) if folder else draw(SITUATIONS[situation], seed)
+        parts = read_lists(args.lists, seed) if args.lists else draw(SITUATIONS[situation], seed)
         how = functools.partial(scores_of_network, method, epochs=args.epochs)
         make_scores = scores_of_trees if method == TREES else how
         of_validation, of_test, best = make_scores(parts, *setting, seed)
@@ -280,9 +279,8 @@ def main(argv=None):
     theirs = [name for name in args.methods if name in TF_RANKING]
     if theirs and KERAS_3:  # Its runs are kept for this process.
         given = [*(sys.argv[1:] if argv is None else argv), "--methods", *theirs]
-        environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
         command = [sys.executable, "-m", __spec__.name, *given]
-        subprocess.run(command, env=environment, check=True)
+        subprocess.run(command, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"}, check=True)
     situations = ["LightGBM's example lists"] if args.lists else args.situations
     show_all((table_of(situation, args) for situation in situations), args.csv)
 

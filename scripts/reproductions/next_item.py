@@ -85,8 +85,7 @@ class Negatives(keras.Model):
             scores = tf.matmul(rows, y_pred[..., tf.newaxis])[..., 0]
         else:
             scores = tf.matmul(y_pred, rows[:, 0], transpose_b=True)
-        losses = gbce(positive, scores, counts, self.beta)
-        return tf.reduce_mean(tf.boolean_mask(losses, y >= 0))
+        return tf.reduce_mean(tf.boolean_mask(gbce(positive, scores, counts, self.beta), y >= 0))
 
 
 def values_of_users(encode, table, users, part, length, batch_size):

@@ -47,10 +47,7 @@ def main(args: argparse.Namespace) -> None:
     """Compares all pairs with softmax and the dot product."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
     if args.per_class:
-        rng = np.random.default_rng(0)
-        places = [np.flatnonzero(task.y == y) for y in range(task.num_classes)]
-        kept = [rng.permutation(of_class)[: args.per_class] for of_class in places]
-        task = task.only(rng.permutation(np.concatenate(kept)))
+        task = task.thinned([args.per_class] * task.num_classes, np.random.default_rng(0))
     candidates = {
         f"{loss}, {head}": (LOSSES[loss](), HEADS[head](task.num_classes))
         for head in args.heads

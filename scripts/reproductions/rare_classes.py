@@ -23,11 +23,7 @@ def imbalanced(task: tasks.Task, ratio: float, seed: int = 0) -> tasks.Task:
     rng = np.random.default_rng(seed)
     ranks = rng.permutation(task.num_classes) / max(task.num_classes - 1, 1)
     most = np.bincount(task.y).max()
-    kept = [
-        rng.permutation(np.flatnonzero(task.y == y))[: max(2, round(most * ratio ** -ranks[y]))]
-        for y in range(task.num_classes)
-    ]
-    return task.only(rng.permutation(np.concatenate(kept)))
+    return task.thinned([max(2, round(most * ratio**-rank)) for rank in ranks], rng)
 
 
 def candidates(y: np.ndarray, number: int) -> dict:

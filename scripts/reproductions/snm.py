@@ -322,12 +322,8 @@ def tuned(task, method, num_sampled, args):
         if search:
             how |= {"epochs": args.search_epochs, "evaluate_every": args.search_epochs}
         how["patience"] = args.patience
-        settings = {"rate": rate, "ratio": ratio, "seed": seed}
-
-        def make():
-            return trainer(ratio, seed).run(rate, **how)
-
-        return common.kept(args.out, options | settings | how, make)
+        of_run = options | {"rate": rate, "ratio": ratio, "seed": seed} | how
+        return common.kept(args.out, of_run, lambda: trainer(ratio, seed).run(rate, **how))
 
     def quality(result):
         return result["validation"][SELECT_BY]

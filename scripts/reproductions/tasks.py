@@ -13,7 +13,7 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,11 @@ class Task:
         """The task with some of the training examples, in that order."""
         given = {name: labels[kept] for name, labels in self.given.items()}
         return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], given=given)
+
+    def thinned(self, sizes: Iterable[int], rng: np.random.Generator) -> "Task":
+        """The task with at most so many examples of each class, drawn and in random order."""
+        kept = [rng.permutation(np.flatnonzero(self.y == y))[:n] for y, n in enumerate(sizes)]
+        return self.only(rng.permutation(np.concatenate(kept)))
 
 
 def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> Task:
