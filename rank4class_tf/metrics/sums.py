@@ -45,7 +45,8 @@ class ExactSum:
     def means(self) -> Tensor:
         """The sums `[..., r]` over the last of them; 0 where that is."""
         totals = self.totals()
-        return tf.math.divide_no_nan(totals[..., :-1], totals[..., -1:])
+        totals, weights = tf.split(totals, [totals.shape[-1] - 1, 1], axis=-1)
+        return tf.math.divide_no_nan(totals, weights)
 
 
 def _added(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
