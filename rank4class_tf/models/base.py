@@ -24,8 +24,8 @@ class MultiWorker:
     any model. In your own model, put this class before Keras's class among the bases, `keras.Model`
     or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes without a
     strategy, or in Keras 2, which does not need this class. Under any strategy, the first batch may
-    be uneven, labels may be ragged, and `fit` and `evaluate` read all batches of a generator.
-    `docs/distribution.md` has an example program.
+    be uneven, labels may be ragged, and only the first call after `compile` skips batches of a
+    generator. `docs/distribution.md` has an example program.
 
     Example:
         >>> from tensorflow import keras
@@ -56,10 +56,12 @@ class MultiWorker:
             return
         local = self.distribute_strategy.experimental_local_results
 
-        # Read only if something is not built: Keras always does, and a generator loses batches.
+        # Read only if something is not built: a generator loses these batches, in Keras each time.
         def batches_of_one_device() -> Iterator[tuple]:
             for first, last, batches in iterator:
-                yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], next(batches))]
+                batch = next(batches, None)
+                _checks.require(batch is not None, "`x` must have at least one batch.", "none")
+                yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
 
         with self.distribute_strategy.scope():
             self._symbolic_build(batches_of_one_device(), data_batch)

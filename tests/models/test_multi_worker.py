@@ -154,9 +154,11 @@ def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
 
 
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # So says Keras of any generator.
-def test_two_devices_evaluate_on_every_batch_of_a_generator(two_devices):
+def test_two_devices_evaluate_on_every_batch_of_a_generator_and_need_one(two_devices):
     with two_devices.scope():
         model = own()
+    with pytest.raises(ValueError, match="`x` must have at least one batch"):
+        model.evaluate(tf.data.Dataset.from_tensor_slices((FEATURES[:0], IDS[:0])).batch(BATCH))
     model.fit(FEATURES, IDS, batch_size=BATCH, verbose=0)
     expected = model.evaluate(FEATURES, IDS, batch_size=BATCH, verbose=0)
     batches = zip(np.split(FEATURES, 3), np.split(IDS, 3), strict=True)
