@@ -260,7 +260,7 @@ def test_ties_count_in_expectation():
     assert float(metric([0], [[0.5, 0.5]])) == 0
 
 
-def test_scores_are_no_probabilities(data, monkeypatch):
+def test_scores_are_no_probabilities(data):
     _, scores, ids = data
     metric = ExpectedCalibrationError()
     message = "`y_pred` must be probabilities in .0, 1.; for scores, set `probabilities`"
@@ -271,7 +271,11 @@ def test_scores_are_no_probabilities(data, monkeypatch):
     assert float(metric.result()) == 0
     # An example that does not count may have any.
     assert float(metric([0, -1], [[1.0, 0.0], [7.0, 0.0]])) == 0
-    monkeypatch.setattr(r4c._tf.raising, "in_xla", lambda: True)
+
+
+def test_scores_make_the_result_nan_for_xla(data, as_for_xla):
+    _, scores, ids = data
+    metric = ExpectedCalibrationError()
     tf.function(lambda *args: metric.update_state(*args) and None)(ids, tf.constant(scores))
     assert np.isnan(float(metric.result()))
 
