@@ -112,12 +112,8 @@ class Rowwise:
         values = []
         for gradient in grads:
             if isinstance(gradient, tf.IndexedSlices):
-                # A row counts once in the norm: it has its sum where it occurs first, then zeros.
                 ids = tf.convert_to_tensor(gradient.indices)
-                sums = _row_sums(ids, tf.convert_to_tensor(gradient.values))
-                shape = tf.concat([tf.shape(ids), tf.ones([tf.rank(sums) - 1], tf.int32)], axis=0)
-                is_first = tf.reshape(gather.first_occurrences(ids[tf.newaxis])[0], shape)
-                gradient = tf.where(is_first, sums, tf.zeros_like(sums))
+                gradient = gather.sums_once(ids, tf.convert_to_tensor(gradient.values))
             values.append(gradient)
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [

@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._tf.gather import within
+from rank4class_tf._tf.gather import sums_once, within
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
@@ -56,6 +56,7 @@ class ClassProducts(NamedTuple):
     handles: tuple[Tensor, ...] = ()  # Their `handle_of`, where a gradient needs it.
     mask: Tensor | None = None  # Of encodings `[..., d]` of many positions; see `Positions`.
     block_size: int | Tensor = CLASSES_PER_BLOCK
+    dense_gradients: bool = False  # Whether gradients of tables are dense, also of a few rows.
 
     def with_encodings(self, encodings: Tensor) -> ClassProducts:
         """The same for encodings `[rows, d]` of many positions, whose blocks are no larger."""
@@ -280,7 +281,8 @@ class Record:
             slices = slices.plus(places, rows)
         encoding_gradient, slices = together([encoding_gradient, slices])
         encoding_gradient = products.exchange.total(encoding_gradient)
-        return encoding_gradient, slices.by_table(products.tables), variable_gradients
+        table_gradients = slices.by_table(products.tables, products.dense_gradients)
+        return encoding_gradient, table_gradients, variable_gradients
 
     def _backward_pass(self, total: _Sum, upstream: Tensor) -> tuple[Tensor, _Slices, list[Tensor]]:
         """The gradients of the sum in encodings, tables and parameters."""
@@ -324,28 +326,34 @@ class _Slices(NamedTuple):
     def plus(self, places: Tensor, rows: list[Tensor]) -> _Slices:
         """Adds further rows, whose places may repeat."""
         if not self.rows:
-            return _Slices(rows, places)
+            return _Slices([sums_once(places, x) for x in rows], places)
 
         def added() -> list[Tensor]:
             return [_add_rows(total, places, g) for total, g in zip(self.rows, rows, strict=True)]
 
-        def concatenated() -> list[Tensor]:
-            return [tf.concat(x, axis=0) for x in zip(self.rows, rows, strict=True)]
-
         if self.places is None:
             return _Slices(added())
-        all_rows = tf.cond(self.is_few, concatenated, added)
         all_places = tf.concat([self.places, places], axis=0)
+
+        def concatenated() -> list[Tensor]:
+            pairs = zip(self.rows, rows, strict=True)
+            return [sums_once(all_places, tf.concat(x, axis=0)) for x in pairs]
+
+        all_rows = tf.cond(self.is_few, concatenated, added)
         chosen_places = tf.cond(self.is_few, lambda: all_places, lambda: self.places)
         return _Slices(all_rows, chosen_places, self.is_few)
 
-    def by_table(self, tables: Sequence[Table]) -> list[Tensor | tf.IndexedSlices | None]:
+    def by_table(
+        self, tables: Sequence[Table], as_dense: bool
+    ) -> list[Tensor | tf.IndexedSlices | None]:
         """The gradient of each table."""
         if not self.rows:
             return [None] * len(tables)
         pairs = [(rows, table.shape) for rows, table in zip(self.rows, tables, strict=True)]
         if self.places is None:
             return [tf.ensure_shape(rows, shape) for rows, shape in pairs]
+        if as_dense:
+            return [tf.math.unsorted_segment_sum(x, self.places, shape[0]) for x, shape in pairs]
         return [tf.IndexedSlices(rows, self.places, tf.constant([*shape])) for rows, shape in pairs]
 
 

@@ -73,6 +73,33 @@ def num_rows(x: Tensor) -> int | Tensor:
     return tf.unstack(tf.shape(x))[0] if x.shape[0] is None else x.shape[0]
 
 
+def table_rows(table: tf.Variable | Tensor, ids: Tensor) -> Tensor:
+    """`tf.gather(table, ids)`, whose gradient has one part for each row; see `sums_once`."""
+    ids = tf.convert_to_tensor(ids)
+    flat_ids = tf.reshape(ids, [-1])
+
+    @tf.custom_gradient
+    def with_summed_gradient(rows: Tensor) -> WithGradient:
+        def gradient(upstream: Tensor) -> Tensor:
+            flat_shape = tf.concat([[-1], tf.shape(rows)[ids.shape.rank :]], axis=0)
+            sums = sums_once(flat_ids, tf.reshape(upstream, flat_shape))
+            return tf.reshape(sums, tf.shape(rows))
+
+        return rows, gradient
+
+    return with_summed_gradient(tf.gather(table, ids))
+
+
+def sums_once(ids: Tensor, gradients: Tensor) -> Tensor:
+    """The sum of the gradients `[m, ...]` of equal ids `[m]` where an id occurs first, else 0."""
+    # Keras squares and clips the parts of `IndexedSlices` before it adds up those of a row. Not one
+    # part for each distinct row: XLA and TPUs need a size that is known before running.
+    size = tf.size(ids)
+    group = group_numbers(ids[tf.newaxis])[0]
+    first_of_group = tf.math.unsorted_segment_min(tf.range(size), group, size)
+    return tf.math.unsorted_segment_sum(gradients, tf.gather(first_of_group, group), size)
+
+
 def first_occurrences(ids: Tensor) -> Tensor:
     """Whether each of the integers `[batch, n]` is the first of its value in its row, booleans."""
     order, is_new = _order_and_new_ids(ids)

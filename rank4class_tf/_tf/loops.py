@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._types import Tensor, Tensors, WithGradient
 
@@ -168,6 +169,10 @@ def _over_pieces(
         # `concat`: with ragged rows, pieces read different numbers of a table's rows.
         pairs = zip(sums[i], components(kind, last_gradients[i]), strict=True)
         rows = [tf.concat([array.concat(), x], axis=0) for array, x in pairs]
-        shape = tf.constant([*sources[i].shape]) if kind == "sparse" else None
-        sums[i] = tf.IndexedSlices(*rows, shape) if kind == "sparse" else rows[0]
+        if kind == "rows":
+            sums[i] = rows[0]
+            continue
+        values, indices = rows
+        shape = tf.constant([*sources[i].shape])
+        sums[i] = tf.IndexedSlices(sums_once(indices, values), indices, shape)
     return sums

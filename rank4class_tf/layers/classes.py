@@ -6,6 +6,7 @@ A layer of classes gives rows (encodings), and perhaps biases, by class id. Head
 import base64
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import Shard
+from rank4class_tf._tf.gather import table_rows
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Tensor, Tensors
 
 # When all classes are encoded, this many are encoded at once.
 _ENCODED_AT_ONCE = 1024
@@ -65,7 +67,11 @@ class Classes(keras.layers.Layer):
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         """Rows for each tensor of ids: `[m]`, the same on all replicas, or `[batch, m]`."""
-        return [self.rows(x) for x in ids]
+        return at_joined_ids(self.rows, ids)
+
+    def biases_of_step(self, *ids: Tensor) -> list[Tensor | None]:
+        """Biases for each tensor of ids, None without biases."""
+        return at_joined_ids(self.biases, ids)
 
     def to_table(self, block_size: int = 1024) -> "Classes":
         """Encodes all classes, in blocks, as a `ClassTable` that later training does not change."""
@@ -73,6 +79,20 @@ class Classes(keras.layers.Layer):
         starts = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
         rows = tf.concat([self.rows(ids[i : i + block_size]) for i in starts], axis=0)
         return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
+
+
+def at_joined_ids(function: Callable, ids: Tensors) -> list:
+    """The values `[m, ...]` of ids `[m]` for each of several tensors of ids, from one call."""
+    # One call, since the gradients of several would be several parts for one row of a table.
+    values = function(tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0))
+    if values is None:
+        return [None] * len(ids)
+    width = values.shape[1:]
+    parts = tf.split(values, [tf.size(x) for x in ids])
+    return [
+        tf.ensure_shape(tf.reshape(part, tf.concat([tf.shape(x), width], axis=0)), x.shape + width)
+        for part, x in zip(parts, ids, strict=True)
+    ]
 
 
 @_keras.register
@@ -189,7 +209,7 @@ class ClassTable(_registry.Configured, Classes):
 def _lookup(weight: Any, ids: Array | None) -> Tensor:
     if ids is None:
         return tf.convert_to_tensor(weight)
-    return tf.gather(_keras.variable(weight), ids)
+    return table_rows(_keras.variable(weight), ids)
 
 
 def _rounded(name: str, values: Array, dtype: Any) -> np.ndarray:
@@ -291,7 +311,7 @@ class TiedClasses(_registry.Configured, Classes):
             table = tf.convert_to_tensor(table)
             return tf.transpose(table) if are_columns else table
         if not are_columns:
-            return tf.gather(table, ids)
+            return table_rows(table, ids)
         columns = tf.gather(table, ids, axis=1)
         return tf.transpose(columns, [*range(1, columns.shape.rank), 0])
 

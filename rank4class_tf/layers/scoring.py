@@ -44,11 +44,9 @@ class ClassScores:
 
     def __call__(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
         """Scores of scaled encodings, for each tensor of ids, `[m]` shared or `[batch, m]`."""
-        rows = self.classes.rows_of_step(*ids)  # One exchange between shards.
-        return [
-            self.row_scores(encodings, class_rows, self.classes.biases(class_ids))
-            for class_rows, class_ids in zip(rows, ids, strict=True)
-        ]
+        rows = self.classes.rows_of_step(*ids)
+        biases = self.classes.biases_of_step(*ids)
+        return [self.row_scores(encodings, *x) for x in zip(rows, biases, strict=True)]
 
     def row_scores(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""

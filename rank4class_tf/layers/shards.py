@@ -23,7 +23,7 @@ from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._tf.gather import within
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, Tensors, WithGradient
-from rank4class_tf.layers.classes import Classes, ClassTable
+from rank4class_tf.layers.classes import Classes, ClassTable, at_joined_ids
 
 # Rows in a block, which has its own seed whatever the number of shards, and is written at once.
 _BLOCK = 16_384
@@ -317,16 +317,14 @@ class ShardedClassTable(_registry.Configured, Classes):
     def _joint_rows(self, local_ids: Tensors, shared_ids: Tensors) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*local_ids, *shared_ids)]
-        sizes = [tf.size(x) for x in ids]
-        flat = tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0)
-        num_local = tf.add_n([tf.constant(0), *sizes[: len(local_ids)]])
-        is_exchanged = self.shards.in_replica
-        rows = self._exchanged_rows(flat, num_local) if is_exchanged else self.shards.read(flat)
-        shapes = [tf.concat([tf.shape(x), [self.width]], axis=0) for x in ids]
-        return [
-            tf.ensure_shape(tf.reshape(id_rows, shape), [*x.shape, self.width])
-            for id_rows, shape, x in zip(tf.split(rows, sizes), shapes, ids, strict=True)
-        ]
+        num_local = tf.add_n([tf.constant(0), *map(tf.size, local_ids)])
+
+        def rows_of(flat_ids: Tensor) -> Tensor:
+            if self.shards.in_replica:
+                return self._exchanged_rows(flat_ids, num_local)
+            return self.shards.read(flat_ids)
+
+        return at_joined_ids(rows_of, ids)  # One exchange between shards.
 
     def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""

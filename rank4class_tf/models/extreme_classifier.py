@@ -198,7 +198,11 @@ class ExtremeClassifier(RetrievalModel):
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:  # The loss asks for the scores block by block.
-            return self._per_example(y, self.scores.over_classes(y_pred), sample_weight)
+            products = self.scores.over_classes(y_pred)
+            # A tied table has another gradient, through the encoder, and Keras's rules need one
+            # part for each row. The sum of the two has that if one of them is dense.
+            products = products._replace(dense_gradients=training and not self._takes_slices)
+            return self._per_example(y, products, sample_weight)
         # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
@@ -225,17 +229,24 @@ class ExtremeClassifier(RetrievalModel):
             scales = factor is not None or hasattr(self.optimizer, "inner_optimizer")
             _checks.require(not scales, rule, type(self.optimizer).__name__)
             return
-        # Keras's loss scaling in mixed precision is around the optimizer.
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        is_plain = isinstance(optimizer, keras.optimizers.SGD)
-        is_plain = is_plain and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
-        # Over all classes most gradients are dense, and any optimizer takes the right step.
-        if not (is_plain or self._scores_all or isinstance(optimizer, Rowwise)):
+        # Over all classes the gradient is dense, and any optimizer takes the right step.
+        if not (self._takes_slices or self._scores_all):
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
-                f"table of classes or take wrong steps. Received: {type(optimizer).__name__}.",
+                "table of classes, and take wrong steps if the encoder has it too. Received: "
+                f"{type(self.optimizer).__name__}.",
                 stacklevel=2,
             )
+
+    @property
+    def _takes_slices(self) -> bool:
+        """Whether a step is right, and sparse, if a row has several parts of a gradient."""
+        # Keras's loss scaling in mixed precision is around the optimizer.
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        if isinstance(optimizer, Rowwise):
+            return True
+        is_sgd = isinstance(optimizer, keras.optimizers.SGD)
+        return is_sgd and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
 
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes, positions = self.classes.num_classes, positions_of(y_pred)

@@ -76,6 +76,45 @@ class OwnScale(losses.RandomRankingLoss):
         return lists.sum_of_positives(noise * self.scale + 0 * lists.positive_scores)
 
 
+# What one step of Keras's rules takes from weights of a given gradient, divided by the rate.
+
+
+def adam(gradient, _):
+    keras_epsilon = EPSILON / np.sqrt(1 - 0.999)  # Keras adds it before the correction of the bias.
+    return gradient / (np.abs(gradient) + keras_epsilon)
+
+
+def adagrad(gradient, _):
+    return gradient / np.sqrt(0.1 + gradient**2 + EPSILON)
+
+
+def clipped(gradient, _):
+    return gradient * min(1, CLIPNORM / np.linalg.norm(gradient))
+
+
+EPSILON, DECAY, CLIPNORM = 1e-4, 0.1, 1e-2
+KERAS_RULES = {
+    "adam": (lambda: keras.optimizers.Adam(RATE, epsilon=EPSILON), adam),
+    "adamw": (
+        lambda: keras.optimizers.AdamW(RATE, DECAY, epsilon=EPSILON),
+        lambda gradient, weight: adam(gradient, weight) + DECAY * weight,
+    ),
+    "adagrad": (lambda: keras.optimizers.Adagrad(RATE, epsilon=EPSILON), adagrad),
+    "clipnorm": (lambda: keras.optimizers.SGD(RATE, clipnorm=CLIPNORM), clipped),
+}
+OPTIMIZERS |= {name: make for name, (make, _) in KERAS_RULES.items()}
+
+
+def steps_by_rule(optimizer, expected, weights):
+    """The loss, and the change of each weight by the rule of an optimizer, from its gradient."""
+    value, *gradients = expected
+    if optimizer not in KERAS_RULES:
+        return expected
+    _, rule = KERAS_RULES[optimizer]
+    pairs = zip(gradients, weights, strict=True)
+    return [value, *(rule(np.asarray(g), np.asarray(w, np.float64)) for g, w in pairs)]
+
+
 # All classes.
 
 
@@ -132,6 +171,7 @@ def check_all_classes(name, kind, num_classes, seed, mode="graph", optimizer="ro
     else:
         weights = [*model.encoder.trainable_variables, *model.classes.trainable_variables]
         expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
+        expected = steps_by_rule(optimizer, expected, weights)
     assert_close(changes_of_step(model, data, mode), expected)
 
 
@@ -170,6 +210,30 @@ MODES = [("graph", "keras"), *SLOW]
 @pytest.mark.parametrize("name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"])
 def test_a_step_over_all_classes_in_every_mode(name, kind, mode, optimizer):
     check_all_classes(name, kind, 40, 1, mode, optimizer)
+
+
+# Only some classes get a gradient, and some of these by several examples, or as positive and rival.
+SPARSE = [
+    *("rankmax", "rankmax_2", "sparsemax", "fenchel_young_adaptive", "pairwise_hinge", "warp"),
+    *("ordered_weighted_pairwise_scaled", "ordered_weighted_binary_hinge", "softmax"),
+]
+KERAS_STEPS = [
+    pytest.param(name, "graph", optimizer, marks=[pytest.mark.slow] * (optimizer != "adam"))
+    for name in SPARSE
+    for optimizer in KERAS_RULES
+]
+KERAS_STEPS += [
+    pytest.param(name, mode, "adam", marks=pytest.mark.slow)
+    for name in SPARSE
+    for mode in ("eager", "xla")
+]
+
+
+@pytest.mark.parametrize(("name", "mode", "optimizer"), KERAS_STEPS)
+@pytest.mark.parametrize("num_classes", [40, 1000])
+def test_a_step_over_all_classes_by_a_rule_of_keras(name, num_classes, mode, optimizer):
+    """Keras squares and clips the parts of a gradient, so that no row may have two of them."""
+    check_all_classes(name, "bias", num_classes, 1, mode, optimizer)
 
 
 # Those that shards refuse, since they need the scores of all classes at once.
@@ -236,7 +300,7 @@ def test_a_step_with_a_sample(name, kind, mode, optimizer):
             of_sample = tf.where(is_drawn, of_sample, -np.inf)
             return SAMPLED[name]()(np.where(is_drawn[:, 0], 0, -1), of_sample)
 
-        expected = gradients_in_float64(loss, weights)
+        expected = steps_by_rule(optimizer, gradients_in_float64(loss, weights), weights)
         assert_close(changes_of_step(model, (x, ids), mode), expected)
 
 
@@ -320,3 +384,57 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
         assert float(found) == pytest.approx(value(0.4), rel=1e-5)
         assert np.isfinite(of_scores).all() and np.any(of_scores)
         assert float(of_temperature) == pytest.approx(slope, rel=1e-2)
+
+
+# Gradients of tables in a training loop of one's own.
+
+
+def test_keras_adam_moves_a_row_by_the_sum_of_its_gradients():
+    """Row 0 is the positive of two examples and the rival of a third, row 1 the reverse."""
+    rows = np.array([[1.0], [0.9], *[[-9.0]] * 6], "float32")
+    head = layers.DotProductHead(layers.ClassTable.from_rows(rows))
+    head.build((None, 1))
+    encodings, optimizer = tf.ones([3, 1]), keras.optimizers.Adam(0.1)
+    with tf.GradientTape() as tape:
+        loss = losses.RankmaxLoss()([0, 0, 1], head.over_classes(encodings))
+    optimizer.apply(tape.gradient(loss, head.trainable_variables), head.trainable_variables)
+    # Adam's first step is the sign of the gradient, for each row that has one.
+    np.testing.assert_allclose(head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5)
+
+
+def one_table(classes):
+    """Calls that look up rows of one table, some of them twice."""
+    ids = tf.constant([[3, 5, 3], [5, 0, 3]])
+    sampled = layers.SampledScores(classes, num_sampled=30, normalize=False, seed=1)
+    sampled.build((None, DIM))
+    over_classes = layers.DotProductHead(classes).over_classes
+    top = losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))
+    x, labels = tf.constant(np.random.default_rng(0).normal(size=(6, DIM)), "float32"), [3] * 6
+    mined = 1  # Of so few, each example has rows of its own.
+    return {
+        "lookup": lambda: layers.ClassEmbedding(classes)(ids),
+        "sample": lambda: sampled(x, class_ids=labels),
+        "mined": lambda: sampled(x, class_ids=labels, num_mined=mined),
+        "all classes": lambda: top(labels, over_classes(x)),
+    }
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("name", ["lookup", "sample", "mined", "all classes"])
+def test_a_gradient_of_a_table_has_each_row_once(name, tied):
+    if tied:
+        classes = layers.TiedClasses(keras.layers.Embedding(40, DIM))
+        weights = [classes._table()[0]]
+    else:
+        classes = layers.ClassTable(40, DIM, use_bias=name != "lookup")
+        classes.build((None, DIM))
+        weights = [*classes.tables()]
+    call = one_table(classes)[name]
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(tf.square(call()))
+    for slices in tape.gradient(value, weights):
+        assert isinstance(slices, tf.IndexedSlices)
+        ids, values = slices.indices.numpy(), slices.values.numpy().reshape(len(slices.indices), -1)
+        touched = ids[np.any(values != 0, axis=1)]
+        assert len(touched) == len(set(touched)) > 0
+        assert len(ids) > len(set(ids))  # Else this would show nothing.
