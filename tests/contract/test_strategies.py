@@ -1,8 +1,11 @@
 """The matrix of strategies, in a reduced form: two devices equal one, an uneven last batch too."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
+from rank4class_tf import losses, metrics, models, optimizers
 from scripts.robustness import strategies
 from scripts.robustness.strategies import CONTROL, Cell
 
@@ -34,3 +37,80 @@ def test_all_objects_run(kind, two_devices):
     results = strategies.run_cell(strategies.row(kind)[0], two_devices)
     assert set(results) == {*strategies.objects(kind), CONTROL}
     assert not [name for name, result in results.items() if "error" in result]
+
+
+class Slices(keras.utils.PyDataset if hasattr(keras.utils, "PyDataset") else keras.utils.Sequence):
+    """Batches that are slices of arrays, whose memory TensorFlow shares."""
+
+    def __init__(self, *arrays):
+        super().__init__()
+        self.arrays = arrays
+
+    def __len__(self):
+        return len(self.arrays[0]) // 16
+
+    def __getitem__(self, index):
+        return tuple(x[16 * index : 16 * (index + 1)] for x in self.arrays)
+
+
+def aligned(values, dtype):
+    """A copy that begins where TensorFlow wants arrays to begin: others it copies."""
+    values = np.asarray(values, dtype)
+    memory = np.empty(values.nbytes + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    copy = memory[start : start + values.nbytes].view(dtype).reshape(values.shape)
+    copy[...] = values
+    return copy
+
+
+def some_labels(form, rng):
+    if form == "ids":
+        return aligned(rng.integers(0, 16, 64), "int32")
+    if form == "padded":
+        return aligned(np.where(rng.random((64, 8)) < 0.5, -1, np.arange(8)), "int32")
+    return aligned(rng.integers(-1, 3, (64, 16)), "float32")
+
+
+@pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
+@pytest.mark.parametrize("name", ["softmax_loss", "rankmax_loss"])
+def test_fit_leaves_the_arrays_of_the_caller_as_they_are(name, form, rng, two_devices):
+    """Of 64 weights, up to 32 were divided by the size of a batch, and labels became others."""
+    labels, weights = some_labels(form, rng), aligned(rng.uniform(1, 2, 64), "float32")
+    features = aligned(rng.normal(size=(64, 4)), "float32")
+    before = [x.copy() for x in (features, labels, weights)]
+    with two_devices.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(16)])
+        options = {"metrics": [metrics.NDCG(3)], "weighted_metrics": [metrics.MRR()]}
+        model.compile("sgd", losses.get(name), **options)
+    model.fit(Slices(features, labels, weights), epochs=3, shuffle=False, verbose=0)
+    for old, new in zip(before, (features, labels, weights), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_fit_of_an_extreme_classifier_leaves_arrays_as_they_are(rng, two_devices):
+    labels, weights = some_labels("ids", rng), aligned(rng.uniform(1, 2, 64), "float32")
+    features = aligned(rng.normal(size=(64, 4)), "float32")
+    before = [x.copy() for x in (features, labels, weights)]
+    for num_sampled in (None, 4):
+        with two_devices.scope():
+            encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+            model = models.ExtremeClassifier(encoder, 16, 4, num_sampled)
+            model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss())
+        model.fit(Slices(features, labels, weights), epochs=3, shuffle=False, verbose=0)
+    for old, new in zip(before, (features, labels, weights), strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+def test_fit_of_two_towers_leaves_arrays_as_they_are(rng, two_devices):
+    ids, weights = some_labels("ids", rng), aligned(rng.uniform(1, 2, 64), "float32")
+    queries = aligned(rng.normal(size=(64, 4)), "float32")
+    before = [x.copy() for x in (queries, ids, weights)]
+    with two_devices.scope():
+        query_encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+        inputs = keras.Input((), dtype="int32")
+        items = keras.Model(inputs, keras.layers.Embedding(16, 4)(inputs))
+        model = models.TwoTower(query_encoder, items, memory_size=32)
+        model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss())
+    model.fit(Slices(queries, ids, weights), epochs=3, shuffle=False, verbose=0)
+    for old, new in zip(before, (queries, ids, weights), strict=True):
+        np.testing.assert_array_equal(new, old)
