@@ -148,6 +148,7 @@ class ClassTable(_registry.Configured, Classes):
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         is_right = is_dense and layer.activation is keras.activations.linear
         _checks.require(is_right, "`layer` must be a built Dense without activation.", repr(layer))
+        _check_not_quantized(layer)
         kernel = tf.convert_to_tensor(layer.kernel)
         bias = tf.convert_to_tensor(layer.bias) if layer.use_bias else None
         return cls.from_rows(tf.transpose(kernel), bias, **kwargs)
@@ -264,7 +265,8 @@ class TiedClasses(_registry.Configured, Classes):
     """Classes whose rows are the weights of a Keras layer that the model already has.
 
     A head or an `ExtremeClassifier` that gets such a layer as its `classes` wraps it in this one. A
-    language model then scores words by the table that embeds its inputs.
+    language model then scores words by the table that embeds its inputs. If Keras has quantized the
+    layer, reading it raises `ValueError`, since its weights are codes then.
 
     Source: Press & Wolf 2017, "Using the Output Embedding to Improve Language Models".
 
@@ -287,7 +289,6 @@ class TiedClasses(_registry.Configured, Classes):
         else:
             fits = isinstance(layer, keras.layers.Embedding)
         fits &= getattr(layer, "logit_soft_cap", None) is None
-        fits &= getattr(layer, "quantization_mode", None) is None
         _checks.require(fits, rule, repr(layer))
         self.layer = layer
         if not layer.built:
@@ -298,6 +299,7 @@ class TiedClasses(_registry.Configured, Classes):
 
     def _table(self) -> tuple[Any, bool]:
         """The weights of the rows, and whether the classes are the columns."""
+        _check_not_quantized(self.layer)  # At each call: Keras can quantize the layer later.
         # A `ReversibleEmbedding` that is not tied has `reverse_embeddings`.
         name = "kernel" if isinstance(self.layer, keras.layers.Dense) else "reverse_embeddings"
         are_columns = hasattr(self.layer, name)
@@ -316,6 +318,7 @@ class TiedClasses(_registry.Configured, Classes):
         return tf.transpose(columns, [*range(1, columns.shape.rank), 0])
 
     def biases(self, ids: Array | None = None) -> Tensor | None:
+        _check_not_quantized(self.layer)
         bias = getattr(self.layer, "bias", None)
         return None if bias is None else _lookup(bias, ids)
 
@@ -324,6 +327,13 @@ class TiedClasses(_registry.Configured, Classes):
         bias = getattr(self.layer, "bias", None)
         rows = tf.transpose(table) if are_columns else table
         return (rows,) if bias is None else (rows, _keras.variable(bias))
+
+
+def _check_not_quantized(layer: keras.layers.Layer) -> None:
+    """Raises if the weights of a layer are codes."""
+    mode = getattr(layer, "quantization_mode", None)
+    rule = "`layer` must not be quantized: leave it out by the `filters` of Keras's `quantize`."
+    _checks.require(mode is None, rule, repr(mode))
 
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import layers, optimizers
+from rank4class_tf import layers, losses, models, optimizers
 
 from ..contract.head_table import ARRAY
 
@@ -213,3 +213,81 @@ def test_classes_stay_where_others_cannot_be_added():
             made.add(**wrong)
     np.testing.assert_array_equal(made.rows(), np.ones([2, 2]))
     np.testing.assert_array_equal(made.biases(), np.ones(2))
+
+
+def embedding(layer=keras.layers.Embedding, **options):
+    made = layer(5, 4, **options)
+    made.build((None,))
+    return made
+
+
+TIED = {
+    "dense": dense,
+    "embedding": embedding,
+    "reversible": lambda: embedding(keras.layers.ReversibleEmbedding),
+    "not tied": lambda: embedding(keras.layers.ReversibleEmbedding, tie_weights=False),
+}
+
+
+QUANTIZED = "`layer` must not be quantized"
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("kind", TIED)
+def test_classes_of_a_layer_that_is_quantized_later(kind, mode):
+    """The weights of such a layer are codes up to 127, not rows of classes."""
+    layer = TIED[kind]()
+    head, words = layers.DotProductHead(layer), layers.ClassEmbedding(layer)
+    calls = [
+        lambda: head(ONES),
+        lambda: head.over_classes(ONES),
+        lambda: words(FIRST),
+        lambda: head.classes.rows([1, 2]),
+        lambda: head.classes.biases(),
+        lambda: head.classes.to_table(),
+    ]
+    for call in calls:
+        call()
+    layer.quantize(mode)
+    for call in (*calls, lambda: layers.TiedClasses(layer)):
+        with pytest.raises(ValueError, match=f"{QUANTIZED}.*Received: '{mode}'"):
+            call()
+    if kind == "dense":
+        with pytest.raises(ValueError, match=QUANTIZED):
+            layers.ClassTable.from_dense(layer)
+
+
+def test_a_quantized_model_has_no_codes_as_classes(tmp_path, rng):
+    """`model.quantize` reaches the layer that is tied, unless `filters` leave it out."""
+    x, y = rng.normal(size=[6, 4]).astype(np.float32), np.array([0, 1] * 3)
+
+    def made():
+        keras.utils.set_random_seed(0)
+        encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="encoder")])
+        model = models.ExtremeClassifier(encoder, embedding(name="words"), 4, 2, normalize=False)
+        model.compile(optimizers.RowwiseSGD(), losses.SoftmaxLoss())
+        return model
+
+    model = made()
+    calls = [
+        lambda: model.top_k(x, 2),
+        lambda: model.fit(x, y, verbose=0),
+        lambda: model.evaluate(x, y, verbose=0),
+        lambda: model.export_classes(tmp_path / "rows.npy"),
+        lambda: model.export_top_k(tmp_path / "top", tf.TensorSpec([None, 4])),
+    ]
+    for call in calls:
+        call()
+    model.quantize("int8", filters=lambda layer: layer.name in ("encoder", "words"))
+    for call in calls:
+        with pytest.raises(ValueError, match=QUANTIZED):
+            call()
+
+    model = made()
+    before = np.array(model.encoder(x))
+    model.quantize("int8", filters="encoder")
+    encodings = np.array(model.encoder(x))
+    assert 0 < np.abs(encodings - before).max() < 0.1
+    scores = encodings @ np.array(model.classes.layer.embeddings).T
+    expected = np.sort(scores, axis=1)[:, :-3:-1]
+    np.testing.assert_allclose(model.top_k(x, 2)[0], expected, rtol=1e-5)
