@@ -199,7 +199,8 @@ def adjust_logits(
         model: a Sequential or functional Keras model that maps features to scores `[batch, n]`.
         dataset: validation examples, as for `calibrate`.
         class_prior: $\pi$, a number > 0 for each class, such as `losses.class_prior(labels, n)`.
-        metric: a metric that is a mean over lists, or its name.
+        metric: a metric that is a mean over lists, or its name. Its `higher_is_better` tells which
+            value is the best.
         strengths: numbers >= 0 to choose $\tau$ from; 0 leaves the scores as they are.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
@@ -232,14 +233,15 @@ def adjust_logits(
 
     measure = Evaluator(shifted, [metric])
 
-    def value_at(strength: float) -> float:
+    def rank_of(strength: float) -> tuple[bool, float]:
+        """Lowest for the best; a NaN is the worst, whatever the metric."""
         shift_now.assign(strength * log_prior)
         measured = measure(dataset, batch_size)
         (name,) = measured.values
         value = weighted_mean(measured.values[name], measured.weights[name])
-        return -math.inf if math.isnan(value) else value
+        return math.isnan(value), -value if measure.rising else value
 
-    offset = (-max(strengths, key=value_at) * log_prior).tolist()
+    offset = (-min(strengths, key=rank_of) * log_prior).tolist()
     shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
     # Keras 3 has no `input` of a Sequential that was never called.
     inputs = model.inputs if isinstance(model, keras.Sequential) else model.input

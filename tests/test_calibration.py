@@ -1,5 +1,7 @@
 """`calibrate` and `conformalize`: known temperatures, coverage by simulation and on digits."""
 
+import math
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -232,3 +234,29 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
             r4c.adjust_logits(
                 **{"model": model, "dataset": validation, "class_prior": prior, **changes}
             )
+
+
+class LogRank(r4c.metrics.MeanRank):
+    """A metric of one's own, of which lower is better."""
+
+    def compute(self, best):
+        return [tf.math.log(x) for x in super().compute(best)]
+
+
+class MaybeNaN(LogRank):
+    """It is no number where the best positive has another rank than 1."""
+
+    def compute(self, best):
+        return [tf.where(x > 0, x * np.nan, x) for x in super().compute(best)]
+
+
+@pytest.mark.parametrize("metric", ["mean_rank", "macro_mean_rank", LogRank(), MaybeNaN()])
+def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
+    # With the prior e : 1, the strength t lowers the first score by t. The ranks of the right class
+    # are 2 and 1 for t = 0; 1 and 1 for t = 2 and 4; 1 and 2 for t = 6 and 8.
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
+    examples = np.array([[1.0, 0.0], [5.0, 0.0]]), [1, 0]
+    prior, strengths = [math.e, 1.0], [8.0, 6.0, 4.0, 2.0, 0.0]
+    adjusted = r4c.adjust_logits(model, examples, prior, metric, strengths)
+    expected = examples[0] - [2.0, 0.0]
+    np.testing.assert_allclose(adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6)
