@@ -1,6 +1,8 @@
 """Users and the items that they chose: `UserItems` and MovieLens."""
 
+import collections
 import dataclasses
+import math
 import re
 from array import array
 from collections.abc import Callable, Iterable
@@ -16,11 +18,15 @@ from rank4class_tf.data import splits
 _PARTS = ("train", "validation", "test")
 _SPLITS = ("random", "last", "time")
 # The formats of a line in `UserItems.from_file`. Groups are the user, the item and the timestamp.
-_ID = "([0-9]{1,10})"
+# Three or four integers with spaces are items of a user, unless `from_file` leaves this form out.
+_ID, _TIME = "([0-9]{1,10})", "([0-9]{1,18})"
+_ITEMS = "the item ids of one user"
 _LINE_FORMATS = {
-    "`user::item::rating::timestamp`": re.compile(f"{_ID}::{_ID}::[0-9.]+::([0-9]{{1,18}})"),
+    "`user::item::rating::timestamp`": re.compile(f"{_ID}::{_ID}::[0-9.]+::{_TIME}"),
     "`user item`": re.compile(f"{_ID}\\s+{_ID}"),
-    "the item ids of one user": re.compile("[0-9]{1,10}(?:\\s+[0-9]{1,10})*"),
+    _ITEMS: re.compile("[0-9]{1,10}(?: +[0-9]{1,10})*"),
+    "`user item timestamp`": re.compile(f"{_ID}\\s+{_ID}\\s+{_TIME}"),
+    "`user item rating timestamp`": re.compile(f"{_ID}\\s+{_ID}\\s+[0-9.]+\\s+{_TIME}"),
 }
 
 
@@ -170,20 +176,34 @@ class UserItems:
     def from_file(cls, path: PathLike, split: str = "last") -> Self:
         """Reads the pairs of a text file, which may be compressed as `.gz`, and splits them.
 
-        The first line determines the format:
+        All lines have the format of the first:
 
         - `user::item::rating::timestamp`, GroupLens's `ratings.dat`, whatever the rating.
+        - `user item rating timestamp`, MovieLens-100k's `u.data`, or `user item timestamp`, with
+          tabs or spaces.
         - `user item`, two ids, the pairs of a user in order of time (SASRec's files).
-        - A line per user, with the ids of the items in order of time (gSASRec's files); the first
-          line must not have two. A user's id is the number of the line, from 1.
+        - A line per user, with the ids of the items in order of time and spaces between them
+          (gSASRec's files). The first line must not have two. If more than nine tenths of the lines
+          have three ids, or four, the file is read as pairs with timestamps. A user's id is the
+          number of the line, from 1.
 
         Args:
             path: the file, with ids in [0, 2**31).
             split: as in `from_pairs`; without timestamps, lines must be in order of time.
+
+        Raises:
+            ValueError: if a line has another format, or if all timestamps are at most 10, which are
+                ratings.
         """
         _checks.one_of("split", split, _SPLITS)
+        with splits.opened(path, "utf-8-sig") as lines:
+            widths = collections.Counter(len(line.split()) for line in lines)
+        formats = dict(_LINE_FORMATS)
+        # A log may have a few broken lines, which are no lists of items either.
+        if max(widths[3], widths[4]) > 0.9 * widths.total():
+            del formats[_ITEMS]
         pairs, times = (array("i"), array("i")), array("q")
-        columns, formats = (*pairs, times), _LINE_FORMATS
+        columns = (*pairs, times)
         with splits.opened(path, "utf-8-sig") as lines:
             for line_number, line in enumerate(lines, 1):
                 line = line.strip()
@@ -202,6 +222,9 @@ class UserItems:
                 if line_number == 1:  # All lines must have the format of the first.
                     formats = {name: x for name, x in formats.items() if x is match.re}
         _checks.require(pairs[0], f"{path}: must hold at least one line.", "an empty file")
+        latest = max(times, default=math.inf)
+        rule = f"{path}: must have timestamps in the last column, not ratings of at most 10."
+        _checks.require(latest > 10, rule, f"{latest} as the latest")
         return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
 
     def _parts_up_to(self, part: str) -> list[tf.RaggedTensor]:

@@ -123,11 +123,15 @@ def test_a_seed_gives_new_orders_of_users():
 RATINGS = "".join(f"{user}::{item}::{n}::{time}\n" for n, (user, item, time) in enumerate(LOG.T))
 BY_USER = LOG[:, np.lexsort((LOG[2], LOG[0]))]
 PAIRS = "".join(f"{user} {item}\n" for user, item, _ in BY_USER.T)
+TABS = RATINGS.replace("::", "\t")  # As MovieLens-100k's `u.data`.
+HALVES = TABS.replace("\t", " ").replace(" 0 ", " 3.5 ")
+TIMES = "".join(f"{user} {item} {time}\n" for user, item, time in LOG.T)
 LISTS = "13 12 10 11\n10 12 14 10 \n13 11\n"
+LOGS = [RATINGS, RATINGS.replace("\n", "\r\n"), TABS, HALVES, TIMES, TIMES.replace(" ", "\t")]
 FORM = "must be `user::item::rating::timestamp`"
 
 
-@pytest.mark.parametrize("content", [RATINGS, RATINGS.replace("\n", "\r\n"), PAIRS, LISTS])
+@pytest.mark.parametrize("content", [*LOGS, PAIRS, LISTS])
 @pytest.mark.parametrize("name", ["log.dat", "log.txt.gz"])
 def test_forms_of_files(content, name, tmp_path):
     pack = gzip.compress if name.endswith(".gz") else bytes
@@ -146,7 +150,18 @@ def test_forms_of_files(content, name, tmp_path):
         ("1::2::5::9\n1::2::5\n", f"line 2: {FORM}, with ids below"),
         ("1 2\n\n", "log.txt, line 2: must be `user item`, .* Received: '', of 0 characters"),
         ("1 2\n1 2 3\n", "line 2: must be `user item`, with ids below .* Received: '1 2 3'"),
-        ("1 2 3\n1 x 3\n", "line 2: must be the item ids of one user, with .*: '1 x 3'"),
+        ("1 2 3 4 5\n1 x 3\n", "line 2: must be the item ids of one user, with .*: '1 x 3'"),
+        # If most lines are of a log, another one is no list of items.
+        ("1 2 3\n1 x 3\n", "line 2: must be `user item timestamp`, with .*: '1 x 3'"),
+        ("1 2 5 99\n" * 12 + "1 3 99", "line 13: must be `user item rating timestamp`, .*'1 3 99'"),
+        ("1 3 99\n" + "1 2 5 99\n" * 12, "line 2: must be `user item timestamp`, .* '1 2 5 99'"),
+        ("1 2 3 4 5\n" + "1 2 5 99\n" * 12, "line 1: .*Received: '1 2 3 4 5'"),
+        ("1\t2\t5\t99\n1\t3\t99\n", "line 2: must be `user item rating timestamp`, with"),
+        ("1\t2\t5\t99\t0\n1\t3\t4\t98\t0\n", "line 1: "),
+        (
+            "1 2 5\n1 3 10\n2 2 4\n",
+            "must have timestamps.* not ratings.* Received: 10 as the latest",
+        ),
         ("1 2\n1 2147483648\n", r"line 2: .* with ids below 2\*\*31. Received: '1 2147483648'"),
         *((f"{line}\n", "line 1: ") for line in ("1 -2", "1_0 2", "٣ 2")),
     ],
