@@ -289,10 +289,46 @@ def test_forms_of_labels():
         (tf.ragged.constant([[1], [2, 8]]), 9),
     ):  # fmt: skip
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
-        assert run._read("train", part, rank=2)[0] == number
+        assert run._num_outputs([run._read("train", part, rank=2)]) == number
     # Of sequences, labels of one number for each position are ids.
     part = tf.data.Dataset.from_tensors((np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]])))
-    assert run._read("train", part, rank=3)[0] == 4
+    assert run._num_outputs([run._read("train", part, rank=3)]) == 4
+
+
+RANKS = np.array([[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]])
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "number"),
+    [
+        (RANKS, RANKS, 3),  # As ids, each example would have all classes but 0.
+        (RANKS, RANKS.argmax(axis=1), 3),
+        (RANKS - 1, RANKS - 1, 3),
+        (RANKS, RANKS + 1, 5),  # Three of five classes.
+        (RANKS + 1, RANKS, 5),
+        (RANKS[:1].repeat(4, 0), np.array([[1, 2, 3], [1, 2, -1]] * 2), 4),
+        # In `train` alone a grade occurs twice in a row; the rows of `test` could be class ids.
+        (np.array([[0, 4, 4], [1, 0, 2]] * 2), np.array([[0, 4, 1], [1, 0, 2]] * 2), 3),
+    ],
+)
+def test_relevance_or_class_ids(train, test, number):
+    """All data tell together: a batch of class ids may look like rankings by chance."""
+    for size in (1, 4):
+        parts = [(np.ones([4, 2], np.float32), labels) for labels in (train, test)]
+        parts = [tf.data.Dataset.from_tensor_slices(x).batch(size) for x in parts]
+        assert run._num_outputs([run._read("train", part, rank=2) for part in parts]) == number
+
+
+def test_rankings_get_a_head_of_as_many_outputs():
+    units = set()
+
+    def build(head):
+        units.add(getattr(head, "units", None))
+        return keras.Sequential([keras.Input((2,)), head])
+
+    data = np.ones([4, 2], np.float32), RANKS
+    try_out((data, data), {"a": losses.SoftmaxLoss()}, build, data, metrics=["ndcg_at_3"], **SHORT)
+    assert units == {None, 3}
 
 
 def test_decay_is_tuned_where_the_optimizer_has_it(data):

@@ -41,6 +41,10 @@ _FOLDS = 4
 # The parameters in [0, 1]: the factor multiplies their odds, so that they stay below 1.
 _SHARES = ("label_smoothing", "q")
 
+# What labels as wide as several items may be, the surest last: items ranked from 1 on (class ids
+# would be all classes but 0), class ids, or labels that can only be relevance.
+_RANKINGS, _IDS, _RELEVANCE = 1, 2, 3
+
 
 def try_out(
     build: Callable[..., keras.Model],
@@ -79,6 +83,8 @@ def try_out(
             If it compiles the model, its optimizer is used, else AdamW.
         train: a tuple `(features, labels)` or `(features, labels, sample_weight)` of all examples,
             or a `tf.data.Dataset` of such batches. Labels have any form that the losses take.
+            Integers `[batch, P]` are class ids, unless a list repeats one or all are rankings of P
+            items, from 1 on; give other relevance as floats.
         validation: the same; or the share of `train` to set aside, drawn anew for each seed. A few
             hundred checked labels choose better than many of which some are wrong.
         test: as `train`.
@@ -148,7 +154,7 @@ def try_out(
         rank = len(encodings.shape)
         median_norm = float(np.median(tf.norm(tf.cast(encodings, tf.float32), axis=-1)))
     contents: dict[str, Any] = {name: _read(name, x, rank) for name, x in data.items()}
-    num_classes = max(number for number, _ in contents.values())
+    num_classes = _num_outputs(contents.values())
     if class_names is not None:
         rule = f"`class_names` must have a name for each of {num_classes} classes."
         _checks.require(len(class_names) >= num_classes, rule, f"{len(class_names)} names")
@@ -369,21 +375,31 @@ def _default_candidates(num_classes: int | None) -> dict[str, Any]:
     return candidates
 
 
-def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
-    """The number of classes, and a checksum of arrays or of a dataset's labels and weights."""
+def _num_outputs(contents: Iterable[tuple]) -> int:
+    """The number of outputs for which losses read the labels of all datasets as they are meant."""
+    forms, highest, _ = zip(*contents, strict=True)
+    form, width = max(forms)
+    return width if form in (_RANKINGS, _RELEVANCE) else max(highest) + 1
+
+
+def _read(name: str, examples: Dataset | float, rank: int) -> tuple[tuple[int, int], int, Any]:
+    """Form and width of labels, the highest, and a checksum of arrays or of a dataset's targets."""
     if isinstance(examples, float):
-        return 1, examples
-    width, highest, checksum = 0, 0, 0
+        return (0, 0), 0, examples
+    form, highest, checksum = (0, 0), 0, 0
     for batch in batches(examples, 1024, name):
         labels = np.asarray(getattr(batch[1], "flat_values", batch[1]))
         rule = "must have labels that are numbers, as of `np.unique(names, return_inverse=True)`."
         _checks.require(labels.dtype.kind in "iufb", f"`{name}` {rule}", labels.dtype)
         # Dense relevance has the rank of the scores, and class ids of a list are distinct.
         if labels.ndim == rank and labels.shape[-1] > 1:
+            width = labels.shape[-1]
             rising = np.sort(labels, axis=-1)
             is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
+            kind = _RANKINGS if np.all(rising == np.arange(1, width + 1)) else _IDS
             if labels.dtype.kind in "fb" or is_repeated.any():
-                width = labels.shape[-1]
+                kind = _RELEVANCE
+            form = max(form, (kind, width))
         highest = max(highest, int(labels.max(initial=0)))
         parts = batch if isinstance(examples, tuple) else batch[1:]
         for x in map(np.asarray, tf.nest.flatten(batch[0], expand_composites=True)):
@@ -393,7 +409,7 @@ def _read(name: str, examples: Dataset | float, rank: int) -> tuple[int, Any]:
         checksum = zlib.crc32(str(structure).encode(), checksum)
         for x in tf.nest.flatten(parts, expand_composites=True):
             checksum = zlib.crc32(tf.io.serialize_tensor(x).numpy(), checksum)
-    return width or highest + 1, checksum
+    return form, highest, checksum
 
 
 def _split(train: Any, validation: Any, seed: int) -> tuple[Any, Any]:
