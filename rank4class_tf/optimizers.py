@@ -143,6 +143,17 @@ class Rowwise:
         self._variables.append(moments)
         return moments
 
+    def _update_model_variables_moving_average(self, weights: Sequence) -> None:
+        if _keras.KERAS_3:  # Its averages are float32 too; see `add_variable`.
+            weights = [tf.cast(x, _compute_dtype(tf.as_dtype(x.dtype))) for x in weights]
+        super()._update_model_variables_moving_average(weights)  # type: ignore[misc]
+
+    def _overwrite_model_variables_with_average_value(self: Any, weights: Sequence) -> None:
+        if not _keras.KERAS_3:
+            return super()._overwrite_model_variables_with_average_value(weights)  # type: ignore[misc]
+        for weight, average in zip(weights, self._model_variables_moving_average, strict=True):
+            self.assign(weight, average)  # It casts.
+
     def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
         """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
         if _keras.KERAS_3:

@@ -149,6 +149,8 @@ class GumbelNoise(RandomRankingLoss):
         -1.0
     """
 
+    is_random = True  # Also before a loss that is not always random.
+
     def __init__(self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_samples = _checks.positive_int("num_samples", num_samples)

@@ -509,3 +509,16 @@ def test_warp_of_sampled_lists_without_negatives():
     loss = losses.WARPLoss([1.0, 0.5], num_trials=5, seed=1)
     # In the second list any draw violates: L(2 / 1) * (0.5 + 1).
     np.testing.assert_allclose(value_of(loss, scores, [[0], [0]]), [0.0, 1.5 * 1.5], rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_trials", [None, 3])
+def test_noise_before_a_loss_that_is_not_always_random(num_trials):
+    class NoisyWARP(losses.GumbelNoise, losses.WARPLoss):
+        pass
+
+    loss = NoisyWARP(num_samples=64, num_trials=num_trials, seed=1)
+    # The only negative is 1000 above: L(1) * (1 + 1000 + G_1 - G_0), whatever is drawn. The
+    # difference has the mean 0 and the variance pi^2 / 3; four standard errors of 64.
+    error = 4 * np.pi / np.sqrt(3 * 64)
+    assert float(loss([0], [[0.0, 1000.0]])) == pytest.approx(1001, abs=error)
+    assert float(loss([0], [[1000.0, 0.0]])) == 0

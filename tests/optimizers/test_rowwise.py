@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _keras, optimizers
+from rank4class_tf import _keras, layers, optimizers
 
 from ..rounding import assert_all_close
 
@@ -251,3 +251,27 @@ def test_sgd_without_momentum_keeps_nothing_but_the_weights():
     optimizer.build([weight])
     optimizer.apply_gradients([(tf.ones_like(weight), weight)])
     assert not any(50 * 40 == tf.size(v) for v in optimizer.variables)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("name", ["RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam"])
+def test_averages_of_weights_of_half_precision(name):
+    """With the momentum .999, which bfloat16 rounds to 1; Keras 2 keeps averages in bfloat16."""
+    table = layers.ClassTable(4, 2, dtype="bfloat16")
+    table.build((None, 2))
+    optimizer = getattr(optimizers, name)(0.5, use_ema=True, ema_momentum=0.999)
+    optimizer.build(table.trainable_variables)
+    values = []
+    for _ in range(3):
+        optimizer.apply_gradients([(tf.ones([4, 2], "bfloat16"), table.embeddings)])
+        values.append(np.array(table.rows(), np.float64))
+    optimizer.finalize_variable_values(table.trainable_variables)
+    if _keras.KERAS_3:
+        expected = values[0]  # The first average.
+        for value in values[1:]:
+            expected = 0.999 * expected + 0.001 * value
+        average = optimizer._model_variables_moving_average[0]
+        np.testing.assert_allclose(average, expected, rtol=1e-6)
+        assert np.abs(expected - values[0]).max() > 1e-4
+        np.testing.assert_array_equal(table.rows(), tf.cast(average, "bfloat16"))
+    assert table.rows().dtype == "bfloat16"
