@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 from tensorflow import keras
@@ -216,7 +216,21 @@ class ExtremeClassifier(RetrievalModel):
         config, scores = super().get_config(), self.scores.get_config()
         config["embedding_dim"] = self.embedding_dim
         names = ("classes", "num_sampled", "normalize", "seed")
-        return config | {name: scores[name] for name in names}
+        config |= {name: scores[name] for name in names}
+        # Keras marks layers that are shared only while it saves a file. A configuration has to say
+        # by itself that the encoder looks up the classes, or a copy would have two tables.
+        shared = getattr(self.classes, "layer", self.classes)
+        places = [i for i, x in enumerate(self.encoder._flatten_layers()) if x is shared]
+        return config | {"classes": None, "place_in_encoder": places[0]} if places else config
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> Self:
+        if "place_in_encoder" not in config:
+            return super().from_config(config, custom_objects)
+        arguments = dict(config)
+        encoder = _keras.deserialized(arguments["encoder"], custom_objects)
+        classes = [*encoder._flatten_layers()][arguments.pop("place_in_encoder")]
+        return cls(**{**arguments, "encoder": encoder, "classes": classes})
 
     def _check_optimizer(self) -> None:
         if isinstance(self.classes, ShardedClassTable):

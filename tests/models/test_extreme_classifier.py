@@ -260,3 +260,25 @@ def test_a_diverged_model_has_no_hit(data):
     found = model.evaluate(*data, return_dict=True, verbose=0)
     assert np.isnan(found.pop("loss"))
     assert set(found.values()) == {0.0}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("kind", ["table", "embedding"])
+def test_a_configuration_alone_has_one_table_for_both_ends(kind):
+    """Outside of a file Keras marks no layer as shared."""
+    inputs = keras.Input((3,), dtype="int32")
+    if kind == "table":
+        words = layers.ClassTable(20, 4)
+        embedded = layers.ClassEmbedding(words)(inputs)
+    else:
+        words = keras.layers.Embedding(20, 4)
+        embedded = words(inputs)
+    encoder = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(embedded))
+    model = models.ExtremeClassifier(encoder, words, 4, None, normalize=False)
+    copy = models.ExtremeClassifier.from_config(model.get_config())
+    copy.set_weights(model.get_weights())  # Neither was called: the table, and the random state.
+    x = tf.constant([[3, 5, 3], [7, 0, 1]])
+    for ours, theirs in zip(copy.top_k(x, 5), model.top_k(x, 5), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    again = models.ExtremeClassifier.from_config(copy.get_config())
+    assert len(again.get_weights()) == len(model.get_weights()) == 2
