@@ -7,8 +7,8 @@ item of each user is the test. One table embeds the items and scores them. It ne
 
 It prints (the last digits depend on the processor):
 
-    {'loss': 1.188, 'ndcg_at_10': 0.686, 'top_k_accuracy_at_10': 0.959}
-    After [[ 89 144 ... 266  -1]]: [[425 260 420 317 290]]
+    {'loss': 1.169, 'ndcg_at_10': 0.692, 'top_k_accuracy_at_10': 0.960}
+    After [[ 89 144 ... 266  -1]]: [[459  51 308 135 355]]
 """
 
 from argparse import ArgumentDefaultsHelpFormatter, ArgumentParser
@@ -23,7 +23,10 @@ from rank4class_tf import data, layers, losses, metrics, models, optimizers
 def sasrec(table, length, width, dropout=0.2):
     """A causal transformer from item numbers, padded with -1, to an encoding of each position."""
     of, items = keras.layers, keras.Input([length], dtype="int32")
-    places = of.Embedding(length, width)(keras.ops.cumsum(keras.ops.ones_like(items), axis=1) - 1)
+    order = keras.ops.cumsum(keras.ops.ones_like(items), axis=1)
+    order = keras.ops.where(items >= 0, order, 0)
+    # Both parts of the sum need the mask of padding, or `Add` drops it.
+    places = of.Embedding(length + 1, width, mask_zero=True)(order)
     x = of.Dropout(dropout)(of.Add()([layers.ClassEmbedding(table)(items), places]))
     for _ in range(2):
         normal = of.LayerNormalization()(x)

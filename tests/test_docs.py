@@ -27,6 +27,17 @@ def test_examples_run(page, tmp_path, monkeypatch):
     assert pages.run(page)
 
 
+@pytest.mark.slow
+def test_the_page_of_sequences_recommends_after_the_last_word(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    page = pages.run("docs/sequences.md")
+    texts, model = page["texts"][:4], page["model"]
+    last = np.sum(texts >= 0, axis=1) - 1
+    assert last.min() < texts.shape[1] - 1
+    everywhere = model.top_k(texts, 5)[1].numpy()
+    np.testing.assert_array_equal(page["next_words"], everywhere[range(4), last])
+
+
 def test_the_snippets_of_the_readme_train():
     one_line, large_output, _ = (code for _, code, _ in pages.python_blocks("README.md", "py"))
     rooms = ("layers", "losses", "metrics", "models", "optimizers")

@@ -6,12 +6,14 @@ some of them. Code below losses, metrics, heads and models sees only lists `[bat
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _keras
+from rank4class_tf import _checks, _keras
 from rank4class_tf._checks import require
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import raising
@@ -134,12 +136,34 @@ def at_positions(
     return tf.nest.map_structure(positions.unflat, results)
 
 
-def last_of(encodings: Tensor) -> Tensor:
-    """The last of encodings `[batch, time, d]` that their mask does not leave out, `[batch, d]`."""
+def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
+    """One of the encodings `[batch, time, d]` of each sequence, `[batch, d]`.
+
+    `last` holds its position, `[batch]`; True means the last one that the mask does not leave out,
+    False all positions.
+    """
+    is_flag = isinstance(last, bool | np.bool_)
+    if is_flag and not last:
+        return encodings
     rule = "`last` needs encodings of sequences, [batch, time, d]."
     require(encodings.shape.rank == 3, rule, f"shape {encodings.shape}")
-    mask = _keras.mask_of(encodings)
-    if mask is None:
-        return encodings[:, -1]
-    places = tf.where(mask, tf.range(tf.shape(mask)[1]), 0)
-    return tf.gather(encodings, tf.reduce_max(places, axis=1), batch_dims=1)
+    length = tf.shape(encodings, tf.int64)[1]
+    if is_flag:
+        mask = _keras.mask_of(encodings)
+        if mask is None:
+            warnings.warn(
+                "`last=True` takes the very last position, even if it is padding, because the "
+                f"encodings of {model_name!r} have no mask. Let all layers of the encoder keep the "
+                "mask, or pass as `last` the positions, or a function of the features.",
+                stacklevel=3,
+            )
+            return encodings[:, -1]
+        places = tf.reduce_max(tf.where(mask, tf.range(length), 0), axis=1)
+        return tf.gather(encodings, places, batch_dims=1)
+    places = tf.cast(_checks.ids("last", last, strings=False), tf.int64)
+    rule = "`last` must hold a position for each sequence, [batch]."
+    require(places.shape.rank == 1, rule, f"shape {places.shape}")
+    places = raising.same_sizes(places, encodings, rule)[:, tf.newaxis]
+    rows = tf.gather(encodings, tf.clip_by_value(places[:, 0], 0, length - 1), batch_dims=1)
+    rule = f"`last` must hold positions in [0, {encodings.shape[1] or 'time'})"
+    return raising.checked(rows, (places < 0) | (places >= length), places, rule)

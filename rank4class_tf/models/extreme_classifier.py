@@ -1,7 +1,7 @@
 """`ExtremeClassifier`: scores a sample of the classes in a step, or all of them block by block."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import tensorflow as tf
@@ -136,13 +136,20 @@ class ExtremeClassifier(RetrievalModel):
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
-    def top_k(self, features: Any, k: int, last: bool = False) -> TensorPair:
+    def top_k(self, features: Any, k: int, last: Any = False) -> TensorPair:
         """Finds the k best classes for a batch of features, as `SampledScores.top_k` does.
 
-        If the encoder encodes each position of a sequence, `last` takes only the last unmasked one.
+        Args:
+            features: what the encoder takes.
+            k: in [1, K].
+            last: which position counts if the encoder encodes each position of a sequence. False
+                means all; True the last one that the mask of the encodings keeps, with a warning
+                if they have no mask; or integers `[batch]` in [0, time), or a function from the
+                features to these. Other integers raise; under XLA, the scores are NaN.
         """
         encodings = self(features, training=False)
-        return self.scores.top_k(last_of(encodings) if last else encodings, k)
+        last = last(features) if callable(last) else last
+        return self.scores.top_k(last_of(encodings, last, self.name), k)
 
     def ranks(self, features: Any, class_ids: Array) -> TensorPair:
         """Ranks given classes for a batch of features, as `SampledScores.ranks` does."""
@@ -154,7 +161,7 @@ class ExtremeClassifier(RetrievalModel):
         features_spec: Any,
         k: int | None = None,
         class_names: Sequence[str] | None = None,
-        last: bool = False,
+        last: bool | Callable[[Any], Array] = False,
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -166,8 +173,10 @@ class ExtremeClassifier(RetrievalModel):
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
             class_names: None, or the name of each class, for a further output `class_names`.
-            last: as in `top_k`.
+            last: False, True or a function of the features, as in `top_k`.
         """
+        rule = "`last` must be True, False or a function of the features in an export."
+        _checks.require(isinstance(last, bool) or callable(last), rule, repr(last))
 
         def best(features: Any, k: Tensor) -> dict[str, Tensor]:
             return dict(zip(("scores", "class_ids"), self.top_k(features, k, last), strict=True))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import encoders, layers, losses
+from rank4class_tf import encoders, layers, losses, models
 from tests.encoders import presets
 
 pytestmark = presets.needs_hub
@@ -119,6 +119,34 @@ def test_mixed_precision(text):
     encodings = encoder.upper(tf.cast(features, tf.float32))
     assert encodings.dtype == "float32"
     np.testing.assert_allclose(encodings, reference(backbone, "mean"), atol=0.1)
+
+
+@pytest.mark.parametrize("kind", ["GPT2", "Gemma"])
+def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
+    """Its output has no mask, so `last` reads `padding_mask`, as docs/sequences.md says."""
+    of_kind = {
+        "GPT2": {"num_heads": 2, "max_sequence_length": 12},
+        "Gemma": {"num_query_heads": 2, "num_key_value_heads": 2, "head_dim": 4},
+    }
+    sizes = {"vocabulary_size": 30, "num_layers": 1, "hidden_dim": 8, "intermediate_dim": 16}
+    backbone = getattr(presets.hub.models, f"{kind}Backbone")(**sizes, **of_kind[kind])
+    model = models.ExtremeClassifier(backbone, backbone.token_embedding, 8, None, normalize=False)
+    words = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 0, 0, 0, 0]])
+    features = {"token_ids": words, "padding_mask": (words > 0).astype("int32")}
+    with pytest.warns(UserWarning, match="have no mask"):
+        model.top_k(features, 3, last=True)
+
+    def last(x):
+        return tf.reduce_sum(x["padding_mask"], axis=1) - 1
+
+    encodings = backbone(features).numpy()[range(3), [2, 4, 0]]
+    expected = np.argsort(-encodings @ np.array(backbone.token_embedding.embeddings).T)[:, :3]
+    np.testing.assert_array_equal(model.top_k(features, 3, last=last)[1], expected)
+    spec = {name: tf.TensorSpec([None, None], x.dtype) for name, x in features.items()}
+    model.export_top_k(tmp_path / "saved", spec, 3, last=last)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    found = served(**{name: tf.constant(x) for name, x in features.items()})
+    np.testing.assert_array_equal(found["class_ids"], expected)
 
 
 @pytest.fixture(scope="module", params=["ResNet", "VGG"])

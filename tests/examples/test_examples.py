@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow import keras
 
 from examples import (
     approximate_search,
@@ -34,17 +35,71 @@ from tests.encoders import presets
 pytestmark = pytest.mark.slow
 
 
-def test_extreme_classification(tmp_path):
-    files = ["--train", planted_points.write(tmp_path / "train.txt", 1500, 300, 100)]
-    files += ["--test", planted_points.write(tmp_path / "test.txt.gz", 100, 300, 100, seed=2)]
-    outputs = ["--out", str(tmp_path / "new" / "m.keras"), "--export", str(tmp_path / "index")]
+def served(folder, **features):
+    """The answer of a SavedModel to features."""
+    signature = tf.saved_model.load(str(folder / "saved")).signatures["serving_default"]
+    return signature(**{name: tf.constant(x) for name, x in features.items()})
+
+
+# The programs that recommend. Each gives the best items that it finds for new data, the right ones,
+# padded with -1, and the hit rate that it says it has.
+
+
+def extreme_classification_answers(folder):
+    files = ["--train", planted_points.write(folder / "train.txt", 1500, 300, 100)]
+    files += ["--test", planted_points.write(folder / "test.txt.gz", 100, 300, 100, seed=2)]
+    outputs = ["--out", str(folder / "new" / "m.keras"), "--export", str(folder / "index")]
     options = "--num-sampled 40 --width 32 --epochs 5 --batch-size 32".split()
-    results = extreme_classification.main([*files, *options, *outputs])
-    # The most frequent label has a fifth of all; chance is below that.
-    assert results["precision_at_1"] > 0.5
-    assert (tmp_path / "new" / "m.keras").exists()
+    said = extreme_classification.main([*files, *options, *outputs])
     for name in ("classes.npy", "queries.npy"):
-        assert np.load(tmp_path / "index" / name).shape == (100, 32)
+        assert np.load(folder / "index" / name).shape == (100, 32)
+    model = keras.models.load_model(folder / "new" / "m.keras")
+    ((features, right),) = data.extreme_classification(folder / "test.txt.gz", 100)
+    return model.top_k(features, 1)[1], right, said["precision_at_1"]
+
+
+def movielens_retrieval_answers(folder):
+    path = movielens_files.write(folder / "tiny.zip")
+    options = f"--width 8 --batch-size 24 --epochs 6 --export {folder / 'saved'}"
+    said = movielens_retrieval.main(["--zip", str(path), *options.split()])
+    _, users = movielens_retrieval.read(path)
+    before = [user[:-1] for user in users]
+    history = movielens_retrieval.padded(before, movielens_retrieval.HISTORY, 0)
+    seen = movielens_retrieval.padded(before, 9, -1)
+    best = served(folder, history=history, seen=seen)["candidate_ids"].numpy()
+    assert not any(set(b) & set(s) for b, s in zip(best, seen, strict=True))
+    return best, [user[-1:] for user in users], said["recall_at_10"]
+
+
+def next_item_answers(folder):
+    """Each user goes round in a circle of 30 items, for 4 to 15 of them: most rows are padded."""
+    rows = [" ".join(str((first + i) % 30) for i in range(4 + first % 12)) for first in range(90)]
+    (folder / "log.txt").write_text("\n".join(rows))
+    options = "--loss softmax_loss --length 10 --epochs 20 --width 16".split()
+    files = ["--file", str(folder / "log.txt"), "--export", str(folder / "saved")]
+    said = next_item.main([*options, *files])
+    ((items, next_items),) = data.UserItems.from_file(folder / "log.txt").sequences("test", 10)
+    assert np.mean(items[:, -1] == -1) > 0.5
+    right = tf.reduce_max(next_items, axis=1, keepdims=True)  # Each row has one.
+    return served(folder, features=items)["class_ids"], right, said["top_k_accuracy_at_10"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "chance", "shown"),
+    [
+        (extreme_classification_answers, 1 / 5, "best five"),  # The most frequent label has a 5th.
+        (movielens_retrieval_answers, 10 / 60, "after The"),  # A user likes one genre of three.
+        (next_item_answers, 10 / 30, "After [["),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_answers_are_as_good_as_the_program_says(answers, chance, shown, tmp_path, capsys):
+    best, right, said = answers(tmp_path)
+    right = np.array(right)[:, np.newaxis]
+    is_hit = (np.array(best)[..., np.newaxis] == right) & (right >= 0)
+    assert np.mean(is_hit.any(axis=(1, 2))) == pytest.approx(said, abs=1e-6)
+    assert said > 1.5 * chance
+    assert shown in capsys.readouterr().out
 
 
 # FAISS's own bindings.
@@ -77,21 +132,6 @@ def test_metric_as_loss():
     # With sharp ranks it is average precision.
     value = metric_as_loss.ApproxAPLoss()(np.array([[1, 3]]), np.array([[40.0, 30, 20, 10]]))
     assert float(value) == pytest.approx(-(1 / 2 + 2 / 4) / 2, rel=1e-6)
-
-
-def test_movielens_retrieval(tmp_path, capsys):
-    path = movielens_files.write(tmp_path / "tiny.zip")
-    options = f"--width 8 --batch-size 24 --epochs 6 --export {tmp_path / 'saved'}"
-    results = movielens_retrieval.main(["--zip", str(path), *options.split()])
-    # Ten of 60 at random are a sixth; a user likes one genre of three.
-    assert results["recall_at_10"] > 1 / 6
-    assert sum(line.startswith("after ") for line in capsys.readouterr().out.splitlines()) == 3
-    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    _, users = movielens_retrieval.read(path)
-    seen = movielens_retrieval.padded(users, 9, -1)
-    history = movielens_retrieval.padded(users, movielens_retrieval.HISTORY, 0)
-    found = served(history=tf.constant(history), seen=tf.constant(seen))["candidate_ids"]
-    assert not any(set(f) & set(s) for f, s in zip(found.numpy(), seen, strict=True))
 
 
 def test_retrieval_and_rating(tmp_path):
@@ -235,17 +275,8 @@ def test_unbiased_ranking(capsys):
     assert "1 of 1 seeds are better with them." in capsys.readouterr().out
 
 
-def test_next_item(tmp_path, capsys):
-    """Each user goes round in a circle of 30 items; of those generated, three follow each item."""
-    np.savetxt(tmp_path / "log.txt", (np.arange(90).reshape(-1, 1) + np.arange(15)) % 30, "%d")
-    options = "--loss softmax_loss --length 10 --epochs 5 --width 16".split()
-    files = ["--file", str(tmp_path / "log.txt"), "--export", str(tmp_path / "saved")]
-    # At random, ten of 30 items have the next one with a chance of 1 / 3.
-    assert next_item.main([*options, *files])["top_k_accuracy_at_10"] > 0.5
-    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    items = tf.fill([1, 10], -1) + tf.one_hot([0], 10, dtype=tf.int32) * 6
-    assert served(items)["class_ids"].shape == [1, 10]
-    assert "After [[" in capsys.readouterr().out
+def test_generated_users():
+    """Three items follow each item."""
     rows = next_item.generated(num_users=200, num_items=100, length=50).train.to_list()
     assert 200 < len({pair for row in rows for pair in itertools.pairwise(row)}) <= 3 * 100
 

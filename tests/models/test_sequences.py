@@ -86,6 +86,70 @@ def test_classes_in_shards(two_devices):
     np.testing.assert_array_equal(results[0][1], results[1][1])
 
 
+LAST = IS_THERE.sum(axis=1) - 1
+
+
+def last_there(features):
+    """The last position that is not padding, for an encoder that loses the mask."""
+    return tf.reduce_sum(tf.cast(tf.reduce_any(features != 0, axis=2), tf.int32), axis=1) - 1
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("last", [True, LAST, last_there], ids=["mask", "positions", "function"])
+def test_the_best_at_the_last_position(last, tmp_path):
+    """Rows are padded; what `top_k` gives at all positions has the answer."""
+    model = classifier((TIME, DIM))
+    if last is not True:
+        model = models.ExtremeClassifier(keras.layers.Dense(DIM), model.classes, DIM, None)
+    _, everywhere = model.top_k(FEATURES, 3)
+    expected = everywhere.numpy()[np.arange(BATCH), LAST]
+    for compiled in (False, tf.function, lambda f: tf.function(f, jit_compile=True)):
+
+        def best(features):
+            return model.top_k(features, 3, last=last)
+
+        _, found = (compiled(best) if compiled else best)(tf.constant(FEATURES))
+        np.testing.assert_array_equal(found, expected)
+    if last is LAST:
+        with pytest.raises(ValueError, match="`last` must be True, False or a function"):
+            model.export_top_k(tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), last=last)
+        return
+    model.export_top_k(tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), 3, last=last)
+    served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
+    np.testing.assert_array_equal(served(tf.constant(FEATURES))["class_ids"], expected)
+
+
+def test_the_last_position_of_encodings_without_a_mask():
+    model = models.ExtremeClassifier(keras.layers.Dense(DIM), N, DIM, None, seed=1, name="items")
+    with pytest.warns(UserWarning, match="encodings of 'items' have no mask. Let all layers"):
+        _, found = model.top_k(FEATURES, 3, last=True)
+    np.testing.assert_array_equal(found, model.top_k(FEATURES, 3)[1][:, -1])
+
+
+@pytest.mark.parametrize("bad", [-1, TIME, 2**63])
+def test_positions_out_of_range(bad):
+    model = models.ExtremeClassifier(keras.layers.Dense(DIM), N, DIM, None, seed=1)
+    places = np.where(np.arange(BATCH) == 2, bad, 0).astype("int64" if bad < 2**63 else "uint64")
+
+    def scores(last):
+        return model.top_k(FEATURES, 3, last=last)[0]
+
+    rule = r"`last` must hold positions in \[0, 5\)"
+    with pytest.raises(ValueError, match=rule):
+        scores(places)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        tf.function(scores)(tf.constant(places))
+    found = tf.function(scores, jit_compile=True)(tf.constant(places))
+    np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(BATCH) == 2)
+    for other, message in (
+        (np.zeros(BATCH), "`last` must hold integers"),
+        (places[:3], r"`last` must hold a position for each sequence, \[batch\]"),
+        (np.zeros((BATCH, 1), int), r"`last` must hold a position for each sequence, \[batch\]"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scores(other)
+
+
 def test_two_models_are_compared_at_positions():
     def compared(shape, *data):
         batches, evaluations = tf.data.Dataset.from_tensors(data), []
