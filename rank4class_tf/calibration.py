@@ -336,7 +336,7 @@ def _labelled_scores(
         scores = _keras.with_mask(*compiled(features))
         positions = positions_of(scores)
         if positions is not None:
-            y_true, positions = positions.labels(y_true)
+            y_true, positions = positions.labels(y_true, label_format)
             mask, weights = positions.flat_mask, map(positions.weights, sample_weight)
             sample_weight = [tf.boolean_mask(x, mask) if x.shape.rank else x for x in weights]
             y_true, scores = (tf.boolean_mask(x, mask) for x in (y_true, positions.rows()))

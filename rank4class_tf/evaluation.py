@@ -223,7 +223,7 @@ class Evaluator:
                 left_out = None if exclude is None else exclude(features)
                 lists = labels, scores, sample_weight, left_out
                 if not isinstance(scores, _metrics.RankedIds):
-                    lists = ranked_lists = flatten_positions(*lists)
+                    lists = ranked_lists = flatten_positions(*lists, label_format)
                     labels, scores, sample_weight, left_out = lists
                     parsed = parse(labels, scores, label_format, exclude=left_out)
                     weighted = without_weightless(parsed, sample_weight)

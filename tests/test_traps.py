@@ -39,7 +39,7 @@ def ragged(ids):
 def test_ids_outside_raise_in_fit(features, ids, form):
     model = small_model(loss=r4c.losses.RankmaxLoss())
     dataset = tf.data.Dataset.from_tensors((features, form(ids)))
-    message = r"`y_true` must hold class ids in \[0, 10\), or -1 for padding. Received:\] \[10\]"
+    message = r"`y_true` must hold class ids in \[0, 10\), or -1 for padding, .*Received:\] \[10\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.fit(dataset, verbose=0, shuffle=False)
     # A loss that takes any labels: of two that raise, either error would be reported.

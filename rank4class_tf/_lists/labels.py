@@ -163,9 +163,13 @@ def _with_format(
         rule = "`y_true` must hold integers where it is ragged."
         require(not y_true.dtype.is_bool, rule, "bool")
         return _dense(y_true), True, False
-    y_true, inferred = as_numbers("y_true", y_true), label_format is None
-    label_format = label_format or _infer_format(y_true, shape)
-    return y_true, label_format == "ids", inferred
+    y_true = as_numbers("y_true", y_true)
+    return y_true, are_ids(y_true, shape, label_format), label_format is None
+
+
+def are_ids(labels: Tensor, scores_shape: tf.TensorShape, label_format: str | None) -> bool:
+    """Whether labels are class ids, told by their static shape and dtype if the format is None."""
+    return (label_format or _infer_format(labels, scores_shape)) == "ids"
 
 
 def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
@@ -265,6 +269,7 @@ def padded_ids(
         is_invalid |= ids >= max_exact
     bound = "the number of classes" if known is None else known
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
+    rule = f"{rule}, where PyTorch has -100"
     is_broken = check(is_invalid, ids, rule)
     ids = replaced(ids, is_broken, -1)
     return tf.cast(ids, tf.int32), replaced(lists, is_broken, float("nan"))

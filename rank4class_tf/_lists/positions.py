@@ -16,6 +16,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras
 from rank4class_tf._checks import require
 from rank4class_tf._lists.classes import ClassProducts
+from rank4class_tf._lists.labels import are_ids
 from rank4class_tf._tf import raising
 from rank4class_tf._types import Array, Tensor
 
@@ -59,18 +60,24 @@ class Positions(NamedTuple):
         values = raising.same_sizes(values, self.tensor, rule, num_axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
-    def labels(self, y_true: Array) -> tuple[Tensor, Positions]:
-        """Labels of all positions; and the positions, masked where all labels are -1."""
+    def labels(self, y_true: Array, label_format: str | None) -> tuple[Tensor, Positions]:
+        """Labels of all positions; and the positions, masked where all labels are padding.
+
+        Without scores, the labels are class ids, and `label_format` is "ids".
+        """
         # A position that is left out gets the label -1, in a signed dtype. With a single leading
         # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
         labels = self.flat(y_true, "y_true")
         if labels.dtype.is_bool or labels.dtype.is_unsigned or labels.dtype.size < 2:
             labels = tf.cast(labels, tf.int32 if labels.dtype.size < 4 else tf.int64)
-        is_counted = labels >= 0
-        if labels.shape.rank != 1:
-            is_counted = tf.reduce_any(is_counted, axis=-1)
-        if self.shape.rank == 1:
-            is_counted = tf.ones_like(is_counted)
+        is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
+        if self.shape.rank > 1:
+            # An id below -1 is an error, for the parser to raise; such a relevance masks an item.
+            ids = are_ids(labels, tf.TensorShape([None, self.tensor.shape[-1]]), label_format)
+            is_padding = tf.equal(labels, tf.cast(-1, labels.dtype)) if ids else labels < 0
+            if labels.shape.rank != 1:
+                is_padding = tf.reduce_all(is_padding, axis=-1)
+            is_counted = ~is_padding
         if self.mask is not None:
             is_counted &= self.flat_mask
         is_kept = is_counted if labels.shape.rank == 1 else is_counted[:, tf.newaxis]
@@ -129,7 +136,7 @@ def at_positions(
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)
     if class_ids is not None:
-        class_ids, _ = positions.labels(class_ids)
+        class_ids, _ = positions.labels(class_ids, "ids")
     if exclude is not None:
         exclude = positions.broadcast(exclude, "exclude", 1)
     results = function(positions.rows(), class_ids, exclude)

@@ -137,7 +137,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         positions = positions_of(outputs)
         if positions is None:
             return self._per_list(y_true, y_pred, sample_weight)
-        labels, positions = positions.labels(y_true)
+        labels, positions = positions.labels(y_true, "ids" if is_products else self.label_format)
         weights = None if sample_weight is None else positions.weights(sample_weight)
         rows = positions.rows()
         if not is_products:

@@ -158,7 +158,7 @@ class RankingMetric(Metric):
             labels = y_pred.ranks(y_true)
         else:
             y_true = _keras.unaveraged_labels(y_true)
-            lists = flatten_positions(y_true, y_pred, sample_weight, exclude)
+            lists = flatten_positions(y_true, y_pred, sample_weight, exclude, self.label_format)
             labels, scores, sample_weight, exclude = lists
             labels = parse(labels, scores, self.label_format, exclude=exclude)
 
@@ -329,13 +329,17 @@ class CutoffMetric(RankingMetric):
 
 
 def flatten_positions(
-    y_true: Any, y_pred: Any, sample_weight: Array | None, exclude: Array | None = None
+    y_true: Any,
+    y_pred: Any,
+    sample_weight: Array | None,
+    exclude: Array | None,
+    label_format: str | None,
 ) -> tuple[Any, Any, Array | None, Array | None]:
     """The arguments of a metric with a list for each position; a masked position weighs 0."""
     positions = positions_of(y_pred)
     if positions is None:
         return y_true, y_pred, sample_weight, exclude
-    labels, positions = positions.labels(y_true)
+    labels, positions = positions.labels(y_true, label_format)
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
     return labels, positions.rows(), masked_weights(positions, sample_weight), exclude

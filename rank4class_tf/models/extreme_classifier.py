@@ -274,7 +274,7 @@ class ExtremeClassifier(RetrievalModel):
     def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
         num_classes, positions = self.classes.num_classes, positions_of(y_pred)
         if positions is not None:
-            y, y_pred = positions.labels(y)[0], positions.rows()
+            y, y_pred = positions.labels(y, "ids")[0], positions.rows()
         # Under XLA, which cannot raise, the ranks of a list with an invalid id become NaN.
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)

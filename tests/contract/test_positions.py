@@ -274,6 +274,132 @@ def test_a_mask_of_examples(scores, ids):
 # What is refused.
 
 
+def in_loss(head):
+    loss = losses.RankmaxLoss(label_format="ids")
+    return lambda ids, encodings: loss(ids, head(encodings))
+
+
+def in_loss_over_classes(head):
+    loss = losses.RankmaxLoss(label_format="ids")
+    return lambda ids, encodings: loss(ids, head.over_classes(encodings))
+
+
+def in_metric(head):
+    metric = metrics.MRR(label_format="ids")
+
+    def value(ids, encodings):
+        values, weights = metric.per_list(ids, head(encodings))
+        return tf.reduce_sum(values[:, 0] * weights)
+
+    return value
+
+
+def in_sample(head):
+    sampled = layers.SampledScores(head.classes, 2)
+    sampled.build((None, DIM))
+
+    def loss(ids, encodings):
+        scores = sampled(encodings, class_ids=ids)
+        return tf.reduce_sum(tf.where(tf.math.is_inf(scores), 0.0, scores))
+
+    return loss
+
+
+def in_ranks(head):
+    model = models.ExtremeClassifier(keras.layers.Identity(), head.classes, DIM, None)
+
+    def sum_of_ranks(ids, encodings):
+        return tf.reduce_sum(model.ranks_of_batch(None, ids, encodings, tf.float32).above)
+
+    return sum_of_ranks
+
+
+def in_margin(head):
+    with_margin = layers.CosineHead(head.classes, margin=0.1)
+    with_margin.build((None, DIM))
+    return lambda ids, encodings: tf.reduce_sum(with_margin(encodings, ids))
+
+
+# What ids hold at a position, and the dtype; none is a class, and none is padding.
+NO_CLASS = {
+    "-2": (-2, "int32"),
+    "-7": (-7, "int8"),
+    "-100": (-100, "int64"),
+    "n": (N, "int32"),
+    "nan": (np.nan, "float32"),
+    "-1.5": (-1.5, "float32"),
+    "2**63": (2**63, "uint64"),
+    "several": ([-2, -2], "int32"),
+    "padded": ([-1, -100], "int32"),
+    "beside a class": ([0, -7], "int32"),
+    "as wide as the scores": ([-2] * N, "int32"),
+}
+
+
+OTHERS = [in_loss_over_classes, in_metric, in_sample, in_ranks, in_margin]
+
+
+@pytest.mark.parametrize(
+    ("consumer", "bad"),
+    [(in_loss, bad) for bad in NO_CLASS]
+    + [(other, bad) for other in OTHERS for bad in ("-2", "several", "nan")],
+)
+def test_ids_that_are_no_class_raise(consumer, bad, rng, request):
+    """At one position; where a mask leaves out that position, it may hold anything."""
+    value, dtype = NO_CLASS[bad]
+    value = np.array(value, dtype)
+    ids = np.zeros((BATCH, TIME, *value.shape), dtype)
+    ids[1, 2] = value
+    encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
+    head = layers.DotProductHead(layers.ClassTable(N, DIM))
+    head(encodings)
+    call = consumer(head)
+    rule = r"must hold class ids in \[0, 6\), or -1 for padding, where PyTorch has -100"
+    with pytest.raises(ValueError, match=rule):
+        call(tf.constant(ids), encodings)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        tf.function(call)(tf.constant(ids), encodings)
+    mask = np.ones((BATCH, TIME), bool)
+    mask[1, 2] = False
+    assert np.isfinite(call(tf.constant(ids), masked(encodings, mask)))
+    jit_compile = bad in ("-2", "2**63")
+    if not jit_compile:
+        request.getfixturevalue("as_for_xla")
+    found = tf.function(call, jit_compile=jit_compile)(tf.constant(ids), encodings)
+    assert np.isnan(found)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_relevance_below_zero_is_no_id(compiled, scores, rng):
+    """A position without any item is padding, as with -1; a NaN raises."""
+    relevance = rng.integers(0, 3, scores.shape).astype("float32")
+    relevance[..., 0] = 1
+    relevance[0, 1] = -100
+    relevance[2, 3] = [-2, -1, -7, -2, -1, -5]
+    there = np.ones((BATCH, TIME), bool)
+    there[0, 1] = there[2, 3] = False
+    for dtype in ("float32", "int32"):
+        call = losses.SoftmaxLoss() if not compiled else tf.function(losses.SoftmaxLoss())
+        found = call(tf.constant(relevance.astype(dtype)), tf.constant(scores))
+        expected = losses.SoftmaxLoss()(relevance[there], scores[there])
+        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    relevance[0, 1, 2] = np.nan
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="finite relevance"):
+        call(tf.constant(relevance), tf.constant(scores))
+
+
+def test_evaluate_and_calibrate_refuse_ids_that_are_no_class(scores, ids):
+    ids[1, 2] = -100
+    data = tf.data.Dataset.from_tensors((scores, ids))
+    for function, error in (
+        (lambda: r4c.evaluate(lambda x: x, data, ["mrr"]), tf.errors.InvalidArgumentError),
+        (lambda: r4c.calibrate(lambda x: x, data), ValueError),
+        (lambda: r4c.conformalize(lambda x: x, data), ValueError),
+    ):
+        with pytest.raises(error, match="-1 for padding, where PyTorch has -100"):
+            function()
+
+
 def test_other_shapes_raise(scores, ids, rng):
     loss = losses.SoftmaxLoss()
     square = rng.normal(size=(TIME, TIME, N)).astype("float32")
