@@ -337,16 +337,16 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     return [metric for metric in model.metrics if not any(metric is x for x in compiled)]
 
 
-def update_metrics(model: Any, y_true: Any, sample_weight: Array) -> dict:
+def update_metrics(model: Any, y_true: Any, sample_weight: Array, mask_weight: Array) -> dict:
     """Updates the metrics of a compiled model from `y_true`, which may be `ops.Ranks`."""
-    # Returns all results, also the loss.
+    # Metrics that are not weighted get the weights of the mask. Returns all results, also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
         container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))  # Any labels and predictions.
     weighted = tf.nest.flatten(container._user_weighted_metrics)
     for metric in compiled_metrics(model):
         has_weight = any(metric is other for other in weighted)
-        metric.update_state(y_true, None, sample_weight if has_weight else None)
+        metric.update_state(y_true, None, sample_weight if has_weight else mask_weight)
     return model.get_metrics_result()
 
 

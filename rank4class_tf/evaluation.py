@@ -18,9 +18,8 @@ from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
-from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
-from rank4class_tf.metrics.base import flatten_positions, without_weightless
+from rank4class_tf.metrics.base import flatten_positions, masked_weights, without_weightless
 from rank4class_tf.metrics.ranked_ids import ids_as_integers
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
@@ -217,14 +216,15 @@ class Evaluator:
         keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
+            positions = None
             if not self._ranks_all:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
                 lists = labels, scores, sample_weight, left_out
                 if not isinstance(scores, _metrics.RankedIds):
-                    lists = ranked_lists = flatten_positions(*lists, label_format)
-                    labels, scores, sample_weight, left_out = lists
+                    lists, positions = flatten_positions(*lists, label_format)
+                    labels, scores, sample_weight, left_out = ranked_lists = lists
                     parsed = parse(labels, scores, label_format, exclude=left_out)
                     weighted = without_weightless(parsed, sample_weight)
                     ids = weighted.positives
@@ -244,17 +244,21 @@ class Evaluator:
                     ranked_lists = ranks, None, None, None
             else:
                 encodings = model(features, training=False)
-                ranks = model.ranks_of_batch(features, labels, encodings, tf.float64)
-                positions = positions_of(encodings)
-                if positions is not None and sample_weight is not None:
-                    sample_weight = positions.weights(sample_weight)
+                ranks, positions = model.ranks_of_batch(features, labels, encodings, tf.float64)
+                if positions is not None:
+                    sample_weight = masked_weights(positions, sample_weight)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
                 best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
                 top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
                 lists = ranked_lists = ranks, None, sample_weight, None
             values = [mean_rank.per_list(*ranked_lists)]
             values += [metric.per_list(*lists) for metric, _ in self._metrics]
-            return (best, top, ids if keeps_classes else ids[:, :0]), values
+            results = (best, top, ids if keeps_classes else ids[:, :0]), values
+            if positions is None:
+                return results
+            # Padding is no list.
+            counted = positions.flat_mask
+            return tf.nest.map_structure(lambda x: tf.boolean_mask(x, counted), results)
 
         # TensorFlow warns if it often traces the same function. A new partial is another function.
         self._step = tf.function(functools.partial(measure))
@@ -285,7 +289,8 @@ class Evaluator:
             for column, name in enumerate(metric.result_names):
                 values[macro + name] = columns[:, column]
                 weights[macro + name], bounds[macro + name] = list_weights, metric.bounds
-        ranks = np.where(class_ids < 0, np.nan, ranks[:, 0])
+        # The rank of a list without a positive is 0, also if all its positives weigh 0.
+        ranks = np.where(ranks[:, 0] == 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 

@@ -345,6 +345,17 @@ def test_batches_of_lists_of_other_lengths_and_labels_of_both_forms():
     kept = r4c.evaluate(None, batches, ["mrr"])
     np.testing.assert_array_equal(kept.top_classes, [[1, 2, 0], [1, 0, -1]])
     np.testing.assert_array_equal(kept.ranks, [1, 2])
+
+
+def test_a_list_whose_positives_weigh_nothing_has_no_rank():
+    """An item of weight 0 is left out; a list of weight 0 still has a rank."""
+    scores, relevance = np.array([[1.0, 2, 3]] * 3), np.array([[1, 1, 0]] * 3)
+    weights = np.array([[0.0, 0, 1], [1, 0, 1], [1, 1, 1]])
+    found = r4c.evaluate(None, (scores, relevance, weights), ["mrr"])
+    np.testing.assert_array_equal(found.ranks, [np.nan, 2, 2])
+    np.testing.assert_array_equal(found.weights["mrr"] > 0, [False, True, True])
+    found = r4c.evaluate(None, (scores, relevance, np.array([0.0, 1, 1])), ["mrr"])
+    np.testing.assert_array_equal(found.ranks, [2, 2, 2])
     multi_hot = np.array([[1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
     for labels in (multi_hot, np.array([[0, 2, -1], [2, 1, 3]])):
         kept = r4c.evaluate(None, (np.zeros((2, 4)), labels), ["mrr"])

@@ -162,7 +162,7 @@ def _with_format(
             raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
         rule = "`y_true` must hold integers where it is ragged."
         require(not y_true.dtype.is_bool, rule, "bool")
-        return _dense(y_true), True, False
+        return dense_ids(y_true), True, False
     y_true = as_numbers("y_true", y_true)
     return y_true, are_ids(y_true, shape, label_format), label_format is None
 
@@ -248,7 +248,7 @@ def padded_ids(
     # the rules under XLA. Error messages call the ids `argument`.
     is_bool = getattr(class_ids, "dtype", None) in (tf.bool, bool)
     require(not is_bool, f"`{argument}` must hold class ids as integers.", "bool")
-    ids = in_rows(_dense(class_ids))
+    ids = in_rows(dense_ids(class_ids))
     rule = f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]."
     require(ids.shape.rank == 2, rule, f"{ids.shape}")
     ids = same_sizes(ids, lists, f"`{argument}` must have a row for each list.")
@@ -294,7 +294,7 @@ def distinct_ids(ids: Tensor) -> Tensor:
     return tf.where(tf.concat([first, ids[:, 1:] != ids[:, :-1]], axis=1), ids, -1)
 
 
-def _dense(ids: Array, keep: tf.DType | None = None) -> Tensor:
+def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
     """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
@@ -358,7 +358,7 @@ def as_numbers(name: str, values: Array) -> Tensor:
 def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
     """The items to leave out, in any form that `parse` takes, as booleans `[batch, n]`."""
     # Only the shape of the scores matters. `lists` are as in `padded_ids`.
-    exclude = _dense(exclude, keep=tf.bool)
+    exclude = dense_ids(exclude, keep=tf.bool)
     rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
     shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
     fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)

@@ -10,13 +10,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._checks import require
 from rank4class_tf._lists.classes import ClassProducts
-from rank4class_tf._lists.labels import are_ids
+from rank4class_tf._lists.labels import are_ids, dense_ids
 from rank4class_tf._tf import raising
 from rank4class_tf._types import Array, Tensor
 
@@ -67,9 +66,7 @@ class Positions(NamedTuple):
         """
         # A position that is left out gets the label -1, in a signed dtype. With a single leading
         # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
-        labels = self.flat(y_true, "y_true")
-        if labels.dtype.is_bool or labels.dtype.is_unsigned or labels.dtype.size < 2:
-            labels = tf.cast(labels, tf.int32 if labels.dtype.size < 4 else tf.int64)
+        labels = dense_ids(self.flat(y_true, "y_true"))
         is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
         if self.shape.rank > 1:
             # An id below -1 is an error, for the parser to raise; such a relevance masks an item.
@@ -149,13 +146,12 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
     `last` holds its position, `[batch]`; True means the last one that the mask does not leave out,
     False all positions.
     """
-    is_flag = isinstance(last, bool | np.bool_)
-    if is_flag and not last:
+    if last is False:
         return encodings
     rule = "`last` needs encodings of sequences, [batch, time, d]."
     require(encodings.shape.rank == 3, rule, f"shape {encodings.shape}")
     length = tf.shape(encodings, tf.int64)[1]
-    if is_flag:
+    if last is True:
         mask = _keras.mask_of(encodings)
         if mask is None:
             warnings.warn(

@@ -158,7 +158,8 @@ class RankingMetric(Metric):
             labels = y_pred.ranks(y_true)
         else:
             y_true = _keras.unaveraged_labels(y_true)
-            lists = flatten_positions(y_true, y_pred, sample_weight, exclude, self.label_format)
+            lists = y_true, y_pred, sample_weight, exclude
+            lists, _ = flatten_positions(*lists, self.label_format)
             labels, scores, sample_weight, exclude = lists
             labels = parse(labels, scores, self.label_format, exclude=exclude)
 
@@ -175,6 +176,12 @@ class RankingMetric(Metric):
             labels = labels._replace(relevance=relevance, class_ids=ids)
             if isinstance(labels, Labels):
                 labels = labels._replace(highest=None)
+            else:
+                rule = "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
+                _checks.require(labels.counted is None, rule, self.relevant_from)
+                # As padding has it; a NaN, of a list that breaks a rule, stays.
+                is_hit = tf.cast(is_relevant, labels.above.dtype)
+                labels = labels._replace(above=labels.above * is_hit, tied=labels.tied * is_hit)
         return labels, sample_weight
 
     def _check_ranked_ids(self, y_pred: RankedIds, exclude: Array | None) -> None:
@@ -334,15 +341,17 @@ def flatten_positions(
     sample_weight: Array | None,
     exclude: Array | None,
     label_format: str | None,
-) -> tuple[Any, Any, Array | None, Array | None]:
-    """The arguments of a metric with a list for each position; a masked position weighs 0."""
+) -> tuple[tuple, Positions | None]:
+    """The arguments of a metric with a list for each position, and the positions that count."""
+    # A position that does not count weighs 0.
     positions = positions_of(y_pred)
     if positions is None:
-        return y_true, y_pred, sample_weight, exclude
+        return (y_true, y_pred, sample_weight, exclude), None
     labels, positions = positions.labels(y_true, label_format)
     if exclude is not None and positions.shape.rank > 1:
         exclude = positions.broadcast(exclude, "exclude", 1)
-    return labels, positions.rows(), masked_weights(positions, sample_weight), exclude
+    weights = masked_weights(positions, sample_weight)
+    return (labels, positions.rows(), weights, exclude), positions
 
 
 def masked_weights(positions: Positions, sample_weight: Array | None) -> Tensor:

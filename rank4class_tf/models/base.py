@@ -11,10 +11,11 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
-from rank4class_tf._lists.positions import positions_of
+from rank4class_tf._lists.positions import Positions
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
+from rank4class_tf.metrics.base import masked_weights
 
 
 class MultiWorker:
@@ -167,11 +168,11 @@ class RetrievalModel(MultiWorker, keras.Model):
             return results
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
-        ranks = self.ranks_of_batch(x, _keras.unaveraged_labels(y), y_pred, dtype)
-        weights, positions = _example_weights(sample_weight), positions_of(y_pred)
-        if positions is not None and weights is not None:
-            weights = positions.weights(weights)
-        return _keras.update_metrics(self, ranks, weights)
+        ranks, positions = self.ranks_of_batch(x, _keras.unaveraged_labels(y), y_pred, dtype)
+        weights, mask_weights = _example_weights(sample_weight), None
+        if positions is not None:
+            weights, mask_weights = (masked_weights(positions, x) for x in (weights, None))
+        return _keras.update_metrics(self, ranks, weights, mask_weights)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
@@ -199,8 +200,13 @@ class RetrievalModel(MultiWorker, keras.Model):
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
 
-    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
-        """Ranks among all items, from features, labels and encodings, in `dtype` or a wider one."""
+    def ranks_of_batch(
+        self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
+    ) -> tuple[ops.Ranks, Positions | None]:
+        """Ranks among all items, in `dtype` or a wider one; and the positions that count, if any.
+
+        They come from features, labels and encodings.
+        """
         raise NotImplementedError
 
     def _build_by(self, encoder: Any) -> None:

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._lists.positions import last_of, positions_of
+from rank4class_tf._lists.positions import Positions, last_of, positions_of
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
@@ -271,10 +271,13 @@ class ExtremeClassifier(RetrievalModel):
         is_sgd = isinstance(optimizer, keras.optimizers.SGD)
         return is_sgd and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
 
-    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
+    def ranks_of_batch(
+        self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
+    ) -> tuple[ops.Ranks, Positions | None]:
         num_classes, positions = self.classes.num_classes, positions_of(y_pred)
         if positions is not None:
-            y, y_pred = positions.labels(y, "ids")[0], positions.rows()
+            y, positions = positions.labels(y, "ids")
+            y_pred = positions.rows()
         # Under XLA, which cannot raise, the ranks of a list with an invalid id become NaN.
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
@@ -283,7 +286,7 @@ class ExtremeClassifier(RetrievalModel):
         above, tied = tf.cast(above, dtype) + tf.cast(zero, dtype), tf.cast(tied, dtype)
         relevance = tf.cast(ids >= 0, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
-        return ops.Ranks(above, tied, relevance, num_items, num_classes, class_ids=ids)
+        return ops.Ranks(above, tied, relevance, num_items, num_classes, class_ids=ids), positions
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:

@@ -449,8 +449,10 @@ class TwoTower(RetrievalModel):
             return feature_at("exclude", self.exclude, queries)
         return exclude
 
-    def ranks_of_batch(self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType) -> ops.Ranks:
-        return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None))
+    def ranks_of_batch(
+        self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
+    ) -> tuple[ops.Ranks, None]:
+        return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None)), None
 
     def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
         inputs = inputs_for(self.candidate_encoder, features, "candidates")

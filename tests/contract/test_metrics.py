@@ -113,6 +113,20 @@ def test_relevant_from(case, scores, relevance, rng):
     np.testing.assert_array_equal(weights, [0, 1, 1, 1])
 
 
+def test_relevant_from_of_ranks(case, scores, relevance):
+    """As of the labels that `ops.Ranks` were made from; of some positives only, it raises."""
+    metric = case.make(relevant_from=2)
+    ids = np.where(relevance > 0, range(N), -1)
+    ranks = r4c.ops.ranks_of_positives(scores, ids, np.maximum(relevance, 0))
+    for actual, expected in zip(
+        metric.per_list(ranks, None), metric.per_list(relevance, scores), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    some = ranks._replace(counted=ranks.num_positives)
+    with pytest.raises(ValueError, match="`relevant_from` must be None for `Ranks` with `counted`"):
+        metric.per_list(some, None)
+
+
 @pytest.mark.keras2
 @pytest.mark.parametrize("form", ["integers", "strings"])
 def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):

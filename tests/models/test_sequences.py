@@ -86,6 +86,67 @@ def test_classes_in_shards(two_devices):
     np.testing.assert_array_equal(results[0][1], results[1][1])
 
 
+@pytest.mark.keras2
+@pytest.mark.parametrize("padding", ["labels", "mask"])
+@pytest.mark.parametrize("xla", [False, True])
+def test_padding_is_no_list_without_a_positive(padding, xla):
+    """Of metrics that count such lists, beside the ranks of the rows that are there."""
+    ids = IDS if padding == "labels" else np.where(IS_THERE, IDS, 3)
+    table = layers.ClassTable(N, DIM)
+    end = keras.layers.Dense(DIM)
+    inner = encoder() if padding == "mask" else keras.Sequential([keras.Input((TIME, DIM)), end])
+    model = models.ExtremeClassifier(inner, table, DIM, None)
+    ranked = [metrics.HitRate(3, count_empty=True, name="hits")]
+    weighted = [metrics.HitRate(3, count_empty=True, name="weighted_hits")]
+    loss = losses.SoftmaxLoss()
+    model.compile("sgd", loss, metrics=ranked, weighted_metrics=weighted, jit_compile=xla)
+    weights = RNG.uniform(size=ids.shape).astype("float32")
+    found = model.evaluate(FEATURES, ids, BATCH, 0, weights, return_dict=True)
+    products = np.array(model.scores(model(FEATURES)))
+    own = np.take_along_axis(products, np.maximum(ids, 0)[..., np.newaxis], axis=2)
+    is_hit = ((products > own).sum(axis=2) < 3)[IS_THERE]
+    assert found["hits"] == pytest.approx(np.mean(is_hit), rel=1e-5)
+    expected = np.average(is_hit, weights=weights[IS_THERE])
+    assert found["weighted_hits"] == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("kind", ["head", "extreme"])
+def test_an_evaluation_has_the_lists_that_are_there(kind, tmp_path):
+    """The same rows as for the lists one by one; `compare` and `average` take them."""
+
+    def model_of(shape, seed):
+        keras.utils.set_random_seed(seed)
+        if kind == "extreme":
+            return models.ExtremeClassifier(encoder(shape), N, DIM, None, seed=seed)
+        inner = encoder(shape)
+        return keras.Model(inner.input, layers.DotProductHead(N)(inner.output))
+
+    weights = RNG.uniform(size=IDS.shape).astype("float32")
+    ranked = [metrics.NDCG(3, count_empty=True), metrics.MRR()]
+
+    def evaluations(shape, *arrays):
+        batches = tf.data.Dataset.from_tensor_slices(arrays).batch(3)
+        return [r4c.evaluate(model_of(shape, seed), batches, ranked) for seed in (0, 1)]
+
+    found = evaluations((TIME, DIM), FEATURES, IDS, weights)
+    expected = evaluations((DIM,), ROWS, ROW_IDS, weights[IS_THERE])
+    for one, other in zip(found, expected, strict=True):
+        assert str(one) == str(other)
+        assert f"\n{IS_THERE.sum()} lists" in str(one)
+        np.testing.assert_allclose(one.ranks, other.ranks)
+        np.testing.assert_array_equal(one.class_ids, ROW_IDS)
+        if kind == "head":
+            np.testing.assert_array_equal(one.top_classes, other.top_classes)
+        for name in ("mrr", "ndcg_at_3"):
+            np.testing.assert_allclose(one.values[name], other.values[name], rtol=1e-6)
+            np.testing.assert_allclose(one.weights[name], weights[IS_THERE])
+    found[0].save(tmp_path / "lists.csv")
+    assert len((tmp_path / "lists.csv").read_text().splitlines()) == 1 + IS_THERE.sum()
+    assert str(r4c.compare(*found)) == str(r4c.compare(*expected))
+    assert str(r4c.average(found)) == str(r4c.average(expected))
+
+
 LAST = IS_THERE.sum(axis=1) - 1
 
 
