@@ -169,22 +169,20 @@ def _with_format(
 
 def are_ids(labels: Tensor, scores_shape: tf.TensorShape, label_format: str | None) -> bool:
     """Whether labels are class ids, told by their static shape and dtype if the format is None."""
-    return (label_format or _infer_format(labels, scores_shape)) == "ids"
-
-
-def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
+    if label_format is not None:
+        return label_format == "ids"
     shape, dtype = labels.shape, labels.dtype
     if shape.rank == 1:
-        return "ids"
+        return True
     if shape.rank == 2:
         width, n = shape[1], scores_shape[1]
         if width is not None and width == n and n > 1:
-            return "relevance"
+            return False
         # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
         if width == n == 1 and dtype.is_floating:
-            return "relevance"
+            return False
         if width == 1 and not dtype.is_bool:
-            return "ids"
+            return True
         require(
             None in (width, n) or dtype.is_integer,
             "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
@@ -193,7 +191,7 @@ def _infer_format(labels: Tensor, scores_shape: tf.TensorShape) -> str:
         )
     # If the static shape of integers tells nothing, `_of_ids` checks them at run time.
     if dtype.is_integer and shape.rank in (None, 2):
-        return "ids"
+        return True
     raise ValueError(
         "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
         "distinguish the two. Received: label_format=None, y_true of dtype "

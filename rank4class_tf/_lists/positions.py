@@ -70,8 +70,8 @@ class Positions(NamedTuple):
         is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
         if self.shape.rank > 1:
             # An id below -1 is an error, for the parser to raise; such a relevance masks an item.
-            ids = are_ids(labels, tf.TensorShape([None, self.tensor.shape[-1]]), label_format)
-            is_padding = tf.equal(labels, tf.cast(-1, labels.dtype)) if ids else labels < 0
+            ids = are_ids(labels, self.tensor.shape[-2:], label_format)
+            is_padding = tf.equal(labels, -1) if ids else labels < 0
             if labels.shape.rank != 1:
                 is_padding = tf.reduce_all(is_padding, axis=-1)
             is_counted = ~is_padding
