@@ -39,7 +39,7 @@ def test_all_objects_run(kind, two_devices):
     assert not [name for name, result in results.items() if "error" in result]
 
 
-class Slices(keras.utils.PyDataset if hasattr(keras.utils, "PyDataset") else keras.utils.Sequence):
+class Slices(keras.utils.Sequence):
     """Batches that are slices of arrays, whose memory TensorFlow shares."""
 
     def __init__(self, *arrays):
