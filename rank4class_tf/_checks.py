@@ -201,24 +201,38 @@ def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> 
     return array.tolist()
 
 
+# Operations that leave the values of an input as they are, with the place of that input: what
+# layers at positions and masks add after an activation. A mask chooses between values and a filler.
+_KEEPING_VALUES = dict.fromkeys(["Identity", "Cast", "Reshape", "EnsureShape", "StopGradient"], 0)
+_KEEPING_VALUES |= dict.fromkeys(["ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Pack"], 0)
+_KEEPING_VALUES |= {"GatherV2": 0, "GatherNd": 0, "Select": 1, "SelectV2": 1}
+
+
 def function_behind(scores: Any) -> str | None:
-    """`"softmax"` or `"sigmoid"` if scores are known to come from one; otherwise None."""
+    """`"softmax"` or `"sigmoid"` if scores `[..., n]` are known to come from one; else None."""
     # A graph shows the operation, at no cost when it runs. In eager mode we test for rows of
-    # positive numbers that sum to 1, as of a softmax, which costs a pass over the scores.
+    # positive numbers that sum to 1, as of a softmax: the first row, and all only if it is one.
     if tf.is_symbolic_tensor(scores):
         operation = scores.op
-        while operation.type in ("Identity", "Cast", "Reshape"):
-            operation = operation.inputs[0].op
+        while operation.type in _KEEPING_VALUES:
+            operation = operation.inputs[_KEEPING_VALUES[operation.type]].op
         name = operation.type.lower()
         return name if name in ("softmax", "sigmoid") else None
-    if not tf.executing_eagerly():
+    if not tf.executing_eagerly() or isinstance(scores, tf.RaggedTensor):
         return None  # A constant of a graph.
-    scores = tf.cast(tf.convert_to_tensor(scores), tf.float32)
-    if scores.shape.rank != 2 or not tf.size(scores) or scores.shape[1] == 1:
-        return None
-    # So large a tolerance, since half precision rounds each probability.
-    sums_to_1 = tf.abs(tf.reduce_sum(scores, axis=-1) - 1) < 1e-2
-    return "softmax" if tf.reduce_all(sums_to_1) and tf.reduce_all(scores > 0) else None
+    is_softmax = _are_probabilities(scores[:1]) and _are_probabilities(scores)
+    return "softmax" if is_softmax else None
+
+
+def _are_probabilities(scores: Any) -> bool:
+    """Whether all rows of scores hold numbers > 0 that sum to 1."""
+    rows = np.asarray(scores)
+    if rows.ndim < 2 or rows.shape[-1] == 1 or not rows.size:
+        return False
+    # Half precision rounds each probability.
+    tolerance = 1e-2 if rows.dtype.itemsize == 2 else 1e-5
+    sums = rows.sum(axis=-1, dtype=np.float64)
+    return bool((rows > 0).all() and (abs(sums - 1) < tolerance).all())
 
 
 def no_probabilities(name: str, function: str | None) -> None:

@@ -342,7 +342,7 @@ def _labelled_scores(
             y_true, scores = (tf.boolean_mask(x, mask) for x in (y_true, positions.rows()))
         labels = _labels.parse(y_true, scores, label_format)
         # One batch may look like probabilities by chance, so that every batch must look like them.
-        activation = activation and _checks.function_behind(labels.scores)
+        activation = activation and _checks.function_behind(scores)
         width = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
         _checks.require(num_classes in (None, width), rule, f"{num_classes} and {width}")

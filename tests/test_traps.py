@@ -151,21 +151,119 @@ def test_a_softmax_at_the_end_warns_once(how, use, run_eagerly, features, ids):
     assert len([w for w in seen if "probabilities" in str(w.message)]) == 1
 
 
+def at_positions(how):
+    """A model that ends in probabilities `[..., NUM_CLASSES]`, and the shape of its features."""
+    layers, scores = keras.layers, keras.layers.Dense(NUM_CLASSES)
+    softmax = keras.layers.Dense(NUM_CLASSES, activation="softmax")
+    if how == "image":
+        last = layers.Conv2D(NUM_CLASSES, 1, activation="softmax")
+        return keras.Sequential([layers.Input((2, 2, 3)), last]), (2, 2, 3)
+    if how == "transposed":
+        last = [layers.Dense(4), layers.Softmax(axis=1), layers.Permute((2, 1))]
+        return keras.Sequential([layers.Input((NUM_CLASSES, 4)), *last]), (NUM_CLASSES, 4)
+    last = {
+        "argument": [softmax],
+        "sigmoid": [keras.layers.Dense(NUM_CLASSES, activation="sigmoid")],
+        "layer": [scores, layers.Softmax()],
+        "mask": [layers.Masking(), softmax],
+        "masked activation": [layers.Masking(), scores, layers.Activation("softmax")],
+        "time distributed": [layers.Masking(), layers.TimeDistributed(softmax)],
+        "half precision": [scores, layers.Activation("softmax", dtype="mixed_float16")],
+        "reshaped": [
+            softmax,
+            layers.Reshape((2, 2, NUM_CLASSES)),
+            layers.Reshape((4, NUM_CLASSES)),
+        ],
+        "inner model": [keras.Sequential([softmax])],
+        "last position": [softmax, layers.Lambda(lambda x: x[:, -1])],
+    }
+    return keras.Sequential([layers.Input((4, 3)), *last[how]]), (4, 3)
+
+
+AT_POSITIONS = ["argument", "sigmoid", "layer", "mask", "masked activation", "time distributed"]
+AT_POSITIONS += ["half precision", "reshaped", "inner model", "last position", "image"]
+MODES = {"eager": {"run_eagerly": True}, "xla": {"jit_compile": True}}
+IN_MODES = [("argument", "eager"), ("image", "eager"), ("layer", "eager"), ("argument", "xla")]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    ("how", "mode"), [*((how, "graph") for how in [*AT_POSITIONS, "transposed"]), *IN_MODES]
+)
+def test_a_softmax_at_positions_warns_once(how, mode, rng):
+    model, shape = at_positions(how)
+    options = MODES.get(mode, {"jit_compile": False} if r4c._keras.KERAS_3 else {})
+    loss = r4c.losses.SoftmaxLoss(label_format="ids")
+    model.compile("sgd", loss=loss, **options)
+    features = rng.normal(size=(4, *shape)).astype(np.float32)
+    labels = rng.integers(0, NUM_CLASSES, (4, *model.output_shape[1:-1]))
+    with pytest.warns(UserWarning, match="`y_pred` should hold scores, not probabilities") as seen:
+        for _ in range(2):
+            model.fit(features, labels, verbose=0)
+    assert len([w for w in seen if "probabilities" in str(w.message)]) == 1
+
+
+def test_a_softmax_with_a_mask_of_items_warns(rng):
+    """Keras's `Softmax` fills the items that its mask leaves out with 0."""
+    scores = tf.constant(rng.normal(size=(4, NUM_CLASSES)), tf.float32)
+    is_item = tf.constant(rng.random((4, NUM_CLASSES)) < 0.8)
+    softmax = keras.layers.Softmax()
+
+    @tf.function
+    def step(scores, is_item):
+        return r4c.losses.SoftmaxLoss()([1, 2, 3, 4], softmax(scores, mask=is_item))
+
+    with pytest.warns(UserWarning, match="not probabilities"):
+        step(scores, is_item)
+
+
+def of_any_shape(rng, *shape, dtype=np.float32):
+    return rng.normal(size=(*shape, NUM_CLASSES)).astype(dtype)
+
+
+@pytest.mark.parametrize("shape", [(6,), (3, 2), (3, 2, 2)])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16])
+def test_every_eager_batch_is_judged(shape, dtype, rng):
+    """What came before neither clears a loss nor spends its warning."""
+    loss, ids = r4c.losses.SoftmaxLoss(label_format="ids"), rng.integers(0, NUM_CLASSES, shape)
+    scores = of_any_shape(rng, *shape)
+    for harmless in (scores, scores[:0], of_any_shape(rng, 8)):
+        loss(np.resize(ids, harmless.shape[:-1]), harmless)
+    probabilities = tf.cast(tf.nn.softmax(scores), dtype)
+    with pytest.warns(UserWarning, match="the output of a softmax") as seen:
+        for _ in range(2):
+            loss(ids, probabilities)
+    assert len(seen) == 1
+
+
+def test_an_eager_call_with_scores_does_not_clear_later_graphs(rng):
+    loss, scores = r4c.losses.RankmaxLoss(), of_any_shape(rng, 4)
+    loss([1, 2, 3, 4], scores)
+    with pytest.warns(UserWarning, match="the output of a sigmoid"):
+        tf.function(lambda x: loss([1, 2, 3, 4], tf.sigmoid(x)))(scores)
+
+
+@pytest.mark.keras2
 def test_what_is_no_softmax_does_not_warn(rng):
     """A warning is an error in these tests."""
-    scores, ids = rng.normal(size=(4, NUM_CLASSES)).astype(np.float32), [1, 2, 3, 4]
-    loss, probabilities = r4c.losses.SoftmaxLoss(), tf.nn.softmax(scores)
-    for x in (scores, np.eye(NUM_CLASSES)[:4], np.abs(scores), scores[:0]):
-        r4c.losses.SoftmaxLoss()(ids[: len(x)], x)
-    r4c.losses.SoftmaxLoss(label_format="ids")([0] * 4, np.ones([4, 1]))
+    scores, ids = of_any_shape(rng, 4), [1, 2, 3, 4]
+    loss, probabilities = r4c.losses.SoftmaxLoss(), tf.nn.softmax(scores).numpy()
+    one_is_none, one_is_masked, first_is_negative = np.copy([probabilities] * 3)
+    one_is_none[2] = scores[2]
+    one_is_masked[:, 5] = -np.inf
+    first_is_negative[0, 0] *= -1
+    no_softmax = [scores, np.eye(NUM_CLASSES)[:4], np.abs(scores), scores[:0], probabilities[:0]]
+    no_softmax += [one_is_none, one_is_masked, first_is_negative]
+    for x in no_softmax:
+        loss(ids[: len(x)], x)
+        loss(np.reshape(ids[: len(x)], (-1, 2)), np.reshape(x, (-1, 2, NUM_CLASSES)))
+    r4c.losses.SigmoidCrossEntropyLoss(label_format="ids")([0] * 4, np.ones([4, 1]))
+    loss([0], [[0.7, 0.305]])  # Two cosines, whose sum is near 1 by chance.
     for of_scores in (tf.nn.log_softmax, lambda x: 10 * tf.nn.softmax(x)):
         tf.function(lambda x, f=of_scores: r4c.losses.RankmaxLoss()(ids, f(x)))(scores)
     # These may be probabilities.
     r4c.losses.MeanSquaredLoss()(ids, probabilities)
     r4c.metrics.NDCG()(ids, probabilities)
-    with pytest.warns(UserWarning, match="not probabilities"):
-        loss(ids, tf.cast(probabilities, tf.bfloat16))
-    loss(ids, probabilities)  # Not twice.
 
 
 @pytest.mark.keras2

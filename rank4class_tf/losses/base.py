@@ -29,8 +29,8 @@ from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 
-# The losses whose scores were checked. No attribute says so, because a call changes no loss.
-_CHECKED: weakref.WeakSet = weakref.WeakSet()
+# The losses that have warned. No attribute says so, because a call changes no loss.
+_WARNED_OF_PROBABILITIES: weakref.WeakSet = weakref.WeakSet()
 
 
 class RankingLoss(_registry.Configured, keras.losses.Loss):
@@ -228,14 +228,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
 
     def _warn_of_probabilities(self, scores: Array) -> None:
-        """Warns once if scores are probabilities; in eager mode only the first batch counts."""
-        if self.takes_probabilities or self in _CHECKED:
+        """Warns once if scores are probabilities."""
+        if self.takes_probabilities or self in _WARNED_OF_PROBABILITIES:
             return
         function = _checks.function_behind(scores)
-        if function is None and not tf.executing_eagerly():
-            return  # The next graph may show more, and a look at it costs nothing.
-        _CHECKED.add(self)
         if function is not None:
+            _WARNED_OF_PROBABILITIES.add(self)
             warnings.warn(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
                 f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
