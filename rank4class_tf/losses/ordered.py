@@ -216,6 +216,10 @@ class WARPLoss(RandomRankingLoss):
 
     The positives of a list share the draws. The rank has no gradient.
 
+    In float32 the rank of one of more than 16 positives may be wrong if both the positives and the
+    negatives of a list spread over more than $2^{24}$ margins: a negative less than a margin below
+    a positive, both that far below the highest, is then not counted. Use float64 for such scores.
+
     Source: Weston, Bengio, Usunier 2011, "Wsabie: Scaling up to large vocabulary image annotation";
     Rankmax, section 3.3.
 

@@ -182,17 +182,22 @@ class FenchelYoungLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha != "adaptive":
             return fenchel_young(lists, self.regularizer, self.k, self.alpha)
-        # R and the sum of squares, first as constants. The label itself adds 1 to both.
+        # R and the sum of squares over 1 + R, first as constants. The label itself adds 1 to both
+        # sums. A square by itself might overflow where this does not.
         constant = lists.constant()
         total = constant.sum_over_differences(lambda d: violation(d, 1.0), tends_to_zero=True) - 1
-        squares = (
-            constant.sum_over_differences(lambda d: violation(d, 1.0) ** 2, tends_to_zero=True) - 1
+        inverse = 1 / (1 + total)
+        squares = constant.sum_over_items(
+            lambda s, p, inverse: violation(s - p, 1.0) * (inverse * violation(s - p, 1.0)),
+            positives=[inverse],
+            tends_to_zero=True,
         )
-        share = total / (1 + total)  # total**2 might overflow where total * share does not.
-        losses = (squares / (1 + total) + total * share) / 2
+        squares -= inverse
+        share = total * inverse
+        losses = (squares + total * share) / 2
         # The slopes in both sums, for one with their gradient: classes by blocks allow only one.
-        by_square = 1 / (2 * (1 + total))
-        by_total = share / 2 + by_square * (share - squares / (1 + total))
+        by_square = inverse / 2
+        by_total = share / 2 + by_square * (share - squares)
 
         def linear_terms(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
             hinge = violation(s - p, 1.0)

@@ -24,10 +24,13 @@ def value_of(loss, scores, class_ids, relevance=None, mask=None):
     return loss.compute(dataclasses.replace(lists, seed=loss._draw_seed()))
 
 
-def value_and_gradient(loss, labels, scores):
+def value_and_gradient_of_call(loss, labels, scores):
     """What `call` gives; `__call__` would make float32 of float64."""
-    found = derivatives.value_and_gradient(lambda x: loss.call(labels, x), scores)
-    return [x.numpy() for x in found]
+    return derivatives.value_and_gradient(lambda x: loss.call(labels, x), scores)
+
+
+def value_and_gradient(loss, labels, scores):
+    return [x.numpy() for x in value_and_gradient_of_call(loss, labels, scores)]
 
 
 # Softmax: priors, temperatures, orders, probabilities
@@ -311,11 +314,11 @@ def test_values_of_keras_rs():
 
 
 def test_squares_of_two_items_are_margin_mse(rng):
-    """Labels are a teacher's scores, shifted so that the lowest of each list is 1."""
+    """Labels are a teacher's scores, shifted so that the lowest of each list is 0."""
     teacher, scores = rng.normal(size=(2, 6, 2))
-    teacher[0] = 0.5  # Equal scores, of which labels of 0 would be no positives.
+    teacher[0] = 0.5  # Equal scores, whose labels are not positive.
     margins = (scores[:, 0] - scores[:, 1]) - (teacher[:, 0] - teacher[:, 1])
-    labels = 1 + teacher - teacher.min(axis=1, keepdims=True)
+    labels = teacher - teacher.min(axis=1, keepdims=True)
     value = losses.PairwiseMeanSquaredLoss()(labels, scores)
     assert float(value) == pytest.approx(np.mean(margins**2), rel=1e-5)
 
@@ -348,6 +351,20 @@ def test_smoothed_labels_of_far_scores_are_finite(make, rng):
     scores = 1e15 * rng.normal(size=(2, 150)).astype(np.float32)
     value, gradient = value_and_gradient(make(label_smoothing=0.2), labels, scores)
     assert np.isfinite(value).all() and np.isfinite(gradient).all()
+
+
+@pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
+def test_adaptive_alpha_of_scores_whose_squares_overflow(jit_compile):
+    """R = 2.25 x of v = x / 4 and 2 x; the loss is (v^2 + R^2) / 2 R, its slopes v / R + c."""
+    loss, x = losses.FenchelYoungLoss(alpha="adaptive"), 1e25
+    step = functools.partial(value_and_gradient_of_call, loss, [0])
+    if jit_compile is not None:
+        step = tf.function(step, jit_compile=jit_compile)
+    value, gradient = step(tf.constant([[0.0, x / 4, 2 * x, -x]]))
+    shares = np.array([1 / 4, 2]) / 2.25
+    np.testing.assert_allclose(value, [x * (1 / 16 + 4 + 2.25**2) / (2 * 2.25)], rtol=1e-6)
+    slopes = shares + (1 - (1 / 16 + 4) / 2.25**2) / 2
+    np.testing.assert_allclose(gradient, [[-slopes.sum(), *slopes, 0]], rtol=1e-6)
 
 
 # Noisy labels; forward correction has no row in the tables, as its matrix names the classes
