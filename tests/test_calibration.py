@@ -192,6 +192,10 @@ def test_probabilities_are_refused(rng):
     for fit in (r4c.calibrate, r4c.conformalize):
         with pytest.raises(ValueError, match=r"not probabilities.*`lambda x: tf.math.log"):
             fit(None, (softmax, ids))
+        for model, features in ((None, softmax), (tf.nn.softmax, scores)):
+            at_positions = features.reshape(100, 3, -1), ids.reshape(100, 3)
+            with pytest.raises(ValueError, match=r"not probabilities.*`lambda x: tf.math.log"):
+                fit(model, at_positions)
     found = [r4c.calibrate(None, (x, ids)).temperature for x in (scores, np.log(softmax))]
     assert found[0] == pytest.approx(found[1], rel=1e-5)
     # A layer that takes them as they are makes the same sets.

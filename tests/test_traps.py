@@ -1,11 +1,15 @@
 """Mistakes of a first day, which must not pass in silence."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
+
+from .contract.tables import LOSSES
 
 NUM_CLASSES = 10
 
@@ -264,6 +268,69 @@ def test_what_is_no_softmax_does_not_warn(rng):
     # These may be probabilities.
     r4c.losses.MeanSquaredLoss()(ids, probabilities)
     r4c.metrics.NDCG()(ids, probabilities)
+
+
+WAY_OUT = r"`Dense\(2\)`, and class ids; or `SigmoidCrossEntropyLoss` and floating labels"
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("shape", [(), (3,)], ids=["examples", "positions"])
+@pytest.mark.parametrize("mode", ["graph", "eager", "xla"])
+def test_one_score_warns_once_of_a_loss_that_compares(mode, shape, rng):
+    """Its loss is 0 for ever. What is of each score by itself trains."""
+    labels = rng.integers(0, 2, (8, *shape, 1)).astype(np.float32)
+    features = rng.normal(size=(8, *shape, 4)).astype(np.float32)
+    options = MODES.get(mode, {"jit_compile": False} if r4c._keras.KERAS_3 else {})
+    model = keras.Sequential([keras.layers.Input((*shape, 4)), keras.layers.Dense(1)])
+    model.compile("sgd", r4c.losses.SoftmaxLoss(label_format="relevance"), **options)
+    with pytest.warns(UserWarning, match=WAY_OUT) as seen:
+        history = [model.fit(features, labels, verbose=0).history["loss"] for _ in range(2)]
+    assert history == [[0.0], [0.0]]
+    assert len([w for w in seen if "learns nothing" in str(w.message)]) == 1
+    for loss in (r4c.losses.SigmoidCrossEntropyLoss, r4c.losses.MeanSquaredLoss):
+        model.compile("sgd", loss(), **options)
+        assert model.fit(features, labels, verbose=0).history["loss"][0] > 0
+
+
+OF_LISTS = {case.loss: case.make for case in LOSSES if case.options.get("k", 1) == 1}
+OF_LISTS |= {r4c.losses.ForwardCorrectionLoss: lambda: r4c.losses.ForwardCorrectionLoss([[1.0]])}
+OF_LISTS[r4c.losses.WeightedSumLoss] = lambda: r4c.losses.WeightedSumLoss(
+    [r4c.losses.SigmoidCrossEntropyLoss(), r4c.losses.RankmaxLoss()], [1.0, 1.0]
+)
+
+
+@pytest.mark.filterwarnings("ignore:num_sampled=")
+@pytest.mark.parametrize("loss", OF_LISTS, ids=lambda loss: loss.__name__)
+def test_which_losses_warn_of_one_score(loss):
+    """All but those of each item by itself; a sum of losses does if one of them does."""
+    is_pointwise = loss in (r4c.losses.SigmoidCrossEntropyLoss, r4c.losses.MeanSquaredLoss)
+    warns = pytest.warns(UserWarning, match=WAY_OUT)
+    with contextlib.nullcontext() if is_pointwise else warns:
+        OF_LISTS[loss]()([[1.0]], [[0.5]])
+
+
+def test_an_all_classes_model_of_one_class_warns():
+    head = r4c.layers.DotProductHead(1)
+    encodings = tf.ones([2, 3])
+    head(encodings)
+    with pytest.warns(UserWarning, match=WAY_OUT):
+        r4c.losses.SoftmaxLoss()([0, 0], head.over_classes(encodings))
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("shape", [(4,), (4, 1)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_labels_0_and_1_of_one_score_name_the_way_out(shape, dtype):
+    """Labels `[batch, 1]` of a floating dtype are those of the item."""
+    labels, scores = np.array([0, 1, 1, 0], dtype).reshape(shape), np.ones((4, 1), np.float32)
+    loss = r4c.losses.SigmoidCrossEntropyLoss()
+    for call in (loss, tf.function(loss)):
+        if dtype == np.float32 and shape == (4, 1):
+            call(labels, scores)
+            continue
+        error = (ValueError, tf.errors.InvalidArgumentError)
+        with pytest.raises(error, match=rf"class ids in \[0, 1\), or -1 for padding.*{WAY_OUT}"):
+            call(labels, scores)
 
 
 @pytest.mark.keras2

@@ -19,6 +19,12 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
 
+# What to do where an example has one score.
+WAYS_WITH_ONE_SCORE = (
+    "for labels 0 and 1, take two scores, as of `Dense(2)`, and class ids; or "
+    "`SigmoidCrossEntropyLoss` and floating labels [batch, 1]"
+)
+
 # The sum of a list of smaller numbers is finite in float32.
 _HUGE = 1e28
 
@@ -268,6 +274,8 @@ def padded_ids(
     bound = "the number of classes" if known is None else known
     rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
     rule = f"{rule}, where PyTorch has -100"
+    if known == 1:
+        rule = f"{rule} ({WAYS_WITH_ONE_SCORE})"
     is_broken = check(is_invalid, ids, rule)
     ids = replaced(ids, is_broken, -1)
     return tf.cast(ids, tf.int32), replaced(lists, is_broken, float("nan"))

@@ -63,11 +63,11 @@ def in_xla() -> bool:
 
 def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor:
     """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles."""
-    # Compares the sizes of x and other along the first `num_axes` axes; x has no others unless
-    # that is 1. The rule is a sentence that names the argument. Known sizes raise `ValueError`,
-    # other ones TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
-    # XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph that was
-    # traced elsewhere and is then compiled has an assertion, which XLA drops.
+    # Compares the sizes of x and other along the first `num_axes` axes. The rule is a sentence that
+    # names the argument. Known sizes raise `ValueError`, other ones TensorFlow's
+    # `InvalidArgumentError`, whose text has the rule as a name under XLA. XLA compares bounds where
+    # sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced elsewhere and is then
+    # compiled has an assertion, which XLA drops.
     static, other_static = x.shape[:num_axes], other.shape[:num_axes]
     if not static.is_compatible_with(other_static):
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
@@ -75,9 +75,8 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor
         return x
     if in_xla():  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
-        return tf.raw_ops.Select(
-            condition=tf.ones(tf.shape(other)[:num_axes], tf.bool), x=x, y=x, name=name
-        )
+        sizes = tf.concat([tf.shape(other)[:num_axes], tf.shape(x)[num_axes:]], axis=0)
+        return tf.raw_ops.Select(condition=tf.ones(sizes, tf.bool), x=x, y=x, name=name)
     # `tf.debugging.assert_equal` and slices would take twice as many operations.
     sizes, other_sizes = (
         tf.shape(t) if t.shape.rank == num_axes else tf.stack(tf.unstack(tf.shape(t))[:num_axes])

@@ -15,6 +15,7 @@ from rank4class_tf._lists.blocked import losses_of_classes
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._lists.dense import dense_lists, fill_masked, losses_of
 from rank4class_tf._lists.labels import (
+    WAYS_WITH_ONE_SCORE,
     Labels,
     check_label_format,
     example_weights,
@@ -31,6 +32,7 @@ from rank4class_tf.layers import Probabilities
 
 # The losses that have warned. No attribute says so, because a call changes no loss.
 _WARNED_OF_PROBABILITIES: weakref.WeakSet = weakref.WeakSet()
+_WARNED_OF_ONE_SCORE: weakref.WeakSet = weakref.WeakSet()
 
 
 class RankingLoss(_registry.Configured, keras.losses.Loss):
@@ -40,7 +42,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
     are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: the loss warns if
     the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
-    Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0.
+    Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0,
+    unless the formula needs none, as in `SigmoidCrossEntropyLoss`. Losses that compare the scores
+    of a list learn nothing from a single one, and warn.
 
     **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`. Item
     weights `[batch, n]` work as each loss describes, as in TF-Ranking; other losses raise an error.
@@ -52,8 +56,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         max_positives: the most positives of a list of relevance labels, 1 for one-hot ones; None
             for no bound, which costs time and memory. A list with more raises, or is NaN under XLA.
         class_weight: the weight, >= 0, of each of the n classes, or a dict of some by their ids;
-            others have 1. A list weighs `sum_i w_i y_i / sum_i y_i`, the mean of its classes.
-            `class_weight` of Keras's `fit` would weigh ids `[batch, P]` by their position.
+            others have 1. A list weighs `sum_i w_i y_i / sum_i y_i`, the mean of its classes, and 1
+            without positives. `class_weight` of Keras's `fit` would weigh ids `[batch, P]` by their
+            position.
         reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
             has `"mean"` and `"mean_with_sample_weight"`.
         dtype: of the reduced loss, in Keras 3.
@@ -64,6 +69,10 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             a list, `sum_i w_i y_i / sum_i y_i`; None, the default, if they raise.
         searches_positives: whether `compute` takes a pass over the items for each positive, or
             sorts the positives. If not, it gets relevance of all items as it is.
+        needs_positive: whether a list without positives has a loss of 0; if not, `compute` gives
+            its loss, too.
+        compares_items: whether `compute` compares the items of a list. If so, the loss warns where
+            lists have a single item.
         takes_probabilities: whether `y_pred` may be probabilities, without a warning.
         num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
             for all.
@@ -76,6 +85,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     item_weights: str | None = None
     searches_positives: bool = True
+    needs_positive: bool = True
+    compares_items: bool = True
     takes_probabilities: bool = False
     num_mined: int | None = None
     by_class_id: tuple[str, ...] = ("class_weight",)
@@ -140,13 +151,14 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         labels, positions = positions.labels(y_true, "ids" if is_products else self.label_format)
         weights = None if sample_weight is None else positions.weights(sample_weight)
         rows = positions.rows()
+        is_kept = positions.flat_mask
         if not is_products:
-            losses, weights = self._per_list(labels, rows, weights)
+            losses, weights = self._per_list(labels, rows, weights, is_kept)
         elif in_xla():  # XLA needs static shapes.
-            losses, _ = self._per_list(labels, y_pred.with_encodings(rows), None)
+            losses, _ = self._per_list(labels, y_pred.with_encodings(rows), None, is_kept)
         else:
             # Only positions that count meet all classes; the others have a loss of 0.
-            counted = tf.where(positions.flat_mask)
+            counted = tf.where(is_kept)
             products = y_pred.with_encodings(tf.gather_nd(rows, counted))
             losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
             losses = tf.scatter_nd(counted, losses, tf.shape(rows, tf.int64)[:1])
@@ -154,16 +166,23 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             weights = positions.unflat(weights)
         return _keras.with_mask(positions.unflat(losses), positions.mask), weights
 
-    def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
-        """`per_example` of scores `[batch, n]`."""
+    def _per_list(
+        self,
+        y_true: Tensor,
+        y_pred: Any,
+        sample_weight: Tensor | None,
+        is_kept: Tensor | None = None,
+    ) -> Weighted:
+        """`per_example` of scores `[batch, n]`; lists that are not kept have no label, nor loss."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
             encodings, num_classes = y_pred.encodings, y_pred.num_classes
             if sample_weight is not None:
                 sample_weight = example_weights(sample_weight, encodings)
             labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-            # An example without a positive has a loss of 0, whatever its encoding is.
-            counted = labels.has_positive
+            self._warn_of_one_score(num_classes)
+            # An example that does not count has a loss of 0, whatever its encoding is.
+            counted = self._counted(labels, is_kept)
             products = y_pred._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
             compute = _keras.with_autograph_of_caller(self.compute)
             losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
@@ -179,11 +198,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
 
-        # One form of labels and scores. A list without positives gets harmless scores.
+        # One form of labels and scores. A list that does not count gets harmless scores.
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if not isinstance(y_pred, tf.RaggedTensor):
             self._warn_of_probabilities(y_pred)
-        counted = labels.has_positive
+            self._warn_of_one_score(labels.scores.shape[1])
+        counted = self._counted(labels, is_kept)
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
             item_weights = weights_of_items(item_weights, labels.scores)
@@ -207,6 +227,15 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """The seed of a batch, for its lists; None where nothing is random."""
         return None
 
+    def _counted(self, labels: Labels, is_kept: Tensor | None) -> Tensor:
+        """The lists that have a loss, `[batch]` booleans."""
+        if self.needs_positive:
+            return labels.has_positive
+        counted = tf.equal(labels.value_if_empty, 0)
+        if labels.mask is not None:
+            counted &= tf.reduce_any(labels.mask, axis=-1)
+        return counted if is_kept is None else counted & is_kept
+
     def _finished(
         self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Any
     ) -> Tensor:
@@ -223,7 +252,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 weights[[*weight_by_id]] = [*weight_by_id.values()]
             received = f"{len(weights)} weights for {num_classes} classes"
             _checks.require(len(weights) == num_classes, f"{rule}ids of these.", received)
-            losses *= mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
+            of_lists = mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
+            losses *= tf.where(labels.has_positive, of_lists, 1)
         value_if_empty = tf.cast(labels.value_if_empty, losses.dtype)
         return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
 
@@ -238,6 +268,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
                 f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
                 "model, and apply it to predictions if you need probabilities.",
+                stacklevel=2,
+            )
+
+    def _warn_of_one_score(self, num_items: int | None) -> None:
+        """Warns once if lists have one score, of a loss that compares scores."""
+        if num_items == 1 and self.compares_items and self not in _WARNED_OF_ONE_SCORE:
+            _WARNED_OF_ONE_SCORE.add(self)
+            warnings.warn(
+                f"`y_pred` should have two scores or more in a list, since `{self.name}` compares "
+                f"them. Received: one, from which it learns nothing: {WAYS_WITH_ONE_SCORE}.",
                 stacklevel=2,
             )
 
@@ -287,6 +327,9 @@ def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> fl
     """The value in this step: a number, or a tensor of a dtype."""
     if not isinstance(value, tf.Variable):
         return value
+    if not (with_gradient or tf.distribute.in_cross_replica_context()):
+        # No tape sees this read. TensorFlow fails where one follows a variable into a branch.
+        value = tf.raw_ops.ReadVariableOp(resource=value.handle, dtype=value.dtype)
     value = tf.cast(value, dtype)
     return value if with_gradient else tf.stop_gradient(value)
 
@@ -314,8 +357,14 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         self.seed = seed if seed is None else _checks.seed(seed)
         self._set_state([_random.start_seed(self.seed), 0])
 
-    def _per_list(self, y_true: Tensor, y_pred: Any, sample_weight: Tensor | None) -> Weighted:
-        losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight)
+    def _per_list(
+        self,
+        y_true: Tensor,
+        y_pred: Any,
+        sample_weight: Tensor | None,
+        is_kept: Tensor | None = None,
+    ) -> Weighted:
+        losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight, is_kept)
         if not self.is_random:
             return losses, sample_weight
         state = self._state_here()

@@ -186,9 +186,9 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     = \frac{2}{n - 1} \sum_i (e_i - \bar e)^2, \qquad e_i = s_i - y_i$$
 
     over the n items of the list, equally relevant ones too. Weights of items multiply the terms by
-    $w_i$. With two items it is MarginMSE, whose labels are the scores of a teacher. Subtract the
-    lowest score of each list from these, because a negative label masks its item, and add 1,
-    because a list whose labels are all 0, such as two equal scores, has no loss.
+    $w_i$. A list without positives counts, too. With two items it is MarginMSE, whose labels are
+    the scores of a teacher. Subtract the lowest score of each list from these, because a negative
+    label masks its item.
 
     Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
     Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
@@ -198,7 +198,7 @@ class PairwiseMeanSquaredLoss(RankingLoss):
         4.0
     """
 
-    searches_positives = False
+    searches_positives = needs_positive = False
     item_weights = "formula"
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
@@ -234,8 +234,8 @@ class MeanSquaredLoss(RankingLoss):
     $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
-    over the n items of the list. $k = M = 1$ is the plain mean squared error; the paper takes
-    k = 15 and M = 30 for ImageNet. Weights of items multiply the squares.
+    over the n items of the list, which may have no positive. $k = M = 1$ is the plain mean squared
+    error; the paper takes k = 15 and M = 30 for ImageNet. Weights of items multiply the squares.
 
     Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
     cross-entropy"; Rank4Class, section 4.1.
@@ -250,7 +250,7 @@ class MeanSquaredLoss(RankingLoss):
     """
 
     takes_probabilities = True  # Their squared error is the Brier score.
-    searches_positives = False
+    searches_positives = needs_positive = compares_items = False
     item_weights = "formula"
 
     def __init__(self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any):
@@ -316,8 +316,9 @@ class SigmoidCrossEntropyLoss(RankingLoss):
     $$\ell(s, y) = -\sum_i \left( y_i \log \sigma(s_i)^\beta
     + (1 - y_i) \log(1 - \sigma(s_i)) \right)$$
 
-    with the sigmoid $\sigma$. Weights of items multiply the terms. Labels should be in [0, 1]: a
-    higher grade leaves the loss without a lower bound, as in TF-Ranking.
+    with the sigmoid $\sigma$, also of a list without positives. So an example may have one score,
+    with floating labels `[batch, 1]`. Weights of items multiply the terms. Labels should be in
+    [0, 1]: a higher grade leaves the loss without a lower bound, as in TF-Ranking.
 
     Args:
         positive_power: $\beta$ > 0; 1 is binary cross-entropy. `ExtremeClassifier(num_sampled=B)`
@@ -328,7 +329,7 @@ class SigmoidCrossEntropyLoss(RankingLoss):
         1.3862943...
     """
 
-    searches_positives = False
+    searches_positives = needs_positive = compares_items = False
     item_weights = "formula"
 
     def __init__(self, positive_power: float = 1.0, **kwargs: Any):

@@ -31,6 +31,8 @@ class LossCase:
     shift_invariant: bool = True  # Adding a constant to all scores changes nothing.
     extreme: float = 1e15  # The largest score for which value and gradient stay finite.
     far: float = 2.0**26  # How far one score may be above the others without costing them digits.
+    # A list without a positive has the loss of its definition, which needs none; of others it is 0.
+    counts_empty: bool = False
 
     def make(self, **kwargs):
         """Builds the loss; takes the keyword arguments that all losses share."""
@@ -60,13 +62,16 @@ softmax = rows(losses.SoftmaxLoss, oracles.softmax, weighted=True)
 logistic = rows(losses.PairwiseLogisticLoss, oracles.pairwise_logistic, weighted=True)
 hinge = rows(losses.PairwiseHingeLoss, oracles.pairwise_hinge, weighted=True)
 zero_one = rows(losses.PairwiseSoftZeroOneLoss, oracles.pairwise_soft_zero_one, weighted=True)
-differences = rows(losses.PairwiseMeanSquaredLoss, oracles.pairwise_mean_squared, weighted=True)
+differences = rows(
+    losses.PairwiseMeanSquaredLoss, oracles.pairwise_mean_squared, weighted=True, counts_empty=True
+)
 ndcg = rows(losses.ApproxNDCGLoss, oracles.approx_ndcg, weighted=True)
 mrr = rows(losses.ApproxMRRLoss, oracles.approx_mrr, weighted=True)
 list_mle = rows(losses.ListMLELoss, oracles.list_mle, weighted=True)
 unique = rows(losses.UniqueSoftmaxLoss, oracles.unique_softmax, weighted=True)
-squared = rows(losses.MeanSquaredLoss, oracles.mean_squared, weighted=True, shift_invariant=False)
-sigmoid = rows(losses.SigmoidCrossEntropyLoss, oracles.sigmoid_cross_entropy, weighted=True)
+POINTWISE = {"weighted": True, "shift_invariant": False, "counts_empty": True}
+squared = rows(losses.MeanSquaredLoss, oracles.mean_squared, **POINTWISE)
+sigmoid = rows(losses.SigmoidCrossEntropyLoss, oracles.sigmoid_cross_entropy, **POINTWISE)
 with_noise = oracles.over_gumbel_noise
 noisy_ndcg = rows(losses.GumbelApproxNDCGLoss, with_noise(oracles.approx_ndcg), random=True)
 noisy_mrr = rows(losses.GumbelApproxMRRLoss, with_noise(oracles.approx_mrr), random=True)
@@ -97,7 +102,7 @@ LOSSES = [
     fenchel_young("fenchel_young_euclidean", regularizer="euclidean", k=2, alpha=0.5, far=2.0**8),
     fenchel_young("fenchel_young_entropy", regularizer="entropy"),
     fenchel_young("fenchel_young_entropy_3", regularizer="entropy", k=3, far=2.0**8),
-    fenchel_young("fenchel_young_adaptive", alpha="adaptive"),
+    fenchel_young("fenchel_young_adaptive", alpha="adaptive", extreme=1e30),
     softmax("softmax"),
     noisy("generalized_cross_entropy", q=0.7),
     noisy("generalized_cross_entropy_1", q=1.0),
@@ -117,7 +122,7 @@ LOSSES = [
     unique("unique_softmax"),
     squared("mean_squared"),
     squared("mean_squared_rescaled", positive_weight=3.0, positive_target=2.0),
-    sigmoid("sigmoid_cross_entropy", shift_invariant=False),
+    sigmoid("sigmoid_cross_entropy"),
     ordered("pairwise", "hinge", losses.TopKWeights(3, tail=0.01)),
     ordered("pairwise", "logistic", losses.PowerLawWeights(0.5)),
     ordered("pairwise", "squared_hinge", losses.UniformWeights()),
@@ -152,7 +157,7 @@ OPTIONS = [
     hinge("hinge_lambda_mart", margin=1.5, lambda_weights=LAMBDA(smooth_fraction=1.0)),
     zero_one("zero_one_smoothed", temperature=0.5, label_smoothing=0.2),
     zero_one("zero_one_lambda", lambda_weights=LAMBDA(4, 0.3)),
-    sigmoid("gbce", positive_power=0.3, shift_invariant=False),
+    sigmoid("gbce", positive_power=0.3),
     mrr("approx_mrr_3", temperature=0.3),
     ndcg("approx_ndcg_options", temperature=0.3, gain="linear", discount="reciprocal"),
     noisy_ndcg("gumbel_options", num_samples=2, gumbel_temperature=0.8, temperature=0.3),

@@ -107,6 +107,7 @@ def rows(form, cases, sizes):
 OF_LISTS = [*rows("relevance", EVERY, SIZES), *rows("ids", LOSSES, SIZES_OF_IDS)]
 
 
+@pytest.mark.filterwarnings("ignore:.*two scores or more")  # Some lists have one item.
 @pytest.mark.parametrize(("case", "form", "sizes"), OF_LISTS)
 def test_short_and_long_lists(case, form, sizes):
     for n, num_positives in sizes:

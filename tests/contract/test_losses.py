@@ -10,6 +10,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 
 from .. import derivatives
+from ..losses import oracles
 from ..rounding import assert_all_close
 from . import rows
 from .tables import FORMULAS, LOSSES, REPRESENTATIVES
@@ -104,20 +105,35 @@ def test_extreme_scores_stay_finite(case, relevance):
     assert np.isfinite(value).all() and np.isfinite(gradient).all()
 
 
-def test_lists_without_positive_or_item_have_no_loss(case, scores):
+def test_lists_without_a_positive(case, scores):
+    """They have the loss of the definition where the row says so, else 0, whatever the scores."""
     labels = np.zeros((BATCH, N), np.float32)
     labels[1] = -1
     labels[2, :3] = -1
     labels[3, 1] = 1
     loss = case.make(reduction="none")
     value, gradient = value_and_gradient(loss, labels, scores)
-    assert (value[:3] == 0).all() and (gradient[:3] == 0).all()
+    assert value[1] == 0 and (gradient[1] == 0).all()  # It has no item.
     assert value[3] != 0 and (gradient[3] != 0).any()
+    for row, there in ((0, slice(None)), (2, slice(3, None))):
+        own_scores, own_labels = scores[row, there].astype(np.float64), labels[row, there]
+        expected, slopes = 0.0, np.zeros(N)
+        if case.counts_empty:
+            definition = functools.partial(case.definition, labels=own_labels)
+            expected, slopes[there] = (
+                definition(own_scores),
+                oracles.gradient(definition, own_scores),
+            )
+            assert expected != 0
+        np.testing.assert_allclose(value[row], expected, rtol=1e-5)
+        np.testing.assert_allclose(gradient[row], slopes, rtol=1e-5, atol=1e-6)
+
     scores[0] = np.nan
     value, gradient = value_and_gradient(loss, labels, scores)
-    assert (value[:3] == 0).all() and (gradient[:3] == 0).all()
-    ids = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1]])
-    assert_same([fresh(loss)(ids, scores)], [value])
+    assert np.isnan(value[0]) if case.counts_empty else (value[0] == 0 and not gradient[0].any())
+    # Ids of -1 alone are the same list as relevance of zeros.
+    ids, labels[:3] = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1]]), 0
+    assert_same([fresh(loss)(ids, scores)], [fresh(loss)(labels, scores)])
 
 
 @of_the_base

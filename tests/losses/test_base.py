@@ -311,6 +311,23 @@ def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
         type(loss).from_config({**loss.get_config(), name: -1.0})
 
 
+@pytest.mark.parametrize(("make", "name"), {make().name: (make, x) for make, x in TUNABLE}.values())
+@pytest.mark.parametrize("dtype", [np.float64, np.float16])
+def test_a_variable_may_have_another_dtype(make, name, dtype, rng):
+    """Also in a branch for few positives, which graphs of lists of unknown lengths have."""
+    loss, value = make(), dtype(0.25)
+    options = loss.get_config() | {"label_format": "relevance", "reduction": "none"}
+    plain, changing = (
+        type(loss).from_config({**options, name: x}) for x in (float(value), tf.Variable(value))
+    )
+    labels = (rng.random((3, 150)) < 0.3).astype(np.float32)
+    scores = rng.normal(size=(3, 150)).astype(np.float32)
+    lists = [tf.TensorSpec([None, None])] * 2
+    step = tf.function(lambda y, s: value_and_gradient(functools.partial(changing, y), s), lists)
+    expected = value_and_gradient(functools.partial(plain, labels), scores)
+    assert_all_close(step(labels, scores), expected, 1e-4, 1e-5)
+
+
 def test_what_may_be_tuned_of_other_parts_may_be_a_variable():
     parts = (layers.CosineHead(3), "scale"), (losses.RankTripletLoss(margin=0.5), "margin")
     for part, name in parts:

@@ -131,6 +131,7 @@ HEADS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*two scores or more")  # Of a single class.
 @pytest.mark.parametrize("kind", HEADS)
 def test_classes_of_every_kind_and_number(kind):
     head = HEADS[kind]()

@@ -132,14 +132,21 @@ def test_grades_between_0_and_1(rng, name):
     assert "dcg" in name or theirs == 0
 
 
-def test_mean_squared_loss_of_lists_without_positives(rng):
-    """Theirs is the mean over the items of all lists, ours 0 for such a list."""
+@pytest.mark.parametrize(
+    ("name", "peer", "scale"),
+    [
+        ("mean_squared_loss", "mean_squared_loss", 1),
+        ("sigmoid_cross_entropy_loss", "sigmoid_cross_entropy_loss", LIST_SIZE),
+        ("pairwise_mean_squared_loss", "pairwise_mse_loss", 1 / (LIST_SIZE - 1)),
+    ],
+)
+def test_losses_that_need_no_positive(name, peer, scale, rng):
+    """Lists without one count in both."""
     scores = rng.normal(size=(4, LIST_SIZE)).astype(np.float32)
     labels = np.zeros_like(scores)
     labels[:2, 3] = 1
-    ours, peers = (float(build_loss(f"{x}mean_squared_loss")(labels, scores)) for x in ("", "tfr."))
-    assert peers == pytest.approx(np.mean((scores - labels) ** 2), rel=1e-5)
-    assert ours == pytest.approx(np.mean((scores - labels)[:2] ** 2) / 2, rel=1e-5)
+    ours, peers = (float(build_loss(x)(labels, scores)) for x in (name, f"tfr.{peer}"))
+    assert ours == pytest.approx(scale * peers, rel=1e-5)
 
 
 def test_the_table_has_all_names():
