@@ -30,9 +30,8 @@ from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
 
-# The losses that have warned. No attribute says so, because a call changes no loss.
-_WARNED_OF_PROBABILITIES: weakref.WeakSet = weakref.WeakSet()
-_WARNED_OF_ONE_SCORE: weakref.WeakSet = weakref.WeakSet()
+# What each loss has warned of. No attribute says so, because a call changes no loss.
+_WARNED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 
 
 class RankingLoss(_registry.Configured, keras.losses.Loss):
@@ -259,27 +258,29 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
 
     def _warn_of_probabilities(self, scores: Array) -> None:
         """Warns once if scores are probabilities."""
-        if self.takes_probabilities or self in _WARNED_OF_PROBABILITIES:
+        if self.takes_probabilities:
             return
         function = _checks.function_behind(scores)
         if function is not None:
-            _WARNED_OF_PROBABILITIES.add(self)
-            warnings.warn(
+            self._warn_once(
                 "`y_pred` should hold scores, not probabilities. Received: the output of a "
                 f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
-                "model, and apply it to predictions if you need probabilities.",
-                stacklevel=2,
+                "model, and apply it to predictions if you need probabilities."
             )
 
     def _warn_of_one_score(self, num_items: int | None) -> None:
         """Warns once if lists have one score, of a loss that compares scores."""
-        if num_items == 1 and self.compares_items and self not in _WARNED_OF_ONE_SCORE:
-            _WARNED_OF_ONE_SCORE.add(self)
-            warnings.warn(
+        if num_items == 1 and self.compares_items:
+            self._warn_once(
                 f"`y_pred` should have two scores or more in a list, since `{self.name}` compares "
-                f"them. Received: one, from which it learns nothing: {WAYS_WITH_ONE_SCORE}.",
-                stacklevel=2,
+                f"them. Received: one, from which it learns nothing: {WAYS_WITH_ONE_SCORE}."
             )
+
+    def _warn_once(self, message: str) -> None:
+        warned = _WARNED.setdefault(self, set())
+        if message not in warned:
+            warned.add(message)
+            warnings.warn(message, stacklevel=3)
 
 
 def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
@@ -357,14 +358,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         self.seed = seed if seed is None else _checks.seed(seed)
         self._set_state([_random.start_seed(self.seed), 0])
 
-    def _per_list(
-        self,
-        y_true: Tensor,
-        y_pred: Any,
-        sample_weight: Tensor | None,
-        is_kept: Tensor | None = None,
-    ) -> Weighted:
-        losses, sample_weight = super()._per_list(y_true, y_pred, sample_weight, is_kept)
+    def _per_list(self, *args: Any) -> Weighted:
+        losses, sample_weight = super()._per_list(*args)
         if not self.is_random:
             return losses, sample_weight
         state = self._state_here()

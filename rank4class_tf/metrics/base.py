@@ -158,8 +158,7 @@ class RankingMetric(Metric):
             labels = y_pred.ranks(y_true)
         else:
             y_true = _keras.unaveraged_labels(y_true)
-            lists = y_true, y_pred, sample_weight, exclude
-            lists, _ = flatten_positions(*lists, self.label_format)
+            lists, _ = flatten_positions(y_true, y_pred, sample_weight, exclude, self.label_format)
             labels, scores, sample_weight, exclude = lists
             labels = parse(labels, scores, self.label_format, exclude=exclude)
 
