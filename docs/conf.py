@@ -19,7 +19,12 @@ author = "The rank4class_tf developers"
 release = version = r4c.__version__
 html_title = f"{project} {release}"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.napoleon",
+]
 extensions += ["sphinx_copybutton"]
 copybutton_prompt_text, copybutton_prompt_is_regexp = r">>> |\.\.\. ", True
 myst_enable_extensions = ["colon_fence", "dollarmath"]
@@ -27,14 +32,21 @@ myst_heading_anchors = 3
 exclude_patterns = ["_build", "templates"]
 templates_path = ["templates"]
 
-# A page for each module that docs/api.md lists, by templates/autosummary/module.rst: the names in
-# `__all__`, in its order. A class shows what its public bases do not show.
+# A page for each module that docs/api.md lists, by templates/autosummary/module.rst:
+# the names in `__all__`, in its order. A class shows what its public bases do not show.
 autosummary_ignore_module_all = False
 autosummary_context = {
     "losses": r4c.losses.__all__,
     "bases": ", ".join(
         name
-        for room in (r4c.layers, r4c.losses, r4c.metrics, r4c.models, r4c.ops, r4c.optimizers)
+        for room in (
+            r4c.layers,
+            r4c.losses,
+            r4c.metrics,
+            r4c.models,
+            r4c.ops,
+            r4c.optimizers,
+        )
         for name in room.__all__
     ),
 }

@@ -1,11 +1,12 @@
-"""Makes reStructuredText of our docstrings: LaTeX between dollars, code between backticks."""
+"""Turns our docstrings into reStructuredText: LaTeX in dollars, code in backticks."""
 
 import re
 
 from sphinx.util import logging
 
 _MARKUP = re.compile(
-    r"""(?P<example>^\ *>>>.*?(?=\n\ *\n|\Z))  # Stays as it is, up to the next empty line.
+    # An example stays as it is, up to the next empty line.
+    r"""(?P<example>^\ *>>>.*?(?=\n\ *\n|\Z))
     | ^(?P<indent>\ *)\$\$(?P<display>.+?)\$\$(?P<stop>,?\.?)$
     | \$(?P<math>[^$]+)\$(?=(?P<after_math>\w?))
     | (?<![`:])`(?P<code>[^`]+)`(?!`)(?=(?P<after_code>\w?))
@@ -28,9 +29,13 @@ def _marked(match):
     if match["example"]:
         return match[0]
     if match["display"]:
-        return f"{match['indent']}.. math:: {_one_line(match['display'])}{match['stop']}\n"
+        return (
+            f"{match['indent']}.. math:: {_one_line(match['display'])}{match['stop']}\n"
+        )
     if match["math"]:
-        return f":math:`{_one_line(match['math'])}`" + (r"\ " if match["after_math"] else "")
+        return f":math:`{_one_line(match['math'])}`" + (
+            r"\ " if match["after_math"] else ""
+        )
     return f"``{_one_line(match['code'])}``" + (r"\ " if match["after_code"] else "")
 
 

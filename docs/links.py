@@ -1,4 +1,4 @@
-"""Makes links of the public names that stand in code: `RankmaxLoss(k=1)`, `ops.ranks`."""
+"""Links public names that stand in code: `RankmaxLoss(k=1)`, `ops.ranks`."""
 
 from docutils import nodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
@@ -11,12 +11,14 @@ def setup(app):
 
 
 def short_names(objects):
-    """Full and short names -> full names, of Sphinx's objects; what may be several is left out."""
+    """Maps full and short names of Sphinx's objects to full names, if unambiguous."""
     result, several = {}, set()
     for full, entry in objects.items():
         parts = full.split(".")
         # The name of a method alone may be anything, and so may `evaluate` or `ranks`.
-        is_plain = parts[-2:][0][0].isupper() or parts[-1].isalpha() and parts[-1].islower()
+        is_plain = (
+            parts[-2:][0][0].isupper() or parts[-1].isalpha() and parts[-1].islower()
+        )
         for start in range(0 if entry.aliased else len(parts) - is_plain):
             name = ".".join(parts[start:])
             if result.setdefault(name, full) != full:
@@ -38,6 +40,8 @@ class NamesToLinks(SphinxPostTransform):
             if full and not isinstance(literal.parent, (nodes.reference, nodes.title)):
                 entry = objects[full]
                 page, here = entry.docname, self.env.docname
-                link = make_refnode(self.app.builder, here, page, entry.node_id, [], full)
+                link = make_refnode(
+                    self.app.builder, here, page, entry.node_id, [], full
+                )
                 literal.replace_self(link)
                 link += literal

@@ -9,7 +9,8 @@ REPLACEMENTS = {
     r"\dots": r"\ldots",
     r"\Big": "",
     r"\tfrac": r"\frac",
-    # A style must come first in its group, and changes little in a formula that stands alone.
+    # A style must come first in its group, and changes little in a formula that stands
+    # alone.
     r"\textstyle": "",
 }
 

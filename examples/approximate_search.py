@@ -1,13 +1,14 @@
-"""Finds the best classes of each query by approximate search, and compares them with exact search.
+"""Finds each query's best classes by approximate search; compares with exact search.
 
-    python examples/extreme_classification.py --train train.txt --test test.txt --export index
-    python examples/approximate_search.py --folder index
+    python examples/extreme_classification.py --train train.txt --test test.txt --export
+    index python examples/approximate_search.py --folder index
 
-The first program writes the class embeddings, `classes.npy`, and the encodings of its test points,
-`queries.npy`. `TwoTower.export_candidates` and `predict` give the same files. This program builds
-an index with FAISS (pip install faiss-cpu) and compares its results with the exact best classes,
-once for each of `--probes`. It writes `index.faiss` for a server, and the results of the last
-comparison to `best.npy`. It does not need TensorFlow. Without FAISS the search is exact.
+The first program writes the class embeddings, `classes.npy`, and the encodings of its
+test points, `queries.npy`. `TwoTower.export_candidates` and `predict` give the same
+files. This program builds an index with FAISS (pip install faiss-cpu) and compares its
+results with the exact best classes, once for each of `--probes`. It writes
+`index.faiss` for a server, and the results of the last comparison to `best.npy`. It
+does not need TensorFlow. Without FAISS the search is exact.
 """
 
 import argparse
@@ -22,9 +23,11 @@ QUERIES = 256  # queries scored at once
 
 
 def exact(classes, queries, k):
-    """The k classes `[n, k]` with the highest inner products with each query, the best first."""
+    """The k classes `[n, k]` with the highest inner products per query, best first."""
     starts = range(0, max(len(queries), 1), QUERIES)
-    return np.concatenate([exact_of(classes, queries[i : i + QUERIES], k) for i in starts])
+    return np.concatenate(
+        [exact_of(classes, queries[i : i + QUERIES], k) for i in starts]
+    )
 
 
 def exact_of(classes, queries, k):
@@ -44,10 +47,12 @@ def exact_of(classes, queries, k):
 
 
 def build_index(faiss, classes):
-    """FAISS's index: clusters of classes; a search reads the clusters nearest to the query."""
+    """FAISS's index: clusters of classes; a search reads those nearest to the query."""
     clusters = math.isqrt(len(classes))
     quantizer = faiss.IndexFlatIP(classes.shape[1])
-    index = faiss.IndexIVFFlat(quantizer, classes.shape[1], clusters, faiss.METRIC_INNER_PRODUCT)
+    index = faiss.IndexIVFFlat(
+        quantizer, classes.shape[1], clusters, faiss.METRIC_INNER_PRODUCT
+    )
     some = np.random.default_rng(0).permutation(len(classes))[: 64 * clusters]
     index.train(np.ascontiguousarray(classes[np.sort(some)]))
     for start in range(0, len(classes), BLOCK):
@@ -60,7 +65,9 @@ def import_faiss():
     try:
         import faiss
     except ImportError as error:
-        print(f"FAISS is missing (pip install faiss-cpu), so the search is exact: {error}")
+        print(
+            f"FAISS is missing (pip install faiss-cpu), so the search is exact: {error}"
+        )
         return None
     return faiss
 
@@ -68,16 +75,24 @@ def import_faiss():
 def parse_args(argv=None):
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="folder of the files")
     parser.add_argument(
-        "--k", type=int, default=5, help="how many classes to find (default: %(default)s)"
+        "--folder", type=pathlib.Path, required=True, help="folder of the files"
+    )
+    parser.add_argument(
+        "--k",
+        type=int,
+        default=5,
+        help="how many classes to find (default: %(default)s)",
     )
     parser.add_argument(
         "--probes",
         type=int,
         nargs="+",
         default=[4, 16, 64],
-        help="numbers of clusters to read; more are slower and more exact (default: %(default)s)",
+        help=(
+            "numbers of clusters to read; more are slower and more exact (default: "
+            "%(default)s)"
+        ),
     )
     args = parser.parse_args(argv)
     if min(args.probes) < 1:
@@ -86,7 +101,7 @@ def parse_args(argv=None):
 
 
 def main(argv=None):
-    """Searches and compares; returns the share of the exact best for each number of probes."""
+    """Searches and returns the share of the exact best for each number of probes."""
     args = parse_args(argv)
     classes = np.load(args.folder / "classes.npy", mmap_mode="r")
     queries = np.load(args.folder / "queries.npy")
@@ -106,7 +121,9 @@ def main(argv=None):
         index = build_index(faiss, classes)
         for index.nprobe in args.probes:
             (_, found), milliseconds = timed(lambda: index.search(queries, args.k))
-            same = [len(set(a) & set(b)) / args.k for a, b in zip(found, best, strict=True)]
+            same = [
+                len(set(a) & set(b)) / args.k for a, b in zip(found, best, strict=True)
+            ]
             shares[index.nprobe] = np.mean(same)
             print(
                 f"FAISS, {index.nprobe} clusters: {milliseconds:.3f} ms per query, "

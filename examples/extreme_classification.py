@@ -1,16 +1,18 @@
-"""Trains a classifier for many classes by stochastic negative mining, and shows the best five.
+"""Trains a many-class classifier by stochastic negative mining and shows the best five.
 
     python examples/extreme_classification.py --train train.txt --test test.txt
 
-It reads files of the Extreme Classification Repository. Those of WordNet, to predict the concepts
-above a concept from the words of its definition, come from `python -m scripts.reproductions.snm
---wordnet /usr/share/wordnet --files wordnet --methods`.
+It reads files of the Extreme Classification Repository. Those of WordNet, to predict
+the concepts above a concept from the words of its definition, come from
+`python -m scripts.reproductions.snm --wordnet /usr/share/wordnet --files wordnet
+--methods`.
 
-The model follows Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear layer of
-512, and class embeddings, all scaled to length 1. As in that paper, the rows of the first layer and
-of the class embeddings use plain SGD with a large rate, and the linear layer uses momentum with a
-small rate. The loss differs: the mean of the pairwise hinge losses of the four highest negatives,
-with a margin of 1/3, was better on WordNet (docs/results/snm.md).
+The model follows Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear
+layer of 512, and class embeddings, all scaled to length 1. As in that paper, the rows
+of the first layer and of the class embeddings use plain SGD with a large rate, and the
+linear layer uses momentum with a small rate. The loss differs: the mean of the pairwise
+hinge losses of the four highest negatives, with a margin of 1/3, was better on WordNet
+(docs/results/snm.md).
 """
 
 import argparse
@@ -24,7 +26,14 @@ from rank4class_tf import data, layers, losses, metrics, models, ops, optimizers
 
 
 def build(
-    num_features, num_classes, loss, optimizer, width=512, num_sampled=1024, seed=0, normalize=True
+    num_features,
+    num_classes,
+    loss,
+    optimizer,
+    width=512,
+    num_sampled=1024,
+    seed=0,
+    normalize=True,
 ):
     """The compiled model; `num_sampled` classes are sampled for each batch."""
     encoder = keras.Sequential(
@@ -61,8 +70,13 @@ def load(args):
     _, *sizes = data.read_extreme_header(args.train)
     _, *sizes_of_test = data.read_extreme_header(args.test)
     if sizes != sizes_of_test:
-        raise SystemExit(f"--test must have the features and labels of --train, {sizes}.")
-    parts = (data.extreme_classification(path, args.batch_size) for path in (args.train, args.test))
+        raise SystemExit(
+            f"--test must have the features and labels of --train, {sizes}."
+        )
+    parts = (
+        data.extreme_classification(path, args.batch_size)
+        for path in (args.train, args.test)
+    )
     return *parts, *sizes
 
 
@@ -70,21 +84,49 @@ def main(argv=None):
     """Trains, saves, evaluates and shows the best classes of some examples."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--train", type=pathlib.Path, required=True, help="training examples, in a random order")
+    add(
+        "--train",
+        type=pathlib.Path,
+        required=True,
+        help="training examples, in a random order",
+    )
     add("--test", type=pathlib.Path, required=True, help="file with test examples")
-    add("--num-sampled", type=int, default=1024, help="classes to sample (default: %(default)s)")
-    add("--width", type=int, default=512, help="width of encodings (default: %(default)s)")
-    add("--batch-size", type=int, default=256, help="examples a step (default: %(default)s)")
+    add(
+        "--num-sampled",
+        type=int,
+        default=1024,
+        help="classes to sample (default: %(default)s)",
+    )
+    add(
+        "--width",
+        type=int,
+        default=512,
+        help="width of encodings (default: %(default)s)",
+    )
+    add(
+        "--batch-size",
+        type=int,
+        default=256,
+        help="examples a step (default: %(default)s)",
+    )
     add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
     add("--out", type=pathlib.Path, help=".keras file to write the trained model to")
-    add("--export", type=pathlib.Path, help="folder to write files for approximate_search.py to")
+    add(
+        "--export",
+        type=pathlib.Path,
+        help="folder to write files for approximate_search.py to",
+    )
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)
     train, test, num_features, num_classes = load(args)
-    loss = losses.OrderedWeightedLoss("pairwise", ops.Scaled("hinge", 3.0), ops.TopKWeights(4))
+    loss = losses.OrderedWeightedLoss(
+        "pairwise", ops.Scaled("hinge", 3.0), ops.TopKWeights(4)
+    )
     optimizer = get_optimizer(learning_rate=10.0, row_multiplier=30_000.0, momentum=0.9)
-    model = build(num_features, num_classes, loss, optimizer, args.width, args.num_sampled)
+    model = build(
+        num_features, num_classes, loss, optimizer, args.width, args.num_sampled
+    )
     model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

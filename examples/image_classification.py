@@ -1,10 +1,10 @@
-"""Fine-tunes a pretrained network on the images of CIFAR-10, with a head and a ranking loss.
+"""Fine-tunes a pretrained network on CIFAR-10 images, with a head and a ranking loss.
 
     python examples/image_classification.py --preset vgg_16_imagenet
     python examples/image_classification.py --preset resnet_50_imagenet --head concat
 
-TensorFlow Datasets downloads the images. The program needs the extras `data` and `encoders`, Keras
-3, and in practice a GPU.
+TensorFlow Datasets downloads the images. The program needs the extras `data` and
+`encoders`, Keras 3, and in practice a GPU.
 """
 
 import argparse
@@ -18,13 +18,31 @@ def main(argv=None):
     """Trains and evaluates; returns the metrics on the test part."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--preset", required=True, help="a preset of keras-hub, or a local folder with one")
-    add("--loss", default="rankmax_loss", help="a name of a loss (default: %(default)s)")
-    add("--head", default="latent_cross", help="a name of a head (default: %(default)s)")
+    add(
+        "--preset",
+        required=True,
+        help="a preset of keras-hub, or a local folder with one",
+    )
+    add(
+        "--loss", default="rankmax_loss", help="a name of a loss (default: %(default)s)"
+    )
+    add(
+        "--head", default="latent_cross", help="a name of a head (default: %(default)s)"
+    )
     add("--data-dir", help="where TensorFlow Datasets keeps its data")
     add("--epochs", type=int, default=50, help="epochs (default: %(default)s)")
-    add("--batch-size", type=int, default=64, help="images a step (default: %(default)s)")
-    add("--learning-rate", type=float, default=1e-5, help="of Adam (default: %(default)s)")
+    add(
+        "--batch-size",
+        type=int,
+        default=64,
+        help="images a step (default: %(default)s)",
+    )
+    add(
+        "--learning-rate",
+        type=float,
+        default=1e-5,
+        help="of Adam (default: %(default)s)",
+    )
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)
@@ -57,5 +75,7 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except ImportError as error:  # An extra that is not installed: the message says which.
+    except (
+        ImportError
+    ) as error:  # An extra that is not installed: the message says which.
         raise SystemExit(error) from None

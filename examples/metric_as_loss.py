@@ -2,10 +2,11 @@
 
     python examples/metric_as_loss.py
 
-A metric has two forms. The exact form, in `rank4class_tf.metrics`, averages over tied items and has
-no gradient. The soft form, such as `ops.soft_average_precision`, reads soft ranks and has a
-gradient, so its negative is a loss. The program trains a classifier of digits with two such losses
-and prints the exact metrics on the test split.
+A metric has two forms. The exact form, in `rank4class_tf.metrics`, averages over tied
+items and has no gradient. The soft form, such as `ops.soft_average_precision`, reads
+soft ranks and has a gradient, so its negative is a loss. The program trains a
+classifier of digits with two such losses and prints the exact metrics on the test
+split.
 
 It prints (the last digits depend on the processor):
 
@@ -26,7 +27,9 @@ class ApproxAPLoss(losses.MetricLoss):
 
     def metric(self, ranks, lists):
         """The formula."""
-        return ops.soft_average_precision(ranks, self.ranks_among_positives(lists), lists.relevance)
+        return ops.soft_average_precision(
+            ranks, self.ranks_among_positives(lists), lists.relevance
+        )
 
 
 @keras.utils.register_keras_serializable()
@@ -62,13 +65,17 @@ def train(loss, splits, epochs):
 def main(argv=None):
     """Trains with both losses."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--epochs", type=int, default=10, help="epochs (default: %(default)s)")
+    parser.add_argument(
+        "--epochs", type=int, default=10, help="epochs (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     results = {}
     for loss in (ApproxAPLoss(), ApproxRecallLoss(k=1)):
         keras.utils.set_random_seed(0)
         results[loss.name] = train(loss, data.digits(), args.epochs)
-        values = ", ".join(f"{name} {value:.4f}" for name, value in results[loss.name].items())
+        values = ", ".join(
+            f"{name} {value:.4f}" for name, value in results[loss.name].items()
+        )
         print(f"{loss.name}: {values}")
     return results
 
@@ -76,5 +83,7 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except ImportError as error:  # An extra that is not installed: the message says which.
+    except (
+        ImportError
+    ) as error:  # An extra that is not installed: the message says which.
         raise SystemExit(error) from None

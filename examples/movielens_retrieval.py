@@ -2,12 +2,12 @@
 
     python examples/movielens_retrieval.py --zip ml-latest-small.zip
 
-The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
-with `ratings.csv` and `movies.csv`. The last film of each user, by time, is the test item. In
-training, the model predicts each film of a user from the films that the user rated before it. A
-user is represented by the films rated last, and a film by its id and the words of its title and
-genres. Negatives are the other films of the batch and films drawn from all; log-Q corrects for the
-share of frequent films.
+The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of
+any version with `ratings.csv` and `movies.csv`. The last film of each user, by time, is
+the test item. In training, the model predicts each film of a user from the films that
+the user rated before it. A user is represented by the films rated last, and a film by
+its id and the words of its title and genres. Negatives are the other films of the batch
+and films drawn from all; log-Q corrects for the share of frequent films.
 """
 
 import argparse
@@ -27,7 +27,7 @@ WORDS = 12  # words of a title and its genres
 
 
 def read(path):
-    """The texts of the films, and for each user the numbers of the films in the order of time."""
+    """The texts of the films, and each user's film numbers in order of time."""
     with zipfile.ZipFile(path) as archive:
 
         def rows(name):
@@ -35,20 +35,29 @@ def read(path):
             with archive.open(member) as file:
                 yield from csv.DictReader(io.TextIOWrapper(file, "utf-8"))
 
-        films = {row["movieId"]: f"{row['title']} {row['genres']}" for row in rows("movies.csv")}
-        number = {film: i for i, film in enumerate(films, start=1)}  # 0 pads the histories.
+        films = {
+            row["movieId"]: f"{row['title']} {row['genres']}"
+            for row in rows("movies.csv")
+        }
+        number = {
+            film: i for i, film in enumerate(films, start=1)
+        }  # 0 pads the histories.
         users: dict[str, list] = {}
         for row in rows("ratings.csv"):
             rated = (int(row["timestamp"]), number[row["movieId"]])
             users.setdefault(row["userId"], []).append(rated)
-    histories = [np.array([film for _, film in sorted(rated)]) for rated in users.values()]
+    histories = [
+        np.array([film for _, film in sorted(rated)]) for rated in users.values()
+    ]
     return list(films.values()), [films for films in histories if len(films) > 2]
 
 
 def padded(histories, length, filler):
     """The last films of each history as an array."""
     rows = [history[-length:] for history in histories]
-    return np.array([np.pad(x, [0, length - len(x)], constant_values=filler) for x in rows])
+    return np.array(
+        [np.pad(x, [0, length - len(x)], constant_values=filler) for x in rows]
+    )
 
 
 def towers(num_films, words, width):
@@ -75,9 +84,19 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
-    add("--width", type=int, default=64, help="width of the encodings (default: %(default)s)")
+    add(
+        "--width",
+        type=int,
+        default=64,
+        help="width of the encodings (default: %(default)s)",
+    )
     add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
-    add("--batch-size", type=int, default=512, help="pairs a step (default: %(default)s)")
+    add(
+        "--batch-size",
+        type=int,
+        default=512,
+        help="pairs a step (default: %(default)s)",
+    )
     add("--export", type=pathlib.Path, help="folder to write a SavedModel to")
     args = parser.parse_args(argv)
 
@@ -86,7 +105,9 @@ def main(argv=None):
     vectorize = keras.layers.TextVectorization(output_sequence_length=WORDS)
     vectorize.adapt(titles)
     films = {"film": np.arange(1, len(titles) + 1), "words": vectorize(titles).numpy()}
-    user_encoder, film_encoder = towers(len(titles), vectorize.vocabulary_size(), args.width)
+    user_encoder, film_encoder = towers(
+        len(titles), vectorize.vocabulary_size(), args.width
+    )
     model = models.TwoTower(
         user_encoder,
         film_encoder,
@@ -104,27 +125,39 @@ def main(argv=None):
     )
     model.index(films)
 
-    pairs = [(user[:end], user[end]) for user in users for end in range(1, len(user) - 1)]
+    pairs = [
+        (user[:end], user[end]) for user in users for end in range(1, len(user) - 1)
+    ]
     histories, found = zip(*pairs, strict=True)
     queries = {"history": padded(histories, HISTORY, 0)}
     wanted = {name: x[np.array(found) - 1] for name, x in films.items()}
-    model.fit(queries, wanted, batch_size=args.batch_size, epochs=args.epochs, verbose=2)
+    model.fit(
+        queries, wanted, batch_size=args.batch_size, epochs=args.epochs, verbose=2
+    )
 
     before = [user[:-1] for user in users]
     queries = {
         "history": padded(before, HISTORY, 0),
-        "seen": padded(before, max(map(len, before)), -1),  # Known films are not ranked.
+        "seen": padded(
+            before, max(map(len, before)), -1
+        ),  # Known films are not ranked.
     }
-    last = {name: x[np.array([user[-1] for user in users]) - 1] for name, x in films.items()}
+    last = {
+        name: x[np.array([user[-1] for user in users]) - 1] for name, x in films.items()
+    }
     results = model.evaluate(queries, last, batch_size=64, return_dict=True, verbose=0)
     for name, value in results.items():
         print(f"{name}: {float(value):.4f}")
     _, best = model.top_k({name: x[:3] for name, x in queries.items()}, 3)
     for user, numbers in zip(users, np.asarray(best), strict=False):
-        print(f"after {titles[user[-2] - 1]}: {'; '.join(titles[i - 1] for i in numbers)}")
+        print(
+            f"after {titles[user[-2] - 1]}: {'; '.join(titles[i - 1] for i in numbers)}"
+        )
     if args.export:
         shapes = {"history": [None, HISTORY], "seen": [None, None]}
-        spec = {name: tf.TensorSpec(x, tf.int64, name=name) for name, x in shapes.items()}
+        spec = {
+            name: tf.TensorSpec(x, tf.int64, name=name) for name, x in shapes.items()
+        }
         model.export_top_k(args.export, spec)
     return results
 

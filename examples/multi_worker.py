@@ -1,21 +1,23 @@
 """Trains a classifier of many classes on several workers, which keep one model in step.
 
-    python examples/multi_worker.py --workers 2     # two processes on this machine
-    python examples/multi_worker.py --workers 2 --in-shards    # each holds half of the classes
-    python examples/multi_worker.py                 # one process, or one of several (see below)
+    python examples/multi_worker.py --workers 2 # two processes on this machine python
+    examples/multi_worker.py --workers 2 --in-shards # each holds half of the classes
+    python examples/multi_worker.py # one process, or one of several (see below)
 
-On several machines, start the program on each, without `--workers`, with TF_CONFIG in the
-environment:
+On several machines, start the program on each, without `--workers`, with TF_CONFIG in
+the environment:
 
     TF_CONFIG='{"cluster": {"worker": ["host0:12345", "host1:12345"]},
                 "task": {"type": "worker", "index": 0}}'
 
-`cluster` lists all workers and is the same everywhere: addresses that each worker can reach, with
-free ports. `index` is the place of this worker in the list. All workers run the same program and
-take part in each step. A worker waits at the start until all have started, and ends with an
-UnavailableError if another dies. `--workers` starts its processes in just this way.
+`cluster` lists all workers and is the same everywhere: addresses that each worker can
+reach, with free ports. `index` is the place of this worker in the list. All workers run
+the same program and take part in each step. A worker waits at the start until all have
+started, and ends with an UnavailableError if another dies. `--workers` starts its
+processes in just this way.
 
-Each batch is split among the workers. The results equal those of one process, except for rounding.
+Each batch is split among the workers. The results equal those of one process, except
+for rounding.
 
 It prints (the last digits depend on the processor):
 
@@ -44,7 +46,7 @@ DIM = 32
 
 
 def start(num_workers, arguments):
-    """Runs this program in several processes of this machine; if one fails, the others end."""
+    """Runs this program in several local processes; if one fails, the others end."""
     sockets = [socket.create_server(("localhost", 0)) for _ in range(num_workers)]
     addresses = [f"localhost:{one.getsockname()[1]}" for one in sockets]
     for one in sockets:
@@ -68,7 +70,7 @@ def start(num_workers, arguments):
 
 
 def points(num_classes, size, seed):
-    """Points about the centers of their classes, float32 `[size, DIM]`, and class ids `[size]`."""
+    """Points around class centers, float32 `[size, DIM]`, and class ids `[size]`."""
     centers = np.random.default_rng(0).normal(size=(num_classes, DIM))
     rng = np.random.default_rng([1, seed])
     ids = rng.integers(0, num_classes, size)
@@ -81,14 +83,18 @@ def train(args):
     in_cluster = "TF_CONFIG" in os.environ
     # This must be TensorFlow's first action: it connects the workers.
     strategy = (
-        tf.distribute.MultiWorkerMirroredStrategy() if in_cluster else tf.distribute.get_strategy()
+        tf.distribute.MultiWorkerMirroredStrategy()
+        if in_cluster
+        else tf.distribute.get_strategy()
     )
     is_first = not in_cluster or strategy.cluster_resolver.task_id == 0
     # All workers have the same seed, so that they draw and shuffle in the same way.
     keras.utils.set_random_seed(0)
 
     with strategy.scope():
-        encoder = keras.Sequential([keras.layers.Input((DIM,)), keras.layers.Dense(DIM)])
+        encoder = keras.Sequential(
+            [keras.layers.Input((DIM,)), keras.layers.Dense(DIM)]
+        )
         classes = args.classes
         if args.in_shards:
             of_rows = optimizers.RowwiseAdagrad(0.1)
@@ -102,11 +108,14 @@ def train(args):
         )
 
     # All workers have the same batches, and each takes its part of a batch.
-    batches = tf.data.Dataset.from_tensor_slices(points(args.classes, args.examples, seed=0))
+    batches = tf.data.Dataset.from_tensor_slices(
+        points(args.classes, args.examples, seed=0)
+    )
     batches = batches.batch(args.batch_size, drop_remainder=True)
     test = points(args.classes, args.examples // 8, seed=1)
 
-    # Callbacks decide by results, which are the same everywhere. Each worker has its own files.
+    # Callbacks decide by results, which are the same everywhere. Each worker has its
+    # own files.
     callbacks = [keras.callbacks.EarlyStopping("loss", patience=2)]
     if args.save:
         folder = args.save.parent if is_first else pathlib.Path(tempfile.mkdtemp())
@@ -118,7 +127,9 @@ def train(args):
         callbacks=callbacks,
         verbose=2 if is_first else 0,
     )
-    results = model.evaluate(*test, batch_size=args.batch_size, verbose=0, return_dict=True)
+    results = model.evaluate(
+        *test, batch_size=args.batch_size, verbose=0, return_dict=True
+    )
     if is_first:
         for name, value in results.items():
             print(f"{name}: {float(value):.6f}")
@@ -129,12 +140,41 @@ def main(argv=None):
     """Starts the workers, or runs as one of them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--workers", type=int, default=0, help="processes to start here (default: %(default)s)")
-    add("--classes", type=int, default=1000, help="number of classes (default: %(default)s)")
-    add("--num-sampled", type=int, default=256, help="of a step; 0: all (default: %(default)s)")
-    add("--in-shards", action="store_true", help="each worker holds a part of the classes")
-    add("--examples", type=int, default=16_384, help="training examples (default: %(default)s)")
-    add("--batch-size", type=int, default=256, help="of all workers (default: %(default)s)")
+    add(
+        "--workers",
+        type=int,
+        default=0,
+        help="processes to start here (default: %(default)s)",
+    )
+    add(
+        "--classes",
+        type=int,
+        default=1000,
+        help="number of classes (default: %(default)s)",
+    )
+    add(
+        "--num-sampled",
+        type=int,
+        default=256,
+        help="of a step; 0: all (default: %(default)s)",
+    )
+    add(
+        "--in-shards",
+        action="store_true",
+        help="each worker holds a part of the classes",
+    )
+    add(
+        "--examples",
+        type=int,
+        default=16_384,
+        help="training examples (default: %(default)s)",
+    )
+    add(
+        "--batch-size",
+        type=int,
+        default=256,
+        help="of all workers (default: %(default)s)",
+    )
     add("--epochs", type=int, default=4, help="epochs (default: %(default)s)")
     add("--save", type=pathlib.Path, help="a .keras file, written after each epoch")
     arguments = sys.argv[1:] if argv is None else argv

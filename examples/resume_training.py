@@ -2,11 +2,12 @@
 
     python examples/resume_training.py --folder out/digits
 
-The final weights are bit-for-bit those of an undisturbed run. For this, everything that an epoch
-depends on is either in the checkpoint (weights, optimizer, the random numbers of dropout and of a
-random loss) or computed from the epoch number (the order of the examples). TensorFlow's checkpoints
-have checksums and become visible only when complete. If one cannot be read, for example because a
-bit has flipped, the one before it is used.
+The final weights are bit-for-bit those of an undisturbed run. For this, everything that
+an epoch depends on is either in the checkpoint (weights, optimizer, the random numbers
+of dropout and of a random loss) or computed from the epoch number (the order of the
+examples). TensorFlow's checkpoints have checksums and become visible only when
+complete. If one cannot be read, for example because a bit has flipped, the one before
+it is used.
 
 Keras's own BackupAndRestore promises less: see docs/results/faults.md.
 
@@ -39,20 +40,25 @@ def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
     if hasattr(keras, "ops"):  # Keras 3 keeps the random numbers of dropout only here.
         more["rest"] = [variable.value for variable in model.non_trainable_variables]
     epoch = tf.Variable(0, dtype=tf.int64)
-    return tf.train.Checkpoint(model=model, optimizer=model.optimizer, epoch=epoch, **more)
+    return tf.train.Checkpoint(
+        model=model, optimizer=model.optimizer, epoch=epoch, **more
+    )
 
 
 def restore(state: tf.train.Checkpoint, manager: tf.train.CheckpointManager) -> None:
-    """Restores the newest readable checkpoint; if there is none, the state stays as it is."""
+    """Restores the newest readable checkpoint; without one, the state stays as is."""
     error = None
     names = tf.io.gfile.listdir(manager.directory)
-    numbers = [int(name[5:-6]) for name in names if re.fullmatch(r"ckpt-\d+\.index", name)]
+    numbers = [
+        int(name[5:-6]) for name in names if re.fullmatch(r"ckpt-\d+\.index", name)
+    ]
     for number in sorted(numbers, reverse=True):
         path = f"{manager.directory}/ckpt-{number}"
         try:
             state.restore(path).assert_existing_objects_matched()
             return
-        # TensorFlow raises an IndexError if the index is cut, and many kinds of OpError.
+        # TensorFlow raises an IndexError if the index is cut, and many kinds of
+        # OpError.
         except Exception as found:
             error = found
             print(f"{path} cannot be read: {error!r}")
@@ -67,11 +73,12 @@ def train(
     folder: Any,
     **more: Any,
 ) -> None:
-    """Trains a model; continues where an earlier call with the same arguments was interrupted.
+    """Trains a model; continues where an earlier call with the same arguments stopped.
 
     Args:
         model: as for `state_of`.
-        batches_of: a function of the number of an epoch, from 0, that returns its batches.
+        batches_of: a function of the number of an epoch, from 0, that returns its
+            batches.
         epochs: number of epochs.
         folder: folder of the checkpoints; each run needs its own.
         **more: as for `state_of`.
@@ -80,13 +87,17 @@ def train(
     tf.io.gfile.makedirs(str(folder))
     try:
         manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
-    except ValueError:  # The list of checkpoints is damaged; `restore` reads the folder.
+    except (
+        ValueError
+    ):  # The list of checkpoints is damaged; `restore` reads the folder.
         tf.io.gfile.remove(f"{folder}/checkpoint")
         manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
     restore(state, manager)
     while (epoch := int(state.epoch)) < epochs:
         batches = batches_of(epoch)
-        model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2)
+        model.fit(
+            batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2
+        )
         state.epoch.assign_add(1)
         manager.save()
 
@@ -94,8 +105,12 @@ def train(
 def main(argv: list[str] | None = None) -> keras.Model:
     """Trains on scikit-learn's digits."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--folder", type=pathlib.Path, required=True, help="checkpoint folder")
-    parser.add_argument("--epochs", type=int, default=20, help="epochs (default: %(default)s)")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, required=True, help="checkpoint folder"
+    )
+    parser.add_argument(
+        "--epochs", type=int, default=20, help="epochs (default: %(default)s)"
+    )
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
@@ -121,5 +136,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
 if __name__ == "__main__":
     try:
         main()
-    except ImportError as error:  # An extra that is not installed: the message says which.
+    except (
+        ImportError
+    ) as error:  # An extra that is not installed: the message says which.
         raise SystemExit(error) from None

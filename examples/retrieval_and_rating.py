@@ -1,11 +1,12 @@
-"""Trains one model that finds films for a user and predicts how the user would rate them.
+"""Trains one model to find films for a user and predict how the user would rate them.
 
     python examples/retrieval_and_rating.py --zip ml-latest-small.zip
 
-The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of any version
-with `ratings.csv` and `movies.csv`. Both tasks train the same towers: a subclass of `TwoTower` adds
-a small network, and adds its error to the loss. `--rating-weight 0` trains only for retrieval. The
-test set is the most recent tenth of each user's ratings.
+The archive is MovieLens's (https://grouplens.org/datasets/movielens, for research), of
+any version with `ratings.csv` and `movies.csv`. Both tasks train the same towers: a
+subclass of `TwoTower` adds a small network, and adds its error to the loss.
+`--rating-weight 0` trains only for retrieval. The test set is the most recent tenth of
+each user's ratings.
 """
 
 import argparse
@@ -37,7 +38,12 @@ def read(path):
     user_of = {user: i for i, user in enumerate(user_ids)}
     users = np.array([user_of[row["userId"]] for row in ratings])
     films = np.array([number[row["movieId"]] for row in ratings])
-    return list(titles.values()), users, films, np.array([float(row["rating"]) for row in ratings])
+    return (
+        list(titles.values()),
+        users,
+        films,
+        np.array([float(row["rating"]) for row in ratings]),
+    )
 
 
 def tower(name, size, width):
@@ -58,7 +64,9 @@ class RetrievalAndRating(models.TwoTower):
             [
                 keras.layers.Input([width]),
                 keras.layers.Dense(64, "relu"),
-                keras.layers.Dense(1, bias_initializer=keras.initializers.Constant(3.5)),
+                keras.layers.Dense(
+                    1, bias_initializer=keras.initializers.Constant(3.5)
+                ),
             ]
         )
         self.rmse = keras.metrics.RootMeanSquaredError(name="rmse")
@@ -79,10 +87,25 @@ def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--zip", type=pathlib.Path, required=True, help="archive of MovieLens")
-    add("--rating-weight", type=float, default=1.0, help="that of ratings (default: %(default)s)")
-    add("--width", type=int, default=32, help="width of the encodings (default: %(default)s)")
+    add(
+        "--rating-weight",
+        type=float,
+        default=1.0,
+        help="that of ratings (default: %(default)s)",
+    )
+    add(
+        "--width",
+        type=int,
+        default=32,
+        help="width of the encodings (default: %(default)s)",
+    )
     add("--epochs", type=int, default=5, help="epochs (default: %(default)s)")
-    add("--batch-size", type=int, default=512, help="pairs a step (default: %(default)s)")
+    add(
+        "--batch-size",
+        type=int,
+        default=512,
+        help="pairs a step (default: %(default)s)",
+    )
     args = parser.parse_args(argv)
 
     keras.utils.set_random_seed(0)
@@ -99,7 +122,9 @@ def main(argv=None):
         seed=0,
     )
     model.compile(
-        keras.optimizers.Adam(0.01), losses.SoftmaxLoss(), metrics=[metrics.RecallAtK([10, 100])]
+        keras.optimizers.Adam(0.01),
+        losses.SoftmaxLoss(),
+        metrics=[metrics.RecallAtK([10, 100])],
     )
     model.index({"film": np.arange(len(titles))})
 
@@ -109,7 +134,9 @@ def main(argv=None):
     place[order] = np.concatenate([np.arange(count) for count in counts])
     test = place >= counts[users] - np.maximum(counts[users] // 10, 1)
     seen = [films[(users == user) & ~test] for user in range(num_users)]
-    seen = tf.RaggedTensor.from_row_lengths(np.concatenate(seen), [len(row) for row in seen])
+    seen = tf.RaggedTensor.from_row_lengths(
+        np.concatenate(seen), [len(row) for row in seen]
+    )
 
     def pairs(rows):
         y = {"film": films[rows], "stars": stars[rows].astype(np.float32)}

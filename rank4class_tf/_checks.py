@@ -1,4 +1,4 @@
-"""Checks of arguments, which return the value; `_lists.labels` checks labels and scores."""
+"""Argument checks that return the value; `_lists.labels` checks labels and scores."""
 
 import importlib
 import math
@@ -16,20 +16,22 @@ from rank4class_tf._types import Changing
 
 
 def require(is_right: object, rule: str, received: object) -> None:
-    """Raises `ValueError` unless an argument is right; `received` is its value, or describes it."""
+    """Raises `ValueError` for a bad argument; `received` is or describes its value."""
     if not is_right:
         text = received if isinstance(received, str) else repr(received)
         raise ValueError(f"{rule} Received: {text}.")
 
 
 def _require_argument(is_right: bool, rule: str, name: str, value: Any) -> None:
-    """Raises `ValueError` unless an argument is right; the message has its name and value."""
+    """Raises `ValueError`, with the name and value, unless an argument is right."""
     if not is_right:
         raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}.")
 
 
-def _number_check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str, Any], Any]:
-    """A check for a finite number of a kind, int or float but not bool, that keeps a rule."""
+def _number_check(
+    kind: type, rule: str, keeps_rule: Callable
+) -> Callable[[str, Any], Any]:
+    """A check that a number is a finite int or float, not bool, and keeps a rule."""
 
     def check(name: str, value: Any) -> Any:
         is_kind = isinstance(value, numbers.Integral if kind is int else numbers.Real)
@@ -42,7 +44,9 @@ def _number_check(kind: type, rule: str, keeps_rule: Callable) -> Callable[[str,
 
 positive_int = _number_check(int, "a positive integer", lambda v: v >= 1)
 non_negative_int = _number_check(int, "an integer >= 0", lambda v: v >= 0)
-_non_negative_int_or_all = _number_check(int, "an integer >= 0 or 'all'", lambda v: v >= 0)
+_non_negative_int_or_all = _number_check(
+    int, "an integer >= 0 or 'all'", lambda v: v >= 0
+)
 _seed = _number_check(int, "an integer in [0, 2**32)", lambda v: 0 <= v < 2**32)
 _above_0 = _number_check(float, "a finite number > 0", lambda v: v > 0)
 non_negative_float = _number_check(float, "a finite number >= 0", lambda v: v >= 0)
@@ -54,7 +58,9 @@ inner_fraction = _number_check(float, "a number in (0, 1)", lambda v: 0 < v < 1)
 def positive_float(name: str, value: Any) -> float:
     """A number > 0, also in float32, in which most formulas compute."""
     limits = np.finfo(np.float32)
-    rule = f"a finite number from {limits.tiny:.2g} to {limits.max:.2g}, as float32 holds"
+    rule = (
+        f"a finite number from {limits.tiny:.2g} to {limits.max:.2g}, as float32 holds"
+    )
     number = _above_0(name, value)
     _require_argument(limits.tiny <= number <= limits.max, rule, name, value)
     return number
@@ -92,10 +98,15 @@ def imported(module: str, who_needs_it: str, extra: str) -> Any:
 
 def dataset_that_ends(name: str, dataset: Any) -> Any:
     """A dataset; raises for one of which a loop over all batches would not end."""
-    endless = getattr(dataset, "cardinality", lambda: 0)() == tf.data.INFINITE_CARDINALITY
+    endless = (
+        getattr(dataset, "cardinality", lambda: 0)() == tf.data.INFINITE_CARDINALITY
+    )
     require(not endless, f"`{name}` must end: call its `take`.", "an endless dataset")
     # A loop over a Keras `Sequence` reads it by index, and goes on past its end.
-    rule = f"`{name}` must be a list of its batches: `[data[i] for i in range(len(data))]`."
+    rule = (
+        f"`{name}` must be a list of its batches: `[data[i] for i in "
+        "range(len(data))]`."
+    )
     require(not isinstance(dataset, keras.utils.Sequence), rule, type(dataset).__name__)
     return dataset
 
@@ -111,16 +122,26 @@ def positive_or_tensor(name: str, value: Any) -> Any:
 
 
 def joined(name: str, x: Any, y: Any = None) -> Any:
-    """The rows of `x`, then of `y`; integers in a dtype that holds both, floats in that of `x`."""
+    """Rows of `x`, then `y`; integers in a dtype that holds both, floats in `x`'s."""
     if y is None:
         return x
     dtype, are_integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
     if all(are_integers):
-        dtype = tf.as_dtype(np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype))
+        dtype = tf.as_dtype(
+            np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype)
+        )
         fits = dtype.is_integer
     else:
-        fits = dtype == y.dtype or dtype.is_floating and (y.dtype.is_floating or are_integers[1])
-    require(fits, f"`{name}` must have features like the others, {x.dtype.name}.", y.dtype.name)
+        fits = (
+            dtype == y.dtype
+            or dtype.is_floating
+            and (y.dtype.is_floating or are_integers[1])
+        )
+    require(
+        fits,
+        f"`{name}` must have features like the others, {x.dtype.name}.",
+        y.dtype.name,
+    )
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 
@@ -148,7 +169,9 @@ def layer_or_none(name: str, value: Any) -> Any:
 
 def string_or_none(name: str, value: Any) -> str | None:
     """None or a string."""
-    _require_argument(value is None or isinstance(value, str), "a string or None", name, value)
+    _require_argument(
+        value is None or isinstance(value, str), "a string or None", name, value
+    )
     return value
 
 
@@ -160,7 +183,9 @@ def mask(value: Any, scores: tf.Tensor) -> tf.Tensor | None:
     rule = f"`mask` must be booleans of the shape of the scores, {scores.shape}."
     is_right = value.dtype.is_bool and value.shape.is_compatible_with(scores.shape)
     require(is_right, rule, f"{value.dtype.name} {value.shape}")
-    return same_sizes(value, scores, "`mask` must have the shape of the scores.", num_axes=2)
+    return same_sizes(
+        value, scores, "`mask` must have the shape of the scores.", num_axes=2
+    )
 
 
 def ids(name: str, value: Any, strings: bool = True) -> Any:
@@ -169,7 +194,9 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
         value = tf.convert_to_tensor(value)
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
             return tf.cast(value, tf.int64)  # An empty list has no dtype of its own.
-    value = _keras.unaveraged_labels(value)  # Keras 3 may build models with float64 ids.
+    value = _keras.unaveraged_labels(
+        value
+    )  # Keras 3 may build models with float64 ids.
     rule = f"`{name}` must hold {'integers or strings' if strings else 'integers'}."
     is_right = value.dtype.is_integer or strings and value.dtype == tf.string
     require(is_right, rule, value.dtype.name)
@@ -177,7 +204,7 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
 
 
 def rows_of_ids(name: str, value: Any, strings: bool = True) -> Any:
-    """E ids for each list, such as those to exclude, `[batch, E]`, dense or ragged, as a tensor."""
+    """E ids per list, such as exclusions, as a tensor `[batch, E]`, dense or ragged."""
     value = ids(name, value, strings)
     rule = f"`{name}` must have the shape [batch, E]."
     require(value.shape.rank in (None, 2), rule, str(value.shape))
@@ -190,7 +217,9 @@ def one_of(name: str, value: Any, known: Collection) -> Any:
     return value
 
 
-def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> list[float]:
+def one_for_each_class(
+    name: str, value: Any, is_right: Callable, rule: str
+) -> list[float]:
     """A number for each class."""
     try:
         array = np.asarray(value, np.float64)
@@ -201,17 +230,23 @@ def one_for_each_class(name: str, value: Any, is_right: Callable, rule: str) -> 
     return array.tolist()
 
 
-# Operations that leave the values of an input as they are, with the place of that input: what
-# layers at positions and masks add after an activation. A mask chooses between values and a filler.
-_KEEPING_VALUES = dict.fromkeys(["Identity", "Cast", "Reshape", "EnsureShape", "StopGradient"], 0)
-_KEEPING_VALUES |= dict.fromkeys(["ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Pack"], 0)
+# Operations that leave the values of an input as they are, with the place of that
+# input: what layers at positions and masks add after an activation. A mask chooses
+# between values and a filler.
+_KEEPING_VALUES = dict.fromkeys(
+    ["Identity", "Cast", "Reshape", "EnsureShape", "StopGradient"], 0
+)
+_KEEPING_VALUES |= dict.fromkeys(
+    ["ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Pack"], 0
+)
 _KEEPING_VALUES |= {"GatherV2": 0, "GatherNd": 0, "Select": 1, "SelectV2": 1}
 
 
 def function_behind(scores: Any) -> str | None:
-    """`"softmax"` or `"sigmoid"` if scores `[..., n]` are known to come from one; else None."""
-    # A graph shows the operation, at no cost when it runs. In eager mode we test for rows of
-    # positive numbers that sum to 1, as of a softmax: the first row, and all only if it is one.
+    """`"softmax"` or `"sigmoid"` if known to have made scores `[..., n]`; else None."""
+    # A graph shows the operation, at no cost when it runs. In eager mode we test for
+    # rows of positive numbers that sum to 1, as of a softmax: the first row, and all
+    # only if it is one.
     if tf.is_symbolic_tensor(scores):
         operation = scores.op
         while operation.type in _KEEPING_VALUES:
@@ -237,6 +272,9 @@ def _are_probabilities(scores: Any) -> bool:
 
 def no_probabilities(name: str, function: str | None) -> None:
     """Raises unless `function`, the result of `function_behind` for scores, is None."""
-    remedy = "Leave it out, or take the logarithm of a softmax: `lambda x: tf.math.log(model(x))`"
+    remedy = (
+        "Leave it out, or take the logarithm of a softmax: `lambda x: "
+        "tf.math.log(model(x))`"
+    )
     received = f"the output of a {function}. {remedy}"
     require(function is None, f"`{name}` must be scores, not probabilities.", received)

@@ -10,25 +10,35 @@ from rank4class_tf._types import Array
 
 
 def is_one_hot_row(labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Whether each row of labels `[batch, P]` has a label for each class instead of ids."""
+    """Whether each row of labels `[batch, P]` has a label per class instead of ids."""
     width = labels.shape[1]
     if 1 < width == num_classes:
-        # Losses read labels of this width as relevance. Class ids this wide have padding, or each
-        # example would have all classes, and no row repeats an id.
+        # Losses read labels of this width as relevance. Class ids this wide have
+        # padding, or each example would have all classes, and no row repeats an id.
         sorted_rows = np.sort(labels, axis=1)
-        repeats = (sorted_rows[:, 1:] == sorted_rows[:, :-1]) & (sorted_rows[:, 1:] >= 0)
-        is_relevance = labels.dtype.kind not in "iu" or repeats.any() or not (labels < 0).any()
+        repeats = (sorted_rows[:, 1:] == sorted_rows[:, :-1]) & (
+            sorted_rows[:, 1:] >= 0
+        )
+        is_relevance = (
+            labels.dtype.kind not in "iu" or repeats.any() or not (labels < 0).any()
+        )
         return np.full(len(labels), is_relevance)
-    # Three or more zeros and ones would repeat an id, so they are one-hot of a wrong width.
+    # Three or more zeros and ones would repeat an id, so they are one-hot of a wrong
+    # width.
     return np.isin(labels, (0, 1)).all(axis=1) & (width > 2)
 
 
 def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
-    # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read once.
+    # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read
+    # once.
     counts, num_examples = np.zeros(num_classes, np.int64), 0
     labels = _checks.dataset_that_ends("labels", labels)
-    batches = (batch[1] for batch in labels) if isinstance(labels, tf.data.Dataset) else [labels]
+    batches = (
+        (batch[1] for batch in labels)
+        if isinstance(labels, tf.data.Dataset)
+        else [labels]
+    )
     for batch_labels in batches:
         is_ragged = isinstance(batch_labels, tf.RaggedTensor)
         ids = np.asarray(batch_labels.flat_values if is_ragged else batch_labels)
@@ -44,7 +54,10 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
         ids = ids.reshape(-1)
         invalid = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
         if len(invalid):
-            rule = f"`labels` must hold class ids in [0, {num_classes}), or -1 for padding."
+            rule = (
+                f"`labels` must hold class ids in [0, {num_classes}), or -1 for "
+                "padding."
+            )
             raise ValueError(f"{rule} Received: {invalid[0]!r}.")
         counts += np.bincount(ids[ids >= 0].astype(np.int64), minlength=num_classes)
     return counts, num_examples

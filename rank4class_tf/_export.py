@@ -22,9 +22,9 @@ def write_top_k(
     class_names: Sequence[str] | None,
     other_layers: Sequence[keras.layers.Layer] = (),
 ) -> None:
-    """Writes a SavedModel with the signatures `top_k` and `serving_default` to a folder."""
-    # `find_best` maps features and k to a dict of outputs, `class_ids` among them. It may
-    # read `other_layers` besides the model. `class_names` add an output.
+    """Writes a SavedModel with signatures `top_k` and `serving_default` to a folder."""
+    # `find_best` maps features and k to a dict of outputs, `class_ids` among them. It
+    # may read `other_layers` besides the model. `class_names` add an output.
     if not model.built:
         tf.function(model).get_concrete_function(features_spec)
     default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
@@ -41,36 +41,51 @@ def write_top_k(
             result["class_names"] = names_at(names, result["class_ids"])
         return result
 
-    def in_order(x: Any) -> Any:  # A request may list the indices of a sparse tensor in any order.
+    def in_order(
+        x: Any,
+    ) -> Any:  # A request may list the indices of a sparse tensor in any order.
         return tf.sparse.reorder(x) if isinstance(x, tf.SparseTensor) else x
 
     def features_from(arguments: list) -> Any:
         tensors = tf.nest.flatten(arguments, expand_composites=True)
-        features = tf.nest.pack_sequence_as(features_spec, tensors, expand_composites=True)
+        features = tf.nest.pack_sequence_as(
+            features_spec, tensors, expand_composites=True
+        )
         return tf.nest.map_structure(in_order, features)
 
     def serving_default(features: list) -> dict[str, Tensor]:
         return outputs_of(features_from(features), default_k)
 
     def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
-        in_range = tf.debugging.Assert((k >= 1) & (k <= num_classes), [rule, "Received:", k])
+        in_range = tf.debugging.Assert(
+            (k >= 1) & (k <= num_classes), [rule, "Received:", k]
+        )
         with tf.control_dependencies([in_range]):
             return outputs_of(features_from(features), tf.identity(k))
 
-    # Trace both signatures, whose arguments are the tensors of the features side by side.
+    # Trace both signatures, whose arguments are the tensors of the features side by
+    # side.
     specs = specs_of_arguments(features_spec)
     signatures = {
         "top_k": tf.function(top_k, [specs, tf.TensorSpec([], tf.int32, name="k")]),
         "serving_default": tf.function(serving_default, [specs]),
     }
     module = tf.Module()
-    # The module holds what the graphs read, but not the model: TensorFlow would trace a model in it
-    # again, with dense features. Keras 3's own archive does the same.
-    layers = [layer for root in (model, *other_layers) for layer in root._flatten_layers()]
-    resources = [x for layer in layers for x in tf.train.TrackableView(layer).descendants()]
+    # The module holds what the graphs read, but not the model: TensorFlow would trace a
+    # model in it again, with dense features. Keras 3's own archive does the same.
+    layers = [
+        layer for root in (model, *other_layers) for layer in root._flatten_layers()
+    ]
+    resources = [
+        x for layer in layers for x in tf.train.TrackableView(layer).descendants()
+    ]
     lookup_table = tf.saved_model.experimental.TrackableResource
     module.read = [
-        [v for f in signatures.values() for v in f.get_concrete_function().graph.variables],
+        [
+            v
+            for f in signatures.values()
+            for v in f.get_concrete_function().graph.variables
+        ],
         [x for x in resources if isinstance(x, lookup_table)],
     ]
     with _files.replacing_saved_model(path) as temporary:
@@ -79,12 +94,15 @@ def write_top_k(
 
 def specs_of_arguments(specs: Any) -> list[Any]:
     """The specs, flattened, and named so that each can be an argument beside `k`."""
-    # A spec without a name takes its key in a dictionary, or else `features`, `features_1` and so
-    # on. Underscores replace characters that TensorFlow cannot serve in an argument's name.
+    # A spec without a name takes its key in a dictionary, or else `features`,
+    # `features_1` and so on. Underscores replace characters that TensorFlow cannot
+    # serve in an argument's name.
 
     def argument_spec(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
-        name = name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
+        name = (
+            name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
+        )
         if isinstance(spec, tf.SparseTensorSpec):
             rank = spec.shape.rank
             return [
@@ -97,8 +115,15 @@ def specs_of_arguments(specs: Any) -> list[Any]:
         return spec
 
     if isinstance(specs, dict):
-        by_key = [(str(key), leaf) for key in sorted(specs) for leaf in tf.nest.flatten(specs[key])]
+        by_key = [
+            (str(key), leaf)
+            for key in sorted(specs)
+            for leaf in tf.nest.flatten(specs[key])
+        ]
     else:
         leaves = tf.nest.flatten(specs)
-        by_key = [(f"features_{i}" if i else "features", leaf) for i, leaf in enumerate(leaves)]
+        by_key = [
+            (f"features_{i}" if i else "features", leaf)
+            for i, leaf in enumerate(leaves)
+        ]
     return [argument_spec(leaf, key) for key, leaf in by_key]

@@ -1,4 +1,4 @@
-"""Files that get their names only when complete; after an error the older file remains."""
+"""Files that get their names only when complete; on an error the older file remains."""
 
 import contextlib
 import errno
@@ -18,8 +18,9 @@ _SAVED_MODEL = "saved_model.pb"  # A loader finds a SavedModel by this file.
 
 @contextlib.contextmanager
 def replacing(path: PathLike) -> Iterator[str]:
-    """Yields a temporary path that ends in the same name, and renames it to `path` at the end."""
-    # `path` may be on any file system of TensorFlow. An `OSError` names it, not the temporary file.
+    """Yields a temporary path ending in the same name, then renames it to `path`."""
+    # `path` may be on any file system of TensorFlow. An `OSError` names it, not the
+    # temporary file.
     target = _resolved(path)
     try:
         with _temporary_beside(target) as temporary:
@@ -37,19 +38,23 @@ def replacing(path: PathLike) -> Iterator[str]:
 @contextlib.contextmanager
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
     """As `replacing`, for the folder of a SavedModel."""
-    # Makes missing parent folders and keeps other files of the folder. While files change, the
-    # folder lacks the file by which a loader finds the model.
+    # Makes missing parent folders and keeps other files of the folder. While files
+    # change, the folder lacks the file by which a loader finds the model.
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))
     with _temporary_beside(target) as temporary:
         yield temporary
         walk = tf.io.gfile.walk(temporary)
-        files = [os.path.join(folder, name) for folder, _, names in walk for name in names]
+        files = [
+            os.path.join(folder, name) for folder, _, names in walk for name in names
+        ]
         for file in files:
             _flush(file)
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(os.path.join(target, _SAVED_MODEL))
-        for file in sorted(files, key=lambda file: os.path.basename(file) == _SAVED_MODEL):
+        for file in sorted(
+            files, key=lambda file: os.path.basename(file) == _SAVED_MODEL
+        ):
             destination = os.path.join(target, os.path.relpath(file, temporary))
             tf.io.gfile.makedirs(os.path.dirname(destination))
             tf.io.gfile.rename(file, destination, overwrite=True)
@@ -65,8 +70,9 @@ def write_text(path: PathLike, text: str) -> None:
 def appending_rows(
     path: PathLike, shape: tuple[int, ...], dtype: Any = "<f4"
 ) -> Iterator[Callable[[np.ndarray | Tensor], None]]:
-    """Writes rows to a NumPy file, as many as come; yields a function for rows `[n, *shape]`."""
-    # The file is not mapped to memory, since a full disk would then kill the process with SIGBUS.
+    """Writes any number of rows to a NumPy file; yields a function of `[n, *shape]`."""
+    # The file is not mapped to memory, since a full disk would then kill the process
+    # with SIGBUS.
     count = 0
     with replacing(path) as temporary, open(temporary, "wb") as file:
 
@@ -88,7 +94,7 @@ def appending_rows(
 
 @contextlib.contextmanager
 def _temporary_beside(target: str) -> Iterator[str]:
-    """Yields a path of the same name in a temporary folder, which a killed process leaves."""
+    """Yields a same-named path in a temporary folder, which a killed process leaves."""
     folder, name = os.path.split(target)
     temporary_folder = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     if "://" in target:
@@ -108,7 +114,7 @@ def _resolved(path: PathLike) -> str:
 
 
 def _flush(path: str) -> None:
-    """Waits until a file is on disk: some file systems only then report that they are full."""
+    """Waits until a file is on disk: some file systems only then report being full."""
     if "://" not in path:
         with open(path, "rb") as file:
             os.fsync(file.fileno())

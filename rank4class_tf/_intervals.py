@@ -32,7 +32,8 @@ class Comparison:
     Attributes:
         difference: mean of the first minus mean of the second.
         low, high: the ends of its confidence interval.
-        p_value: the probability of a difference at least as large if the models do not differ.
+        p_value: the probability of a difference at least as large if the models do not
+            differ.
     """
 
     difference: float
@@ -42,7 +43,10 @@ class Comparison:
 
 
 def interval(
-    values: Values, weights: Values, confidence: float, bounds: tuple[float, float] | None = None
+    values: Values,
+    weights: Values,
+    confidence: float,
+    bounds: tuple[float, float] | None = None,
 ) -> Estimate:
     """The interval of the method "normal"; see `evaluate`."""
     from statistics import NormalDist  # Importing it takes a tenth of our import time.
@@ -53,7 +57,8 @@ def interval(
     mean = weighted_mean(values, weights)
     n_eff = total**2 / float(weights @ weights)  # Kish's effective number of lists.
     variance = float((weights**2) @ (values - mean) ** 2) / total**2
-    # Student's distribution allows for an estimated variance; a proportion implies its own.
+    # Student's distribution allows for an estimated variance; a proportion implies its
+    # own.
     q = NormalDist().inv_cdf((1 + confidence) / 2)
     is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
     if n_eff > 1 and not is_proportion:
@@ -70,11 +75,14 @@ def interval(
     return Estimate(mean, float(low), float(high))
 
 
-def are_skewed(values: Values, weights: Values, bounds: tuple[float, float] | None) -> bool:
+def are_skewed(
+    values: Values, weights: Values, bounds: tuple[float, float] | None
+) -> bool:
     """Whether the values are too few for their skew, so that intervals are too short.
 
-    Below five times the squared skewness, intervals of 95 % covered the means of reciprocal ranks
-    in 61 to 90 % of samples; shares of hits have an interval of their own.
+    Below five times the squared skewness, intervals of 95 % covered the means of
+    reciprocal ranks in 61 to 90 % of samples; shares of hits have an interval of their
+    own.
     """
     total = float(weights.sum())
     if not total or (bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()):
@@ -85,7 +93,11 @@ def are_skewed(values: Values, weights: Values, bounds: tuple[float, float] | No
 
 
 def bootstrap(
-    values: Values, weights: Values, confidence: float, samples: int, rng: np.random.Generator
+    values: Values,
+    weights: Values,
+    confidence: float,
+    samples: int,
+    rng: np.random.Generator,
 ) -> Estimate:
     """The interval of the method "bootstrap"; see `evaluate`."""
     has_weight = weights != 0  # A draw whose weights are all 0 would have no mean.
@@ -103,8 +115,9 @@ def bootstrap(
 def mean_difference(
     differences: Values, weights: Values, confidence: float, limit: float = math.inf
 ) -> Comparison:
-    """The mean of differences `[seeds, lists]` with an interval and a p-value by Student's T."""
-    # `limit` is the largest difference that a list can have; infinity means the largest one here.
+    """The mean, interval and p-value of differences `[seeds, lists]` by Student's T."""
+    # `limit` is the largest difference that a list can have; infinity means the largest
+    # one here.
     if not weights.any():
         return Comparison(0.0, 0.0, 0.0, 1.0)
     shares = weights / weights.sum()
@@ -119,7 +132,9 @@ def mean_difference(
     variances = [((second_moment - center**2) / (n_eff + 2), n_eff + 1)]
     # Several seeds add the variance of the mean over seeds.
     if len(seed_means) > 1:
-        variances.append((float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1))
+        variances.append(
+            (float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1)
+        )
     variance = sum(term for term, _ in variances)
     if not variance > 0:
         return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
@@ -127,7 +142,9 @@ def mean_difference(
     dof = variance**2 / sum(term**2 / term_dof for term, term_dof in variances)
     margin = student_quantile(confidence, dof) * math.sqrt(variance)
     p_value = two_sided(center / math.sqrt(variance), dof)
-    return Comparison(mean, max(center - margin, -end), min(center + margin, end), p_value)
+    return Comparison(
+        mean, max(center - margin, -end), min(center + margin, end), p_value
+    )
 
 
 def weighted_mean(values: Values, weights: Values) -> float:
@@ -143,7 +160,7 @@ def two_sided(t: float, dof: float) -> float:
 
 
 def student_quantile(confidence: float, dof: float) -> float:
-    """The distance from 0 that Student's T exceeds with the probability `1 - confidence`."""
+    """Distance from 0 that Student's T exceeds with probability `1 - confidence`."""
     # Double the upper end until it is beyond the quantile, then halve the interval.
     low, high = 0.0, 2.0
     while two_sided(high, dof) > 1 - confidence:

@@ -1,4 +1,4 @@
-"""The one module that knows which Keras this process runs, and what differs between them."""
+"""The one module that knows this process's Keras, and how the versions differ."""
 
 import contextlib
 import copy
@@ -12,36 +12,47 @@ from tensorflow.python.autograph.core import ag_ctx, config
 
 from rank4class_tf._types import Array, Tensor
 
-# `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and tf_keras (Keras 2)
-# when `TF_USE_LEGACY_KERAS=1`.
+# `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and
+# tf_keras (Keras 2) when `TF_USE_LEGACY_KERAS=1`.
 try:
     KERAS_3 = hasattr(keras, "ops")  # This access runs the lazy import.
     _backend = keras.backend.backend() if KERAS_3 else "tensorflow"
 except ImportError as error:
-    _backend = getattr(error.__context__, "name", None)  # The module that Keras did not find.
+    _backend = getattr(
+        error.__context__, "name", None
+    )  # The module that Keras did not find.
     if _backend in (None, "keras", "tf_keras"):
         raise ImportError(
-            "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs tf_keras, in the "
-            f"version of TensorFlow: pip install 'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
+            "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs "
+            "tf_keras, in the "
+            "version of TensorFlow: pip install "
+            f"'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
         ) from error
 if _backend != "tensorflow":
     raise ImportError(
-        "Keras must run on TensorFlow: set KERAS_BACKEND=tensorflow before it is imported, or "
+        "Keras must run on TensorFlow: set KERAS_BACKEND=tensorflow before it is "
+        "imported, or "
         f"`backend` in ~/.keras/keras.json. Received: Keras on {_backend}."
     )
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
-# AutoGraph leaves this package as it is, as it leaves TensorFlow's own modules: rewriting the
-# source of everything that a loss or a layer calls takes seconds in the first step of Keras 2's
-# `fit` and of a user's `tf.function`. Keras 3's `fit` does not use AutoGraph.
-config.CONVERSION_RULES = (config.DoNotConvert("rank4class_tf"), *config.CONVERSION_RULES)
+# AutoGraph leaves this package as it is, as it leaves TensorFlow's own modules:
+# rewriting the source of everything that a loss or a layer calls takes seconds in the
+# first step of Keras 2's `fit` and of a user's `tf.function`. Keras 3's `fit` does not
+# use AutoGraph.
+config.CONVERSION_RULES = (
+    config.DoNotConvert("rank4class_tf"),
+    *config.CONVERSION_RULES,
+)
 
 
 def with_autograph_of_caller(formula: Callable) -> Callable:
-    """Has AutoGraph convert a user's formula where it converts the code that calls it."""
+    """Has AutoGraph convert a user's formula where it converts the code calling it."""
     context = tf.__internal__.autograph.control_status_ctx()
-    if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith("rank4class_tf."):
+    if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith(
+        "rank4class_tf."
+    ):
         return formula
     return tf.__internal__.autograph.tf_convert(formula, context, user_requested=True)
 
@@ -52,9 +63,12 @@ class _PerExampleLosses(keras.losses.Loss):
         return y_pred
 
 
-def reduced(loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None) -> Tensor:
+def reduced(
+    loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None
+) -> Tensor:
     """Reduces the losses of examples, `[batch]`, as Keras reduces those of `loss`."""
-    # Keras 3's `Loss` casts labels to float32 first, which changes class ids above 2**24.
+    # Keras 3's `Loss` casts labels to float32 first, which changes class ids above
+    # 2**24.
     if losses.shape == (0,) and loss.reduction != "none":
         return tf.reduce_sum(losses)  # Keras 3 would return the empty tensor.
     options = {"dtype": loss.dtype} if KERAS_3 else {}
@@ -63,7 +77,9 @@ def reduced(loss: keras.losses.Loss, losses: Tensor, sample_weight: Array | None
     return reducer(losses, losses, sample_weight)
 
 
-def init_loss(loss: keras.losses.Loss, name: str, reduction: str | None, dtype: Any) -> None:
+def init_loss(
+    loss: keras.losses.Loss, name: str, reduction: str | None, dtype: Any
+) -> None:
     """Calls the constructor of Keras's loss; Keras 2 takes no dtype."""
     if KERAS_3:
         keras.losses.Loss.__init__(loss, name, standardize_reduction(reduction), dtype)
@@ -73,7 +89,7 @@ def init_loss(loss: keras.losses.Loss, name: str, reduction: str | None, dtype: 
 
 
 def as_losses(x: Tensor) -> Tensor:
-    """Marks a tensor as losses of examples, which a loss that gets it as `y_pred` only reduces."""
+    """Marks a tensor as losses of examples; as a loss's `y_pred` it is only reduced."""
     x = with_mask(tf.identity(x), mask_of(x))
     x._rank4class_tf_losses = True
     return x
@@ -103,7 +119,9 @@ def mask_of_items(y_pred: Tensor) -> Tensor | None:
     mask = mask_of(y_pred)
     if mask is not None and not mask.shape.is_compatible_with(y_pred.shape):
         rule = "The mask that comes with `y_pred` must have its shape, [batch, n]."
-        raise ValueError(f"{rule} Received: a mask of {mask.shape}, scores of {y_pred.shape}.")
+        raise ValueError(
+            f"{rule} Received: a mask of {mask.shape}, scores of {y_pred.shape}."
+        )
     return mask
 
 
@@ -118,41 +136,50 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
 
 
 def unaveraged_labels(y_true: Array) -> Array:
-    """Labels as a user gave them, also where Keras 3 builds a model that a strategy trains."""
-    # In that graph, which never runs, Keras passes the mean of the devices' labels, which is
-    # float64 even for integers. We cast it to integers, so that ids look like ids.
+    """Labels as the user gave them, even where Keras 3 builds a strategy's model."""
+    # In that graph, which never runs, Keras passes the mean of the devices' labels,
+    # which is float64 even for integers. We cast it to integers, so that ids look like
+    # ids.
     is_averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
     return tf.cast(y_true, tf.int64) if is_averaged else y_true
 
 
 def builds_symbolically() -> bool:
     """Whether Keras 3 builds a model in a graph that never runs."""
-    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")  # Only a function's is named.
+    graph = getattr(
+        tf.compat.v1.get_default_graph(), "name", ""
+    )  # Only a function's is named.
     return KERAS_3 and graph.startswith("scratch_graph")
 
 
-def share_permission_for_means(outer: keras.losses.Loss, inner: keras.losses.Loss) -> None:
+def share_permission_for_means(
+    outer: keras.losses.Loss, inner: keras.losses.Loss
+) -> None:
     """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
-    # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given to
-    # `compile`, whose means it scales itself; a loss within such a loss is the same case.
+    # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given
+    # to `compile`, whose means it scales itself; a loss within such a loss is the same
+    # case.
     if not KERAS_3:
         inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
 
 
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
-    """The object of a config by `serialize_keras_object`, also from an `.h5` file of Keras 2."""
+    """Object of a `serialize_keras_object` config, even from a Keras 2 `.h5` file."""
     # Keras 2 reads older formats, and looks for their classes by bare names.
     classes = {} if KERAS_3 else dict(_classes_within(config))
     classes |= custom_objects or {}
     return keras.utils.deserialize_keras_object(config, custom_objects=classes)
 
 
-def deserialized_in_turn(configs: Iterable, custom_objects: dict | None = None) -> list[Any]:
-    """Objects of configurations, as by `deserialized`; models among them may share layers."""
-    # Keras 3 counts the calls of a layer from the first model on, but a configuration counts them
-    # from 0, so that a later model would take the call of an earlier one for its own. One model
-    # around all of them would not help: neither Keras loads a model that calls them, and a model of
-    # their outputs would flatten them, and lose a `Sequential` or a subclass.
+def deserialized_in_turn(
+    configs: Iterable, custom_objects: dict | None = None
+) -> list[Any]:
+    """Objects of configs, as by `deserialized`; models among them may share layers."""
+    # Keras 3 counts the calls of a layer from the first model on, but a configuration
+    # counts them from 0, so that a later model would take the call of an earlier one
+    # for its own. One model around all of them would not help: neither Keras loads a
+    # model that calls them, and a model of their outputs would flatten them, and lose a
+    # `Sequential` or a subclass.
     models: list[Any] = []
     num_calls: dict[Any, int] = {}
     for serialized in configs:
@@ -171,7 +198,7 @@ def _layer_configs(config: Any) -> list[dict]:
 
 
 def _num_calls(config: Any, model: Any) -> dict[int, int]:
-    """How often the layers of a model were called, by the numbers that mark shared objects."""
+    """How often a model's layers were called, by the numbers marking shared objects."""
     layers = {layer.name: layer for layer in getattr(model, "layers", ())}
     num_calls: dict[Any, int] = {}
     for layer_config in _layer_configs(config):
@@ -184,10 +211,11 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
 
 
 def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
-    """Changes a model's configuration to number calls of layers after those of earlier models."""
+    """Changes a model's config to number layer calls after those of earlier models."""
     configs = _layer_configs(config)
     earlier = {
-        x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0) for x in configs
+        x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0)
+        for x in configs
     }
 
     def shifted(x: Any) -> Any:
@@ -195,7 +223,9 @@ def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
             return {key: shifted(value) for key, value in x.items()}
         if not isinstance(x, list | tuple):
             return x
-        if len(x) == 3 and isinstance(x[0], str) and isinstance(x[1], int):  # A call of a layer.
+        if (
+            len(x) == 3 and isinstance(x[0], str) and isinstance(x[1], int)
+        ):  # A call of a layer.
             return [x[0], x[1] + earlier.get(x[0], 0), x[2]]
         return [shifted(value) for value in x]
 
@@ -209,7 +239,7 @@ def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
 
 
 def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
-    """The bare name and the class of each object in a configuration, as far as Keras knows it."""
+    """The bare name and class of each object in a config, as far as Keras knows it."""
     if isinstance(config, dict) and "registered_name" in config:
         cls = keras.utils.get_registered_object(config["registered_name"])
         if cls is None and str(config["module"]).split(".")[0] == "keras":
@@ -228,21 +258,27 @@ def standardize_reduction(reduction: str | None) -> str | None:
     known += ("mean", "mean_with_sample_weight") if KERAS_3 else ()
     name = "none" if reduction is None else reduction
     if name not in known:
-        raise ValueError(f"`reduction` must be one of {known} or None. Received: {reduction!r}.")
+        raise ValueError(
+            f"`reduction` must be one of {known} or None. Received: {reduction!r}."
+        )
     return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
 
 
-def add_table(layer: Any, name: str, shape: tuple, initializer: Any, **kwargs: Any) -> Any:
-    """Adds a weight whose rows are looked up; mixed precision does not cast all of it."""
+def add_table(
+    layer: Any, name: str, shape: tuple, initializer: Any, **kwargs: Any
+) -> Any:
+    """Adds a weight for row lookups; mixed precision does not cast all of it."""
     options: dict[str, Any] = {"dtype": layer.variable_dtype, **kwargs}
     options["autocast" if KERAS_3 else "experimental_autocast"] = False
-    weight = layer.add_weight(name=name, shape=shape, initializer=initializer, **options)
+    weight = layer.add_weight(
+        name=name, shape=shape, initializer=initializer, **options
+    )
     variable(weight)._rank4class_tf_table = True
     return weight
 
 
 def is_table(variable: tf.Variable) -> bool:
-    """Whether `add_table` made a variable, or the distributed variable that contains it."""
+    """Whether `add_table` made a variable or the distributed variable containing it."""
     container = getattr(variable, "_distributed_container", lambda: None)()
     return any(getattr(x, "_rank4class_tf_table", False) for x in (variable, container))
 
@@ -264,30 +300,40 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
         layer._tracker.lock()
 
 
-def add_state(layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0) -> Any:
+def add_state(
+    layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0
+) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
     return layer.add_weight(
         name=name,
         shape=shape,
-        initializer=lambda shape, **kwargs: tf.broadcast_to(tf.cast(start, dtype), shape),
+        initializer=lambda shape, **kwargs: tf.broadcast_to(
+            tf.cast(start, dtype), shape
+        ),
         dtype=dtype,
         trainable=False,
-        aggregation="only_first_replica" if KERAS_3 else tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        aggregation="only_first_replica"
+        if KERAS_3
+        else tf.VariableAggregation.ONLY_FIRST_REPLICA,
     )
 
 
 def variable(weight: Any) -> tf.Variable:
-    """The `tf.Variable` of a weight; gathering rows of a Keras 3 variable would copy all of it."""
+    """A weight's `tf.Variable`; gathering rows of a Keras 3 variable copies it all."""
     return weight.value if KERAS_3 else weight
 
 
 def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """Variables that a layer and its sublayers change: random generators' states, and others."""
+    """Variables that a layer and its sublayers change: random states, and others."""
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
     layers = list(layer._flatten_layers())
     if KERAS_3:
-        states = [generator.state.value for x in layers for generator in x._seed_generators]
-        return states, [weight.value for x in layers for weight in x._non_trainable_variables]
+        states = [
+            generator.state.value for x in layers for generator in x._seed_generators
+        ]
+        return states, [
+            weight.value for x in layers for weight in x._non_trainable_variables
+        ]
     wrappers = [getattr(x, "_random_generator", None) for x in layers]
     generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
     states = [generator.state for generator in generators if generator is not None]
@@ -305,26 +351,30 @@ def add_loss(model: keras.Model, loss: Tensor) -> None:
 def build_optimizer(model: keras.Model) -> None:
     """Adds the variables of the optimizer of a model that is built and compiled."""
     # Keras adds them in the first step, and traces that step a second time then.
-    build = getattr(getattr(model, "optimizer", None), "build", None)  # Old optimizers have none.
+    build = getattr(
+        getattr(model, "optimizer", None), "build", None
+    )  # Old optimizers have none.
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
 
 
 def current_rate(optimizer: Any) -> Any:
-    """The learning rate of an optimizer's next step; Keras 2 has to compute that of a schedule."""
+    """An optimizer's next learning rate; Keras 2 has to compute that of a schedule."""
     if not KERAS_3:
         optimizer._compute_current_learning_rate()
     return optimizer.learning_rate
 
 
 def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
-    """The metrics that a model was compiled with, in one list; builds those of Keras 3."""
+    """The metrics a model was compiled with, in one list; builds those of Keras 3."""
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if container is None:
         return []
     if KERAS_3 and not container.built:
-        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))  # Any labels and predictions.
+        container.build(
+            tf.zeros([1, 1]), tf.zeros([1, 1])
+        )  # Any labels and predictions.
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
 
@@ -332,17 +382,26 @@ def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
 def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     """The loss and the metrics that a model updates itself."""
     if KERAS_3:
-        return [metric for metric in model.metrics if metric is not model._compile_metrics]
+        return [
+            metric for metric in model.metrics if metric is not model._compile_metrics
+        ]
     compiled = model.compiled_metrics.metrics
-    return [metric for metric in model.metrics if not any(metric is x for x in compiled)]
+    return [
+        metric for metric in model.metrics if not any(metric is x for x in compiled)
+    ]
 
 
-def update_metrics(model: Any, y_true: Any, sample_weight: Array, mask_weight: Array) -> dict:
-    """Updates the metrics of a compiled model from `y_true`, which may be `ops.Ranks`."""
-    # Metrics that are not weighted get the weights of the mask. Returns all results, also the loss.
+def update_metrics(
+    model: Any, y_true: Any, sample_weight: Array, mask_weight: Array
+) -> dict:
+    """Updates a compiled model's metrics from `y_true`, which may be `ops.Ranks`."""
+    # Metrics that are not weighted get the weights of the mask. Returns all results,
+    # also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
-        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))  # Any labels and predictions.
+        container.build(
+            tf.zeros([1, 1]), tf.zeros([1, 1])
+        )  # Any labels and predictions.
     weighted = tf.nest.flatten(container._user_weighted_metrics)
     for metric in compiled_metrics(model):
         has_weight = any(metric is other for other in weighted)
@@ -353,7 +412,9 @@ def update_metrics(model: Any, y_true: Any, sample_weight: Array, mask_weight: A
 def checked_layer(name: str, value: Any) -> Any:
     """Raises unless `value` is a layer or a model of this Keras; returns it."""
     if not isinstance(value, keras.layers.Layer):
-        raise ValueError(f"`{name}` must be a Keras layer or model. Received: {name}={value!r}.")
+        raise ValueError(
+            f"`{name}` must be a Keras layer or model. Received: {name}={value!r}."
+        )
     return value
 
 

@@ -1,4 +1,4 @@
-"""Random state: a seed and a count of training steps, with which resumed training continues."""
+"""Random state: a seed and a training step count, from which training resumes."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ def add_state(layer: keras.layers.Layer, seed: int) -> Any:
 
 
 def step_seed(state: Any, training: bool | None) -> Tensor:
-    """The seed for this call of a layer; the next call gets another one only if this one trains."""
+    """The seed of this layer call; the next call's differs only if this one trains."""
     seed = seed_of(_keras.variable(state))
     if training:
         state.assign_add(tf.constant(STEP, tf.int64))
@@ -37,7 +37,7 @@ def step_seed(state: Any, training: bool | None) -> Tensor:
 
 
 def replica_seed(seed: Array, stream: int) -> Tensor:
-    """A seed that differs between the replicas of a strategy, and between `stream` numbers."""
+    """A seed differing between a strategy's replicas, and between `stream` numbers."""
     replica = tf.distribute.get_replica_context()
     replica_id = replica.replica_id_in_sync_group if replica else 0
     return ops.fold_in(ops.fold_in(seed, 1 + stream), replica_id)

@@ -15,10 +15,10 @@ _PLAIN = (type(None), bool, int, float, str, list, tuple, dict)
 
 
 class Configured:
-    """Mixin, listed before Keras's class: the configuration is the constructor's arguments.
+    """Mixin, listed before Keras's class: the config is the constructor's arguments.
 
-    An object keeps each argument of its constructor, and of its `Configured` parents, in an
-    attribute of that name; `get_config` gives a variable as its number.
+    An object keeps each argument of its constructor, and of its `Configured` parents,
+    in an attribute of that name; `get_config` gives a variable as its number.
     """
 
     def get_config(self) -> dict[str, Any]:
@@ -35,18 +35,25 @@ class Configured:
 
 
 def constructor_arguments(instance: object, base: type = Configured) -> dict[str, Any]:
-    """The named arguments of the constructors of `base`'s subclasses, read from attributes."""
+    """The named constructor arguments of `base`'s subclasses, read from attributes."""
     # From the base to the class, so that a subclass's arguments come last.
     config = {}
     for cls in reversed(type(instance).__mro__):
         if issubclass(cls, base) and "__init__" in vars(cls):
-            for name, parameter in list(inspect.signature(cls.__init__).parameters.items())[1:]:
-                if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            for name, parameter in list(
+                inspect.signature(cls.__init__).parameters.items()
+            )[1:]:
+                if parameter.kind in (
+                    parameter.POSITIONAL_OR_KEYWORD,
+                    parameter.KEYWORD_ONLY,
+                ):
                     value = getattr(instance, name)
                     if isinstance(value, tf.Variable):
                         value = value.numpy().tolist()
                     is_plain = isinstance(value, _PLAIN)
-                    config[name] = value if is_plain else keras.utils.serialize_keras_object(value)
+                    config[name] = (
+                        value if is_plain else keras.utils.serialize_keras_object(value)
+                    )
     return config
 
 
@@ -69,18 +76,20 @@ _NAMED: dict[str, dict[str, Any]] = {kind: {} for kind in _SUFFIXES}
 
 
 def register(kind: str) -> Callable[[_Class], _Class]:
-    """A decorator that registers a class with Keras, and its name for `get` of a kind."""
+    """Decorator that registers a class with Keras, and its name for `get` of a kind."""
 
     def registered(cls: _Class) -> _Class:
         build = getattr(cls, "pretrained", cls)  # A sorter with weights comes trained.
-        register_name(kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), build)
+        register_name(
+            kind, snake_case(cls.__name__.removesuffix(_SUFFIXES[kind])), build
+        )
         return _keras.register(cls)
 
     return registered
 
 
 def register_name(kind: str, name: str, build: Callable) -> None:
-    """Gives a class, or a function that builds an object, the name by which `get` finds it."""
+    """Gives a class, or a function that builds an object, its name for `get`."""
     _NAMED[kind][name] = build
 
 
@@ -97,31 +106,43 @@ def registered_classes(kind: str, base: type) -> dict[str, Any]:
 
 
 def by_name(
-    argument: str, known: dict, value: Any, is_object: bool | None = None, rule: str = "callable"
+    argument: str,
+    known: dict,
+    value: Any,
+    is_object: bool | None = None,
+    rule: str = "callable",
 ) -> Any:
     """Returns what a name stands for, or an object as it is."""
-    # Errors call the value `argument`. `rule` ends "must be one of these names or ...", and
-    # `is_object` tells whether the value is what it says; None means that any callable is.
+    # Errors call the value `argument`. `rule` ends "must be one of these names or ...",
+    # and `is_object` tells whether the value is what it says; None means that any
+    # callable is.
     if isinstance(value, str) and value in known:
         return known[value]
     if callable(value) if is_object is None else is_object:
         return value
-    raise ValueError(f"`{argument}` must be one of {sorted(known)} or {rule}. Received: {value!r}.")
+    raise ValueError(
+        f"`{argument}` must be one of {sorted(known)} or {rule}. Received: {value!r}."
+    )
 
 
-def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: Any) -> Any:
-    """Returns the object of a kind that `identifier` names, made with the constructor's `kwargs`.
+def get(
+    kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: Any
+) -> Any:
+    """Returns the object of a kind that `identifier` names, constructed with `kwargs`.
 
-    `identifier` may also be a config from `keras.utils.serialize_keras_object`, or an object of
-    the class `base`, which is returned as it is.
+    `identifier` may also be a config from `keras.utils.serialize_keras_object`, or an
+    object of the class `base`, which is returned as it is.
     """
     classes = _NAMED[kind]
     if isinstance(identifier, str):
         if identifier not in classes:
             known = ", ".join(sorted(classes))
             matches = difflib.get_close_matches(identifier, classes, n=1)
-            # `"softmax"` lacks the ending of `"softmax_loss"`, which comes before close matches.
-            matches = [name for name in (f"{identifier}_{kind}",) if name in classes] or matches
+            # `"softmax"` lacks the ending of `"softmax_loss"`, which comes before close
+            # matches.
+            matches = [
+                name for name in (f"{identifier}_{kind}",) if name in classes
+            ] or matches
             hint = f" Did you mean {matches[0]!r}?" if matches else ""
             rule = f"`identifier` must be the name of a known {kind}: {known}."
             raise ValueError(f"{rule} Received: {identifier!r}.{hint}")
@@ -133,5 +154,7 @@ def get(kind: str, base: type | tuple[type, ...], identifier: Any, /, **kwargs: 
         return _keras.deserialized(identifier)
     if isinstance(identifier, base):
         return identifier
-    rule = f"`identifier` must be the name of a known {kind}, a config or such an object."
+    rule = (
+        f"`identifier` must be the name of a known {kind}, a config or such an object."
+    )
     raise TypeError(f"{rule} Received: {identifier!r}.")

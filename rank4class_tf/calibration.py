@@ -29,33 +29,39 @@ from rank4class_tf.evaluation import Evaluator
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
-# The relative margin by which we lower a threshold, about 100 units in float32's last place.
+# The relative margin by which we lower a threshold, about 100 units in float32's last
+# place.
 _ROUNDING_MARGIN = 1e-5
 
 
 def calibrate(
-    model: Scorer, dataset: Dataset, label_format: str | None = None, batch_size: int = 256
+    model: Scorer,
+    dataset: Dataset,
+    label_format: str | None = None,
+    batch_size: int = 256,
 ) -> Probabilities:
-    r"""Returns a softmax layer whose temperature fits a model's scores, trained with any loss.
+    r"""Returns a softmax layer whose temperature fits a model's scores, for any loss.
 
     $$T = \arg\min_T -\sum_i w_i \log \mathrm{softmax}(s_i / T)_{y_i}$$
 
-    The layer goes to the end of a model, or into `layers.TopClasses` or `conformalize`. The problem
-    is convex in 1 / T, so the result is exact. Several positives share an example equally. The
-    order of the classes stays the same, and so do all ranking metrics.
+    The layer goes to the end of a model, or into `layers.TopClasses` or `conformalize`.
+    The problem is convex in 1 / T, so the result is exact. Several positives share an
+    example equally. The order of the classes stays the same, and so do all ranking
+    metrics.
 
-    If there is no best temperature, it warns and takes an end of scikit-learn's range: `e**-10`
-    if all positives have the highest scores, so that a lower one always fits better, and `e**10` if
-    the scores say nothing about the labels. It also warns if the `model.loss.probabilities` of a
-    compiled model have a lower Brier score: use these.
+    If there is no best temperature, it warns and takes an end of scikit-learn's range:
+    `e**-10` if all positives have the highest scores, so that a lower one always fits
+    better, and `e**10` if the scores say nothing about the labels. It also warns if the
+    `model.loss.probabilities` of a compiled model have a lower Brier score: use these.
 
     Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", section 4.2.
 
     Args:
-        model: a Keras model, or a function of TensorFlow operations, that maps features to scores
-            `[batch, n]`; None if `dataset` has the scores.
-        dataset: examples that the model was not trained on: batches `(features, labels)` or
-            `(features, labels, sample_weight)`, or one such tuple of all examples.
+        model: a Keras model, or a function of TensorFlow operations, that maps features
+            to scores `[batch, n]`; None if `dataset` has the scores.
+        dataset: examples that the model was not trained on: batches
+            `(features, labels)` or `(features, labels, sample_weight)`, or one such
+            tuple of all examples.
         label_format: as in the losses.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
@@ -67,18 +73,23 @@ def calibrate(
     """
     # Collect scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
     examples = []
-    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits=True):
+    for labels, weights in _labelled_scores(
+        model, dataset, label_format, batch_size, logits=True
+    ):
         lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
         examples.append((labels.scores, lists.item_relevance(), weights))
     scores, relevance, weights = (
-        tf.cast(tf.concat(arrays, axis=0), tf.float64) for arrays in zip(*examples, strict=True)
+        tf.cast(tf.concat(arrays, axis=0), tf.float64)
+        for arrays in zip(*examples, strict=True)
     )
     has_labels = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
     _checks.require(bool(has_labels), rule, "none")
     is_excluded = (relevance > 0) & (scores == -math.inf) & (weights[:, tf.newaxis] > 0)
     number = np.count_nonzero(tf.reduce_any(is_excluded, axis=-1))
-    rule = "`model` must give right classes scores above -inf, which no temperature fits."
+    rule = (
+        "`model` must give right classes scores above -inf, which no temperature fits."
+    )
     _checks.require(number == 0, rule, f"-inf in {number} of {len(weights)} examples")
 
     # Fit the temperature.
@@ -88,7 +99,8 @@ def calibrate(
     if temperature in _ENDS:
         temperature, reason = _ENDS[temperature]
         warnings.warn(
-            f"No temperature is the best for these {len(weights)} examples: {reason}. The layer has"
+            f"No temperature is the best for these {len(weights)} examples: {reason}. "
+            "The layer has"
             f" the temperature {temperature:.2g}, the end of the range.",
             stacklevel=2,
         )
@@ -109,7 +121,8 @@ def calibrate(
         if loss_brier < brier:
             warnings.warn(
                 "The loss's own probabilities are better than the fitted softmax. Use "
-                f"`model.loss.probabilities`. Brier scores: {loss_brier:.4f} and {brier:.4f}.",
+                f"`model.loss.probabilities`. Brier scores: {loss_brier:.4f} and "
+                f"{brier:.4f}.",
                 stacklevel=2,
             )
     return fitted_layer
@@ -126,31 +139,37 @@ def conformalize(
 ) -> PredictionSets:
     """Returns a layer that predicts sets of classes with a guaranteed coverage.
 
-    This is split conformal prediction. If the N examples of `dataset` and a new example are
-    exchangeable, for instance drawn from one distribution, then the new example's set contains its
-    right class with a probability of at least `coverage`, whatever the model. This holds on average
-    over examples and datasets; for hard examples, or for one class, the probability may be lower.
-    Fit neither the model nor `probabilities` to `dataset`. `layers.TopClasses` takes the layer too.
+    This is split conformal prediction. If the N examples of `dataset` and a new example
+    are exchangeable, for instance drawn from one distribution, then the new example's
+    set contains its right class with a probability of at least `coverage`, whatever the
+    model. This holds on average over examples and datasets; for hard examples, or for
+    one class, the probability may be lower. Fit neither the model nor `probabilities`
+    to `dataset`. `layers.TopClasses` takes the layer too.
 
-    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos & Bates 2021,
-    "A Gentle Introduction to Conformal Prediction"; for the methods see `layers.PredictionSets`.
+    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Angelopoulos &
+    Bates 2021, "A Gentle Introduction to Conformal Prediction"; for the methods see
+    `layers.PredictionSets`.
 
     Args:
         model: as for `calibrate`.
-        dataset: batches `(features, labels)`, or one such tuple of all examples, with one positive
-            each and no weights; at least c / (1 - c) examples for the coverage c.
+        dataset: batches `(features, labels)`, or one such tuple of all examples, with
+            one positive each and no weights; at least c / (1 - c) examples for the
+            coverage c.
         coverage: in (0, 1).
-        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
-            on how hard an example is.
-        probabilities: a layer that maps scores to probabilities, such as that of `calibrate` on
-            other examples; None means softmax. It changes the size of the sets, not the guarantee.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that
+            depends less on how hard an example is.
+        probabilities: a layer that maps scores to probabilities, such as that of
+            `calibrate` on other examples; None means softmax. It changes the size of
+            the sets, not the guarantee.
         label_format: as in the losses.
         batch_size: as for `calibrate`.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
         >>> sets = conformalize(None, (scores, [1, 1, 1]), coverage=0.75)
-        >>> round(sets.threshold, 4)  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
+        >>> round(
+        ...     sets.threshold, 4
+        ... )  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
         0.4
         >>> sets(tf.math.log([[0.55, 0.45]])).numpy()
         array([[ True,  True]])
@@ -159,20 +178,30 @@ def conformalize(
     sets = PredictionSets(0.0, method, probabilities)
     conformities = []
     logits = isinstance(sets.probabilities, Probabilities)
-    for labels, weights in _labelled_scores(model, dataset, label_format, batch_size, logits):
+    for labels, weights in _labelled_scores(
+        model, dataset, label_format, batch_size, logits
+    ):
         num_positives = labels.num_positives.numpy()
         rule = "`dataset` must have one positive per example."
         _checks.require((num_positives == 1).all(), rule, num_positives)
         unweighted = bool(tf.reduce_all(weights == 1))
-        _checks.require(unweighted, "`dataset` must have no weights.", "weights other than 1")
-        # The conformity of the right class of each example; class ids are padded with -1.
+        _checks.require(
+            unweighted, "`dataset` must have no weights.", "weights other than 1"
+        )
+        # The conformity of the right class of each example; class ids are padded with
+        # -1.
         right_class = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
-        conformities.append(tf.gather(conformity, right_class, batch_dims=1)[:, 0].numpy())
+        conformities.append(
+            tf.gather(conformity, right_class, batch_dims=1)[:, 0].numpy()
+        )
     values = np.concatenate(conformities)
-    _checks.require(not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN")
+    _checks.require(
+        not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN"
+    )
     threshold = _conformal_threshold(values, coverage)
-    # The margin keeps a class at the threshold if XLA or another batch size rounds differently.
+    # The margin keeps a class at the threshold if XLA or another batch size rounds
+    # differently.
     return PredictionSets(threshold * (1 - _ROUNDING_MARGIN), method, probabilities)
 
 
@@ -184,23 +213,26 @@ def adjust_logits(
     strengths: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0, 1.25, 1.5),
     batch_size: int = 256,
 ) -> keras.Model:
-    r"""Returns a trained classifier that counts rare classes more, without training it again.
+    r"""Returns a trained classifier that counts rare classes more, without retraining.
 
     $$s'_c = s_c - \tau \log \pi_c$$
 
-    The strength $\tau$ is the one with the best `metric` on validation data, the lowest of several.
-    After a softmax loss this comes to the same as `SoftmaxLoss(class_prior=, prior_strength=)`,
-    and needs one training for all strengths. The layer `"class_prior"` at the end of the model
-    holds the shifts; saving, `calibrate` and `export_top_k` keep it.
+    The strength $\tau$ is the one with the best `metric` on validation data, the lowest
+    of several. After a softmax loss this comes to the same as
+    `SoftmaxLoss(class_prior=, prior_strength=)`, and needs one training for all
+    strengths. The layer `"class_prior"` at the end of the model holds the shifts;
+    saving, `calibrate` and `export_top_k` keep it.
 
     Source: Menon et al. 2021, "Long-tail Learning via Logit Adjustment", section 4.1.
 
     Args:
-        model: a Sequential or functional Keras model that maps features to scores `[batch, n]`.
+        model: a Sequential or functional Keras model that maps features to scores
+            `[batch, n]`.
         dataset: validation examples, as for `calibrate`.
-        class_prior: $\pi$, a number > 0 for each class, such as `losses.class_prior(labels, n)`.
-        metric: a metric that is a mean over lists, or its name. Its `higher_is_better` tells which
-            value is the best.
+        class_prior: $\pi$, a number > 0 for each class, such as
+            `losses.class_prior(labels, n)`.
+        metric: a metric that is a mean over lists, or its name. Its `higher_is_better`
+            tells which value is the best.
         strengths: numbers >= 0 to choose $\tau$ from; 0 leaves the scores as they are.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
@@ -217,19 +249,27 @@ def adjust_logits(
     check_gives_scores(model)
     rule = f"a number > 0 for each of the {outputs[0].shape[-1]} classes"
     prior = _checks.one_for_each_class(
-        "class_prior", class_prior, lambda x: (x > 0).all() and len(x) == outputs[0].shape[-1], rule
+        "class_prior",
+        class_prior,
+        lambda x: (x > 0).all() and len(x) == outputs[0].shape[-1],
+        rule,
     )
     batch_size = _checks.positive_int("batch_size", batch_size)
-    strengths = sorted(_checks.non_negative_float("strengths", strength) for strength in strengths)
+    strengths = sorted(
+        _checks.non_negative_float("strengths", strength) for strength in strengths
+    )
     _checks.require(bool(strengths), "`strengths` must have at least one.", strengths)
 
-    # Measure each strength by one graph; a shift of float32 also takes scores of half precision.
+    # Measure each strength by one graph; a shift of float32 also takes scores of half
+    # precision.
     log_prior = np.log(np.asarray(prior, np.float32))
     shift_now = tf.Variable(tf.zeros_like(log_prior), trainable=False)
 
     def shifted(features: Any) -> Tensor:
         scores = scores_of(model, features, logits=True)
-        return _keras.with_mask(tf.cast(scores, tf.float32) - shift_now, _keras.mask_of(scores))
+        return _keras.with_mask(
+            tf.cast(scores, tf.float32) - shift_now, _keras.mask_of(scores)
+        )
 
     measure = Evaluator(shifted, [metric])
 
@@ -248,31 +288,36 @@ def adjust_logits(
     return keras.Model(inputs, shift(outputs[0]))
 
 
-# What replaces the temperatures 0 and infinity: the ends of scikit-learn's range, and the reasons.
+# What replaces the temperatures 0 and infinity: the ends of scikit-learn's range, and
+# the reasons.
 _ENDS = {
     0.0: (
         math.exp(-10),
-        "all have their right classes at the top, so that a lower one always fits better, and "
+        "all have their right classes at the top, so that a lower one always fits "
+        "better, and "
         "probabilities are 0 or 1; more or harder examples may give others",
     ),
     math.inf: (
         math.exp(10),
-        "right classes have no higher scores than others on average, so that a higher one always "
+        "right classes have no higher scores than others on average, so that a higher "
+        "one always "
         "fits better, and all classes are equally likely",
     ),
 }
 
-# We search the inverse temperature between 2**-100 and 2**100, and find its log2 to within 2**-46.
+# We search the inverse temperature between 2**-100 and 2**100, and find its log2 to
+# within 2**-46.
 _MAX_EXPONENT = 100.0
 _NUM_BISECTIONS = 54
 
 
 @tf.function(reduce_retracing=True)
 def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Tensor:
-    """The temperature of `calibrate`; 0 or infinite if none is the best, NaN if a score is NaN."""
+    """`calibrate`'s temperature; 0 or infinite if none is best, NaN for a NaN score."""
     # `calibrate` minimises a function that is convex in 1 / T and has the slope
-    # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the positives share y
-    # equally. The slope grows with 1 / T, so we find its zero by bisection.
+    # $\sum_i w_i \langle z_i, \mathrm{softmax}(z_i / T) - y_i \rangle$, where the
+    # positives share y equally. The slope grows with 1 / T, so we find its zero by
+    # bisection.
     lists = dense_lists(fill_masked(scores), None, relevance)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()  # The highest score is 0.
@@ -281,8 +326,11 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     positive_mean = tf.math.divide_no_nan(positive_total, num_positives)
 
     def slope(softmax_means: Tensor) -> Tensor:
-        # From each list's mean score under its softmax. A list of weight 0 may have any scores.
-        return tf.reduce_sum(tf.math.multiply_no_nan(softmax_means - positive_mean, weights))
+        # From each list's mean score under its softmax. A list of weight 0 may have any
+        # scores.
+        return tf.reduce_sum(
+            tf.math.multiply_no_nan(softmax_means - positive_mean, weights)
+        )
 
     def bisect(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         middle = (low + high) / 2
@@ -291,11 +339,16 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
         return tf.where(is_falling, middle, low), tf.where(is_falling, high, middle)
 
     two = tf.constant(2.0, lists.dtype)
-    ends = tf.constant(-_MAX_EXPONENT, lists.dtype), tf.constant(_MAX_EXPONENT, lists.dtype)
-    low, high = tf.while_loop(lambda *_: True, bisect, ends, maximum_iterations=_NUM_BISECTIONS)
+    ends = (
+        tf.constant(-_MAX_EXPONENT, lists.dtype),
+        tf.constant(_MAX_EXPONENT, lists.dtype),
+    )
+    low, high = tf.while_loop(
+        lambda *_: True, bisect, ends, maximum_iterations=_NUM_BISECTIONS
+    )
     temperature = tf.pow(two, -(low + high) / 2)
-    # If no temperature is the best, the slope keeps its sign. At T = 0 the softmax is 1 at the
-    # highest score; at an infinite T it is uniform.
+    # If no temperature is the best, the slope keeps its sign. At T = 0 the softmax is 1
+    # at the highest score; at an infinite T it is uniform.
     slope_at_0 = slope(tf.zeros_like(positive_mean))
     mean_scores = tf.reduce_sum(lists.scores, axis=-1) / tf.maximum(lists.num_items, 1)
     slope_at_infinity = slope(mean_scores)
@@ -307,20 +360,30 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
 
 def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     r"""The $\lceil (N + 1) c \rceil$-th highest of N values."""
-    # A new example that is exchangeable with these reaches the threshold with a probability of at
-    # least c, and of at most $c + 1 / (N + 1)$ if no two values are equal. The coverage is read as
-    # an exact decimal, since 100 * 0.07 is above 7 in floating point.
+    # A new example that is exchangeable with these reaches the threshold with a
+    # probability of at least c, and of at most $c + 1 / (N + 1)$ if no two values are
+    # equal. The coverage is read as an exact decimal, since 100 * 0.07 is above 7 in
+    # floating point.
     exact, num_examples = Fraction(str(coverage)), len(conformity)
-    rank, min_examples = math.ceil((num_examples + 1) * exact), math.ceil(exact / (1 - exact))
-    rule = f"`dataset` must have at least {min_examples} examples for coverage={coverage}."
+    rank, min_examples = (
+        math.ceil((num_examples + 1) * exact),
+        math.ceil(exact / (1 - exact)),
+    )
+    rule = (
+        f"`dataset` must have at least {min_examples} examples for coverage={coverage}."
+    )
     _checks.require(rank <= num_examples, rule, num_examples)
     return float(np.sort(conformity)[-rank])
 
 
 def _labelled_scores(
-    model: Scorer, dataset: Dataset, label_format: str | None, batch_size: int, logits: bool
+    model: Scorer,
+    dataset: Dataset,
+    label_format: str | None,
+    batch_size: int,
+    logits: bool,
 ) -> Iterator[tuple[_labels.Labels, Tensor]]:
-    """Yields each batch's labels, with scores (-inf for a masked class), and weights `[batch]`."""
+    """Yields each batch's labels, scores (-inf if masked) and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
 
     # Keras's mask is an attribute that a tensor loses when it leaves a graph.
@@ -328,7 +391,8 @@ def _labelled_scores(
         scores = scores_of(model, features, logits=logits)
         return scores, _keras.mask_of(scores)
 
-    # TensorFlow warns if it often traces the same function. A new partial is another function.
+    # TensorFlow warns if it often traces the same function. A new partial is another
+    # function.
     compiled = tf.function(functools.partial(scores_and_mask))
     num_classes, activation = None, "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
@@ -338,23 +402,39 @@ def _labelled_scores(
         if positions is not None:
             y_true, positions = positions.labels(y_true, label_format)
             mask, weights = positions.flat_mask, map(positions.weights, sample_weight)
-            sample_weight = [tf.boolean_mask(x, mask) if x.shape.rank else x for x in weights]
-            y_true, scores = (tf.boolean_mask(x, mask) for x in (y_true, positions.rows()))
+            sample_weight = [
+                tf.boolean_mask(x, mask) if x.shape.rank else x for x in weights
+            ]
+            y_true, scores = (
+                tf.boolean_mask(x, mask) for x in (y_true, positions.rows())
+            )
         labels = _labels.parse(y_true, scores, label_format)
-        # One batch may look like probabilities by chance, so that every batch must look like them.
+        # One batch may look like probabilities by chance, so that every batch must look
+        # like them.
         activation = activation and _checks.function_behind(scores)
         width = int(tf.shape(labels.scores)[1])
         rule = "`model` must give scores of as many classes in each batch."
-        _checks.require(num_classes in (None, width), rule, f"{num_classes} and {width}")
+        _checks.require(
+            num_classes in (None, width), rule, f"{num_classes} and {width}"
+        )
         num_classes = width
         if labels.mask is not None:
-            labels = labels._replace(scores=tf.where(labels.mask, labels.scores, -float("inf")))
+            labels = labels._replace(
+                scores=tf.where(labels.mask, labels.scores, -float("inf"))
+            )
         weights = tf.ones([])
         if sample_weight:
-            weights = _labels.example_weights(sample_weight[0], labels.scores, True, signed=False)
+            weights = _labels.example_weights(
+                sample_weight[0], labels.scores, True, signed=False
+            )
             if weights.shape.rank == 2:  # The mean weight of a list's positives.
                 item_weights = _labels.weights_of_items(weights, labels.scores)
                 weights = _labels.mean_weights(labels, item_weights)
-        yield labels, tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1])
-    _checks.require(num_classes is not None, "`dataset` must have at least one batch.", "none")
+        yield (
+            labels,
+            tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1]),
+        )
+    _checks.require(
+        num_classes is not None, "`dataset` must have at least one batch.", "none"
+    )
     _checks.no_probabilities("model", activation)

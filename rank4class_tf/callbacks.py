@@ -1,4 +1,4 @@
-"""Keras callbacks: `RankingTensorBoard`, which evaluates and draws while a model is trained."""
+"""Keras callbacks: `RankingTensorBoard`, which evaluates and draws during training."""
 
 import io
 import os
@@ -19,23 +19,26 @@ __all__ = ["RankingTensorBoard"]
 
 
 class RankingTensorBoard(keras.callbacks.Callback):
-    """Shows in TensorBoard how a model ranks: curves, ranks, hardest classes, confusion.
+    """Shows in TensorBoard how models rank: curves, ranks, hardest classes, confusion.
 
-    After an epoch it writes the metrics, the histogram of the labels' ranks, and the pictures of
-    `rank4class_tf.plots`. `keras.callbacks.TensorBoard` writes the rest.
+    After an epoch it writes the metrics, the histogram of the labels' ranks, and the
+    pictures of `rank4class_tf.plots`. `keras.callbacks.TensorBoard` writes the rest.
 
     Args:
         log_dir: TensorBoard's folder.
         dataset: what to evaluate on, as for `evaluate`.
         metrics: as for `evaluate`.
         class_names: a name for each class, for the pictures; None for the ids.
-        k: cutoff of the confusion, in [1, 10]; lowered to the number of classes if these are fewer.
+        k: cutoff of the confusion, in [1, 10]; lowered to the number of classes if
+            these are fewer.
         every: evaluate after epochs 0, `every`, 2 `every`, and so on; >= 1.
 
     Example:
         >>> from rank4class_tf import data
         >>> digits = data.digits()
-        >>> board = RankingTensorBoard("logs", digits.validation, class_names=digits.class_names)
+        >>> board = RankingTensorBoard(
+        ...     "logs", digits.validation, class_names=digits.class_names
+        ... )
         >>> # model.fit(digits.train, callbacks=[board])
     """
 
@@ -50,13 +53,20 @@ class RankingTensorBoard(keras.callbacks.Callback):
     ):
         super().__init__()
         for module in ("matplotlib", "tensorboard"):
-            _checks.imported(module, "RankingTensorBoard needs tensorboard and matplotlib", "plots")
+            _checks.imported(
+                module, "RankingTensorBoard needs tensorboard and matplotlib", "plots"
+            )
         rule = "`dataset` must be readable again in each epoch."
         _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.
         self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
-        self._k, self._every = _checks.positive_int("k", k), _checks.positive_int("every", every)
-        _checks.require(k <= NUM_TOP_CLASSES, f"`k` must be at most {NUM_TOP_CLASSES}.", f"k={k}")
+        self._k, self._every = (
+            _checks.positive_int("k", k),
+            _checks.positive_int("every", every),
+        )
+        _checks.require(
+            k <= NUM_TOP_CLASSES, f"`k` must be at most {NUM_TOP_CLASSES}.", f"k={k}"
+        )
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -64,7 +74,9 @@ class RankingTensorBoard(keras.callbacks.Callback):
         shape = getattr(self.model, "output_shape", None)
         num_classes = (isinstance(shape, tuple) and shape[-1]) or 0
         if self._class_names is not None:
-            rule = f"`class_names` must have a name for each of the {num_classes} classes."
+            rule = (
+                f"`class_names` must have a name for each of the {num_classes} classes."
+            )
             num_names = len(self._class_names)
             _checks.require(num_names >= num_classes, rule, f"{num_names} names")
         self._evaluator = Evaluator(self.model, self._metrics)
@@ -78,13 +90,17 @@ class RankingTensorBoard(keras.callbacks.Callback):
             for name, values in evaluation.values.items():
                 mean = weighted_mean(values, evaluation.weights[name])
                 tf.summary.scalar(f"ranking/{name}", mean)
-            tf.summary.histogram("ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)])
+            tf.summary.histogram(
+                "ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)]
+            )
             k = min(self._k, evaluation.top_classes.shape[1])  # type: ignore[union-attr]
             figures = {
                 "accuracy_by_k": plots.accuracy_by_k(evaluation),
                 "rank_histogram": plots.rank_histogram(evaluation),
                 "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
-                "confusion_at_k": plots.confusion_at_k(evaluation, k, self._class_names),
+                "confusion_at_k": plots.confusion_at_k(
+                    evaluation, k, self._class_names
+                ),
             }
             for name, figure in figures.items():
                 png = io.BytesIO()

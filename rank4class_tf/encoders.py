@@ -1,4 +1,4 @@
-"""Pretrained encoders of texts and images from keras-hub, cut into a frozen and a trained part."""
+"""Pretrained text and image encoders of keras-hub, in a frozen and a trained part."""
 
 import json
 import os
@@ -15,42 +15,54 @@ from rank4class_tf._types import PathLike, Tensor
 
 __all__ = ["ImageEncoder", "TextEncoder"]
 
-# Layers of keras-hub's backbones at which we can cut, since the layers above read only their
-# output: a transformer layer, a block of a ResNet, a block of a VGG.
+# Layers of keras-hub's backbones at which we can cut, since the layers above read only
+# their output: a transformer layer, a block of a ResNet, a block of a VGG.
 _BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
 
 
 def _import_hub() -> Any:
     if not _keras.KERAS_3:
         raise ImportError(
-            "Pretrained encoders need keras-hub, which works only with Keras 3: TensorFlow >= "
+            "Pretrained encoders need keras-hub, which works only with Keras 3: "
+            "TensorFlow >= "
             "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
         )
-    return _checks.imported("keras_hub", "Pretrained encoders need keras-hub", "encoders")
+    return _checks.imported(
+        "keras_hub", "Pretrained encoders need keras-hub", "encoders"
+    )
 
 
 class PretrainedEncoder:
-    """A backbone of keras-hub and its pooling as two models, one frozen and one that trains.
+    """A keras-hub backbone and its pooling as two models, one frozen and one trained.
 
     Attributes:
         frozen: the number of blocks that are frozen.
-        lower: the frozen model, from inputs to the features that `upper` takes, or None.
-        upper: the model that trains, from these or from the inputs to encodings `[batch, d]`.
+        lower: the frozen model, from inputs to the features that `upper` takes, or
+            None.
+        upper: the model that trains, from these or from the inputs to encodings
+            `[batch, d]`.
     """
 
-    # A subclass has `_run(model, inputs, is_whole)` for the backbone or, if not `is_whole`, its
-    # lower part, `_run_above(backbone, cut, output, features)` for the rest, and
-    # `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
+    # A subclass has `_run(model, inputs, is_whole)` for the backbone or, if not
+    # `is_whole`, its lower part, `_run_above(backbone, cut, output, features)` for the
+    # rest, and `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
 
     def _build(
-        self: Any, backbone: keras.Model, inputs: Any, output: Any, preset: str, frozen: int | str
+        self: Any,
+        backbone: keras.Model,
+        inputs: Any,
+        output: Any,
+        preset: str,
+        frozen: int | str,
     ) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
-        _checks.require(bool(blocks), rule, f"preset={preset!r}, a {type(backbone).__name__}")
+        _checks.require(
+            bool(blocks), rule, f"preset={preset!r}, a {type(backbone).__name__}"
+        )
         self.frozen = len(blocks) if frozen == "all" else frozen
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
@@ -58,7 +70,9 @@ class PretrainedEncoder:
         if 0 < self.frozen < len(blocks):
             # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
-            outputs = self._run(keras.Model(backbone.input, cut), inputs, is_whole=False)
+            outputs = self._run(
+                keras.Model(backbone.input, cut), inputs, is_whole=False
+            )
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             hidden = self._run_above(backbone, cut, output, features)
@@ -81,24 +95,32 @@ def _load_backbone(preset: str, **kwargs: Any) -> keras.Model:
 
 
 class ImageEncoder(PretrainedEncoder):
-    """A pretrained ResNet or VGG of keras-hub, and the mean over its output's positions.
+    """A pretrained ResNet or VGG of keras-hub and the mean over its output's positions.
 
     `lower` needs to see each image only once; `upper` goes below the head and trains.
 
     Args:
-        preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and `"vgg_16_imagenet"`,
-            which is downloaded on first use; or a folder with one, as `save_to_preset` writes it.
-        image_shape: height, width and channels of the images, whose values are in [0, 255]. The
-            encoder scales them as the preset says, and by 1/255 if it says nothing.
-        frozen: how many blocks do not train, counted from the inputs; `"all"` freezes all.
+        preset: a preset of keras-hub, such as `"resnet_50_imagenet"` and
+            `"vgg_16_imagenet"`, which is downloaded on first use; or a folder with one,
+            as `save_to_preset` writes it.
+        image_shape: height, width and channels of the images, whose values are in [0,
+            255]. The encoder scales them as the preset says, and by 1/255 if it says
+            nothing.
+        frozen: how many blocks do not train, counted from the inputs; `"all"` freezes
+            all.
 
     Example:
         >>> encoder = ImageEncoder("vgg_16_imagenet", (32, 32, 3))  # doctest: +SKIP
-        >>> model = keras.Sequential([encoder.upper, DotProductHead(10)])  # doctest: +SKIP
+        >>> model = keras.Sequential(
+        ...     [encoder.upper, DotProductHead(10)]
+        ... )  # doctest: +SKIP
     """
 
     def __init__(
-        self, preset: PathLike, image_shape: Sequence[int] = (224, 224, 3), frozen: int | str = 0
+        self,
+        preset: PathLike,
+        image_shape: Sequence[int] = (224, 224, 3),
+        frozen: int | str = 0,
     ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset, shape = os.fspath(preset), tuple(image_shape)
@@ -107,9 +129,14 @@ class ImageEncoder(PretrainedEncoder):
             scale, offset = converter.scale, converter.offset
         except FileNotFoundError:
             scale, offset = 1 / 255, None
-        self._scaling = 1.0 if scale is None else scale, 0.0 if offset is None else offset
+        self._scaling = (
+            1.0 if scale is None else scale,
+            0.0 if offset is None else offset,
+        )
         backbone = _load_backbone(preset, image_shape=shape)
-        self._build(backbone, keras.Input(shape, name="images"), backbone.output, preset, frozen)
+        self._build(
+            backbone, keras.Input(shape, name="images"), backbone.output, preset, frozen
+        )
 
     def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
         scale, offset = self._scaling
@@ -120,32 +147,39 @@ class ImageEncoder(PretrainedEncoder):
     ) -> Tensor:
         return keras.Model(cut, output)(features)
 
-    def _pool(self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False) -> Tensor:
+    def _pool(
+        self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False
+    ) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
 class TextEncoder(PretrainedEncoder):
     """A pretrained transformer of keras-hub: BERT, ELECTRA and others of their kind.
 
-    `tokenize` turns texts into tokens outside the model. If layers are frozen, `lower` turns tokens
-    into features: `[batch, length, d]`, padded with zeros, or `[batch, d]` if all are frozen. Both
-    need to see each text only once. `upper` goes below the head and trains.
+    `tokenize` turns texts into tokens outside the model. If layers are frozen, `lower`
+    turns tokens into features: `[batch, length, d]`, padded with zeros, or `[batch, d]`
+    if all are frozen. Both need to see each text only once. `upper` goes below the head
+    and trains.
 
     Args:
-        preset: a preset of keras-hub, such as `"bert_base_en_uncased"`, which is downloaded on
-            first use; or a folder with one, as `save_to_preset` writes it, or with a model of
-            Hugging Face that keras-hub converts, such as BERT (config.json, model.safetensors, and
-            vocab.txt or tokenizer.json).
+        preset: a preset of keras-hub, such as `"bert_base_en_uncased"`, which is
+            downloaded on first use; or a folder with one, as `save_to_preset` writes
+            it, or with a model of Hugging Face that keras-hub converts, such as BERT
+            (config.json, model.safetensors, and vocab.txt or tokenizer.json).
         sequence_length: the most tokens per text, including the two special ones, >= 3.
-        frozen: how many transformer layers do not train, counted from the inputs; if any, nor do
-            the embeddings. `"all"` freezes all.
-        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`, over the
-            tokens.
+        frozen: how many transformer layers do not train, counted from the inputs; if
+            any, nor do the embeddings. `"all"` freezes all.
+        pooling: `"first"`, the backbone's own pooling of the first token; or `"mean"`,
+            over the tokens.
 
     Example:
         >>> encoder = TextEncoder("bert_base_en_uncased", frozen=10)  # doctest: +SKIP
-        >>> features = encoder.lower(encoder.tokenize(["a text"]).to_tensor())  # doctest: +SKIP
-        >>> model = keras.Sequential([encoder.upper, DotProductHead(28)])  # doctest: +SKIP
+        >>> features = encoder.lower(
+        ...     encoder.tokenize(["a text"]).to_tensor()
+        ... )  # doctest: +SKIP
+        >>> model = keras.Sequential(
+        ...     [encoder.upper, DotProductHead(28)]
+        ... )  # doctest: +SKIP
     """
 
     def __init__(
@@ -157,34 +191,44 @@ class TextEncoder(PretrainedEncoder):
     ):
         self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
         rule = "`sequence_length` must be at least 3: a text needs two special tokens."
-        _checks.require(sequence_length >= 3, rule, f"sequence_length={sequence_length}")
+        _checks.require(
+            sequence_length >= 3, rule, f"sequence_length={sequence_length}"
+        )
         self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = _load_backbone(preset)
         rule = "`preset` must be a transformer encoder of keras-hub."
         is_right = isinstance(backbone.input, dict) and "padding_mask" in backbone.input
-        _checks.require(is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}")
+        _checks.require(
+            is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}"
+        )
         self._tokenizer = _tokenizer(preset, type(backbone))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         self._build(backbone, tokens, self._output(backbone), preset, frozen)
 
     def tokenize(self, texts: Iterable[str | bytes]) -> tf.RaggedTensor:
-        """Cuts texts into tokens, int32 `[n, (length)]`, with the special tokens at both ends.
+        """Tokenizes texts to int32 `[n, (length)]`, with special tokens at both ends.
 
         `to_tensor()` pads them with 0, which `lower` and `upper` mask.
 
         Args:
-            texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the token of
-                that name.
+            texts: n >= 1 strings, in UTF-8 if they are bytes. `"[SEP]"` in them is the
+                token of that name.
         """
         if isinstance(texts, str | bytes):
-            raise ValueError(f"`texts` must be several texts, in a list. Received: {texts!r}.")
+            raise ValueError(
+                f"`texts` must be several texts, in a list. Received: {texts!r}."
+            )
         tokenizer, max_length = self._tokenizer, self._sequence_length - 2
         texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
         rows = [
-            # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with 0.
-            [1 + token for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)]
+            # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with
+            # 0.
+            [
+                1 + token
+                for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)
+            ]
             for row in (row[:max_length] for row in tokenizer(texts))
         ]
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
@@ -193,7 +237,9 @@ class TextEncoder(PretrainedEncoder):
         outputs = backbone.output
         if not isinstance(outputs, dict):
             return outputs[:, 0] if self._pooling == "first" else outputs
-        return outputs["pooled_output" if self._pooling == "first" else "sequence_output"]
+        return outputs[
+            "pooled_output" if self._pooling == "first" else "sequence_output"
+        ]
 
     def _run(self, model: keras.Model, tokens: Tensor, is_whole: bool = True) -> Tensor:
         ops = keras.ops
@@ -206,7 +252,8 @@ class TextEncoder(PretrainedEncoder):
         hidden = model({name: backbone_inputs[name] for name in model.input})
         if is_whole:
             return hidden
-        # Padding becomes zero, so that it is the same if a user stores features without padding.
+        # Padding becomes zero, so that it is the same if a user stores features without
+        # padding.
         return hidden * ops.cast(mask, hidden.dtype)[..., None]
 
     def _run_above(
@@ -215,18 +262,24 @@ class TextEncoder(PretrainedEncoder):
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([features, keras.ops.cast(_is_token(features), "int32")])
 
-    def _pool(self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False) -> Tensor:
+    def _pool(
+        self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False
+    ) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        mask = _is_token(upper_inputs) if from_features else ops.not_equal(upper_inputs, 0)
+        mask = (
+            _is_token(upper_inputs) if from_features else ops.not_equal(upper_inputs, 0)
+        )
         weights = ops.cast(mask, "float32")[..., None]
-        return ops.sum(hidden * weights, axis=1) / ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.sum(hidden * weights, axis=1) / ops.maximum(
+            ops.sum(weights, axis=1), 1.0
+        )
 
 
 def _is_token(hidden: Tensor) -> Tensor:
-    """Which rows hold a token: the normalisation at a layer's end leaves no other row at 0."""
+    """Which rows hold a token: a layer's normalisation leaves no other row at 0."""
     return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
 
 
@@ -235,8 +288,8 @@ def _tokenizer(preset: str, backbone_class: type) -> Any:
     options = {"special_tokens_in_strings": True}
     file = pathlib.Path(preset, "tokenizer.json")
     content: dict[str, Any] = {}
-    # keras-hub has its own form of tokenizer.json. From Hugging Face's folders it reads only
-    # vocab.txt, which newer folders lack.
+    # keras-hub has its own form of tokenizer.json. From Hugging Face's folders it reads
+    # only vocab.txt, which newer folders lack.
     if file.exists() and not file.with_name("vocab.txt").exists():
         content = json.loads(file.read_text(encoding="utf-8"))
     model = content.get("model", {})
@@ -246,7 +299,10 @@ def _tokenizer(preset: str, backbone_class: type) -> Any:
     rule = f"`preset` must have no normalizer or a BertNormalizer in {file}."
     is_known = normalizer is None or normalizer.get("type") == "BertNormalizer"
     _checks.require(is_known, rule, normalizer)
-    rule = f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps in {file}."
+    rule = (
+        f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps "
+        f"in {file}."
+    )
     has_no_gaps = sorted(vocabulary.values()) == list(range(len(vocabulary)))
     _checks.require(has_no_gaps, rule, f"up to {max(vocabulary.values(), default=0)}")
     return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(

@@ -1,4 +1,4 @@
-"""Evaluation of a model, and comparison of two; the confidence intervals are in `_intervals`."""
+"""Evaluates a model and compares two; the confidence intervals are in `_intervals`."""
 
 import contextlib
 import csv
@@ -19,7 +19,11 @@ from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.labels import Labels, parse
 from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
-from rank4class_tf.metrics.base import flatten_positions, masked_weights, without_weightless
+from rank4class_tf.metrics.base import (
+    flatten_positions,
+    masked_weights,
+    without_weightless,
+)
 from rank4class_tf.metrics.ranked_ids import ids_as_integers
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
@@ -38,7 +42,9 @@ class _ByMetric(dict[str, Any]):
         with contextlib.suppress(TypeError, ValueError):
             if (metric_name := _metrics.get(name).name) in self:
                 return self[metric_name]
-        raise KeyError(f"The metric must be one of: {', '.join(self)}. Received: {name!r}.")
+        raise KeyError(
+            f"The metric must be one of: {', '.join(self)}. Received: {name!r}."
+        )
 
 
 class _Comparisons(_ByMetric):
@@ -54,19 +60,21 @@ class _Comparisons(_ByMetric):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The result of `evaluate`: each metric with its interval, and the values of every list.
+    """The result of `evaluate`: metrics with intervals, and the values of every list.
 
     Attributes:
         estimates: name of a metric -> `Estimate`.
         values: name of a metric -> `[lists]` float64, its value for each list.
-        weights: name of a metric -> `[lists]` float64; 0 for a list without positives, unless the
-            metric has `count_empty`.
-        ranks: `[lists]` float64, the expected rank of each list's best positive, NaN without one;
-            infinite if it is not among `metrics.RankedIds`.
-        class_ids: `[lists]` int64, the most relevant item of each list, the highest id of several,
-            -1 without a positive; None if not kept. Ids that are strings are hashes here.
-        top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best first, padded
-            with -1; None if not kept, as by `average` and models that rank in blocks.
+        weights: name of a metric -> `[lists]` float64; 0 for a list without positives,
+            unless the metric has `count_empty`.
+        ranks: `[lists]` float64, the expected rank of each list's best positive, NaN
+            without one; infinite if it is not among `metrics.RankedIds`.
+        class_ids: `[lists]` int64, the most relevant item of each list, the highest id
+            of several, -1 without a positive; None if not kept. Ids that are strings
+            are hashes here.
+        top_classes: `[lists, m]` int64, the m <= 10 highest items of each list, best
+            first, padded with -1; None if not kept, as by `average` and models that
+            rank in blocks.
         bounds: name of a metric -> the lowest and highest value that a list can have.
     """
 
@@ -79,18 +87,21 @@ class Evaluation:
     bounds: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Estimate:
-        """The `Estimate` of a metric, by its own name or another one for `metrics.get`."""
+        """The `Estimate` of a metric, by its name or another one for `metrics.get`."""
         return _ByMetric(self.estimates)[name]
 
     def __repr__(self) -> str:
         rows = {
-            name: f"{x.value:8.4f} {x.low:8.4f} {x.high:8.4f}" for name, x in self.estimates.items()
+            name: f"{x.value:8.4f} {x.low:8.4f} {x.high:8.4f}"
+            for name, x in self.estimates.items()
         }
         lines = [_table(rows, "   value      low     high"), f"{len(self.ranks)} lists"]
         for name, values in self.values.items():
             if _intervals.are_skewed(values, self.weights[name], self.bounds.get(name)):
                 lines.append(
-                    f"{name}: too few lists for values so skewed; its interval is too short"
+                    f"{name}: too few lists for values so skewed; its interval is "
+                    "too "
+                    "short"
                 )
         return "\n".join(lines)
 
@@ -98,7 +109,8 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a `.csv` or, with pyarrow, a `.parquet` file; it appears only once complete.
+            path: a `.csv` or, with pyarrow, a `.parquet` file; it appears only once
+                complete.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
@@ -118,7 +130,9 @@ class Evaluation:
             with open(temporary, "w", newline="", encoding="utf-8") as file:
                 writer = csv.writer(file)
                 writer.writerow(columns)
-                writer.writerows(zip(*(c.tolist() for c in columns.values()), strict=True))
+                writer.writerows(
+                    zip(*(c.tolist() for c in columns.values()), strict=True)
+                )
 
 
 def evaluate(
@@ -135,34 +149,39 @@ def evaluate(
     r"""Evaluates a model in one pass, with a confidence interval for each metric.
 
     `method="normal"` uses the standard error
-    $s = \sqrt{\frac{m}{m - 1} \sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ of the mean $\bar v$
-    over the values $v_i$ and weights $w_i$ of the lists, where $m = (\sum_i w_i)^2 / \sum_i w_i^2$
-    is their number if they weigh the same. A metric in [0, 1] gets Wilson's interval
+    $s = \sqrt{\frac{m}{m - 1} \sum_i w_i^2 (v_i - \bar v)^2} / \sum_i w_i$ of the mean
+    $\bar v$ over the values $v_i$ and weights $w_i$ of the lists, where
+    $m = (\sum_i w_i)^2 / \sum_i w_i^2$ is their number if they weigh the same. A metric
+    in [0, 1] gets Wilson's interval
 
-    $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}{1 + q^2 / n},
+    $$\frac{\bar v + q^2 / 2 n \pm q \sqrt{\bar v (1 - \bar v) / n + q^2 / 4 n^2}}
+    {1 + q^2 / n},
     \qquad n = \frac{\bar v (1 - \bar v)}{s^2}$$
 
-    with q from Student's distribution. If every value is 0 or 1, q is from the normal distribution
-    and n = m, as for a proportion. Metrics with other bounds get $\bar v \pm q s$, clipped to them.
-    `method="bootstrap"` uses the percentiles of means over lists drawn with replacement.
+    with q from Student's distribution. If every value is 0 or 1, q is from the normal
+    distribution and n = m, as for a proportion. Metrics with other bounds get
+    $\bar v \pm q s$, clipped to them. `method="bootstrap"` uses the percentiles of
+    means over lists drawn with replacement.
 
-    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical Inference";
-    Korn & Graubard 1998, "Confidence Intervals for Proportions with Small Expected Number of
-    Positive Counts Estimated from Survey Data", for n.
+    Source: Wilson 1927, "Probable Inference, the Law of Succession, and Statistical
+    Inference"; Korn & Graubard 1998, "Confidence Intervals for Proportions with Small
+    Expected Number of Positive Counts Estimated from Survey Data", for n.
 
     Args:
-        model: a Keras model, or a function of TensorFlow operations, that maps features to scores
-            `[batch, n]` or `metrics.RankedIds`; None if `dataset` has these in place of features,
-            such as `(model.predict(x), labels)` or `(RankedIds(ids), right_ids)`; or an
-            `ExtremeClassifier`, or a `TwoTower` with an index, with the labels that they take.
-        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`, such as a
-            `tf.data.Dataset`; or one such tuple of all examples.
-        metrics: metrics that are means over lists, or their names, such as `"ndcg_at_5"`; or a
-            `MacroAverage`, or a name such as `"macro_ndcg_at_5"`, for the mean over classes.
+        model: a Keras model, or a function of TensorFlow operations, that maps features
+            to scores `[batch, n]` or `metrics.RankedIds`; None if `dataset` has these
+            in place of features, such as `(model.predict(x), labels)` or
+            `(RankedIds(ids), right_ids)`; or an `ExtremeClassifier`, or a `TwoTower`
+            with an index, with the labels that they take.
+        dataset: batches `(features, labels)` or `(features, labels, sample_weight)`,
+            such as a `tf.data.Dataset`; or one such tuple of all examples.
+        metrics: metrics that are means over lists, or their names, such as
+            `"ndcg_at_5"`; or a `MacroAverage`, or a name such as `"macro_ndcg_at_5"`,
+            for the mean over classes.
         confidence: the probability that an interval covers the mean, in (0, 1).
         method: `"normal"` or `"bootstrap"`.
-        exclude: None, or a function from the features of a batch to the items to leave out: ids
-            `[batch, E]` padded with -1, or booleans `[batch, n]`.
+        exclude: None, or a function from the features of a batch to the items to leave
+            out: ids `[batch, E]` padded with -1, or booleans `[batch, n]`.
         samples: how many times the bootstrap draws.
         seed: for the bootstrap, in [0, 2**32).
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
@@ -188,12 +207,14 @@ def evaluate(
         if method == "normal":
             estimates[name] = _intervals.interval(values, weights, confidence, bounds)
         else:
-            estimates[name] = _intervals.bootstrap(values, weights, confidence, samples, rng)
+            estimates[name] = _intervals.bootstrap(
+                values, weights, confidence, samples, rng
+            )
     return dataclasses.replace(measured, estimates=estimates)
 
 
 class Evaluator:
-    """`evaluate` for one model, without estimates; its graph serves any number of calls."""
+    """`evaluate` for one model, without estimates; its graph serves many calls."""
 
     def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
@@ -205,17 +226,22 @@ class Evaluator:
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
         rule = (
-            "`exclude` must be None for a model that ranks all items itself; a `TwoTower` has an "
+            "`exclude` must be None for a model that ranks all items itself; a "
+            "`TwoTower` has an "
             "`exclude` of its own."
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
-        share_ranks = all(_reads_only_ranks(metric, label_format) for metric, _ in self._metrics)
+        share_ranks = all(
+            _reads_only_ranks(metric, label_format) for metric, _ in self._metrics
+        )
         mean_rank = _metrics.MeanRank(label_format=label_format)
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
 
-        def measure(features: Any, labels: Any, sample_weight: Array | None = None) -> tuple:
+        def measure(
+            features: Any, labels: Any, sample_weight: Array | None = None
+        ) -> tuple:
             positions = None
             if not self._ranks_all:
                 labels = one_output("`dataset` must give labels", labels)
@@ -229,7 +255,8 @@ class Evaluator:
                     weighted = without_weightless(parsed, sample_weight)
                     ids = weighted.positives
                     best, top = _best_and_top(parsed)
-                    # Metrics of few class ids read the same ranks, unless items have weights.
+                    # Metrics of few class ids read the same ranks, unless items have
+                    # weights.
                     can_share = share_ranks and weighted is parsed
                     ranks = ranks_of_few(parsed, tf.float64) if can_share else None
                     if ranks is not None:
@@ -240,11 +267,15 @@ class Evaluator:
                     best = tf.reduce_max(ids, axis=-1)
                     top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
                     # The mean rank of a list without a hit is infinite.
-                    ranks = ranks._replace(num_items=tf.fill(tf.shape(best), float("inf")))
+                    ranks = ranks._replace(
+                        num_items=tf.fill(tf.shape(best), float("inf"))
+                    )
                     ranked_lists = ranks, None, None, None
             else:
                 encodings = model(features, training=False)
-                ranks, positions = model.ranks_of_batch(features, labels, encodings, tf.float64)
+                ranks, positions = model.ranks_of_batch(
+                    features, labels, encodings, tf.float64
+                )
                 if positions is not None:
                     sample_weight = masked_weights(positions, sample_weight)
                 ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
@@ -260,7 +291,8 @@ class Evaluator:
             counted = positions.flat_mask
             return tf.nest.map_structure(lambda x: tf.boolean_mask(x, counted), results)
 
-        # TensorFlow warns if it often traces the same function. A new partial is another function.
+        # TensorFlow warns if it often traces the same function. A new partial is
+        # another function.
         self._step = tf.function(functools.partial(measure))
 
     def __call__(
@@ -275,7 +307,8 @@ class Evaluator:
         ]
         _checks.require(results, f"`{name}` must have at least one batch.", "none")
 
-        # Join the batches: first the items of each list, then the values of each metric.
+        # Join the batches: first the items of each list, then the values of each
+        # metric.
         items, batches_of_metrics = zip(*results, strict=True)
         class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
         (ranks, _), *measured = [
@@ -283,12 +316,17 @@ class Evaluator:
             for batches_of_metric in zip(*batches_of_metrics, strict=True)
         ]
         values, weights, bounds = {}, {}, {}
-        for (metric, macro), (columns, list_weights) in zip(self._metrics, measured, strict=True):
+        for (metric, macro), (columns, list_weights) in zip(
+            self._metrics, measured, strict=True
+        ):
             if macro:
                 list_weights = _class_weights(list_weights, positives)
             for column, name in enumerate(metric.result_names):
                 values[macro + name] = columns[:, column]
-                weights[macro + name], bounds[macro + name] = list_weights, metric.bounds
+                weights[macro + name], bounds[macro + name] = (
+                    list_weights,
+                    metric.bounds,
+                )
         # The rank of a list without a positive is 0, also if all its positives weigh 0.
         ranks = np.where(ranks[:, 0] == 0, np.nan, ranks[:, 0])
         top = None if self._ranks_all else top_classes
@@ -296,43 +334,58 @@ class Evaluator:
 
 
 def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
-    """Metrics that are means over lists, each with "macro_" if it is averaged over classes."""
-    _checks.require(isinstance(metrics, list | tuple), "`metrics` must be a list.", repr(metrics))
+    """Metrics that are means over lists, each with "macro_" if over classes."""
+    _checks.require(
+        isinstance(metrics, list | tuple), "`metrics` must be a list.", repr(metrics)
+    )
     pairs = []
     for identifier in metrics:
         is_name = isinstance(identifier, str)
-        metric = _metrics.get(identifier.removeprefix("macro_") if is_name else identifier)
+        metric = _metrics.get(
+            identifier.removeprefix("macro_") if is_name else identifier
+        )
         macro = "macro_" if is_name and identifier.startswith("macro_") else ""
         if isinstance(metric, _metrics.MacroAverage):
             metric, macro = metric.metric, "macro_"
         is_mean = isinstance(metric, _metrics.RankingMetric) and metric.is_mean
-        _checks.require(is_mean, "`metrics` must be means over lists.", repr(metric.name))
-        rule = "`metrics` over classes must have no `relevant_from`; update a `MacroAverage`."
+        _checks.require(
+            is_mean, "`metrics` must be means over lists.", repr(metric.name)
+        )
+        rule = (
+            "`metrics` over classes must have no `relevant_from`; update a "
+            "`MacroAverage`."
+        )
         _checks.require(not macro or metric.relevant_from is None, rule, metric.name)
         pairs.append((metric, macro))
     names = [macro + name for metric, macro in pairs for name in metric.result_names]
-    _checks.require(len(set(names)) == len(names), "`metrics` must have different names.", names)
+    _checks.require(
+        len(set(names)) == len(names), "`metrics` must have different names.", names
+    )
     return pairs
 
 
 def _reads_only_ranks(metric: _metrics.RankingMetric, label_format: str | None) -> bool:
-    """Whether the metric needs only the ranks of the positives of labels in this format."""
+    """Whether the metric needs only the positives' ranks for labels in this format."""
     names = ("per_list", "_parsed", "_weighed")
-    is_plain = all(getattr(type(metric), x) is getattr(_metrics.RankingMetric, x) for x in names)
+    is_plain = all(
+        getattr(type(metric), x) is getattr(_metrics.RankingMetric, x) for x in names
+    )
     return is_plain and metric.label_format == label_format
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Arrays `[n]` or `[n, width]` of batches, one after another, narrow ones padded with -1."""
+    """Arrays `[n]` or `[n, width]` of batches, joined, narrow ones padded with -1."""
     if arrays[0].ndim == 1:
         return np.concatenate(arrays)
     width = max(x.shape[1] for x in arrays)
-    padded = [np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=-1) for x in arrays]
+    padded = [
+        np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=-1) for x in arrays
+    ]
     return np.concatenate(padded)
 
 
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
-    """Weights of lists `[n]`, with classes `[n, P]`, with which a mean is one over classes."""
+    """Weights of lists `[n]`, with classes `[n, P]`, for a mean over classes."""
     # A list weighs as its share of the weights of its class, or the sum of such shares.
     is_class = positives >= 0
     id_weights = np.where(is_class, weights[:, np.newaxis], 0)
@@ -345,14 +398,18 @@ def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
 
 
 def evaluate_retrieval(
-    similarity: Array, matches: Array | None = None, k: Cutoffs = (1, 5, 10), batch_size: int = 1024
+    similarity: Array,
+    matches: Array | None = None,
+    k: Cutoffs = (1, 5, 10),
+    batch_size: int = 1024,
 ) -> dict[str, dict[str, float]]:
     """Evaluates a similarity matrix both ways, as in cross-modal retrieval.
 
-    Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the share of
-    queries with a match among the k best, the median rank (MedR) that of the best match. Ties count
-    in expectation; a query without a match is left out. The result maps the queries, `"rows"` and
-    `"columns"`, to dictionaries with `"hit_rate_at_<k>"` and `"median_rank"`.
+    Each row ranks the columns, and each column the rows. The hit rate at k (R@k) is the
+    share of queries with a match among the k best, the median rank (MedR) that of the
+    best match. Ties count in expectation; a query without a match is left out. The
+    result maps the queries, `"rows"` and `"columns"`, to dictionaries with
+    `"hit_rate_at_<k>"` and `"median_rank"`.
 
     Source: SoDeep (Engilberge et al. 2019), section 5.3.
 
@@ -369,24 +426,33 @@ def evaluate_retrieval(
     """
     _checks.positive_int("batch_size", batch_size)
     similarity = np.asarray(similarity)
-    matches = np.eye(len(similarity), dtype=bool) if matches is None else np.asarray(matches)
+    matches = (
+        np.eye(len(similarity), dtype=bool) if matches is None else np.asarray(matches)
+    )
     rule = (
-        "`similarity` and `matches` must have one shape [rows, columns]; the default of `matches` "
+        "`similarity` and `matches` must have one shape [rows, columns]; the default "
+        "of `matches` "
         "needs a square."
     )
     is_same_shape = similarity.ndim == 2 and matches.shape == similarity.shape
     _checks.require(is_same_shape, rule, f"{similarity.shape} and {matches.shape}")
     is_bool = bool(np.isin(matches, [0, 1]).all())
-    _checks.require(is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})")
+    _checks.require(
+        is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})"
+    )
     _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
     # Each query is a row, of the matrix or of its transpose.
     figures = {}
     directions = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
     for queries, scores, labels in directions:
-        hit_rate = _metrics.TopKAccuracy(cutoffs, name="hit_rate", label_format="relevance")
+        hit_rate = _metrics.TopKAccuracy(
+            cutoffs, name="hit_rate", label_format="relevance"
+        )
         max_rank = max(scores.shape[1], 1)
-        median = _metrics.MedianRank(max_rank, label_format="relevance", name="median_rank")
+        median = _metrics.MedianRank(
+            max_rank, label_format="relevance", name="median_rank"
+        )
         for start in range(0, len(scores), batch_size):
             batch = slice(start, start + batch_size)
             for metric in (hit_rate, median):
@@ -397,10 +463,11 @@ def evaluate_retrieval(
 
 
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
-    """Averages the evaluations of several models on the same lists, such as several seeds.
+    """Averages evaluations of several models on the same lists, such as several seeds.
 
     The value of each list is the mean over the models. The intervals are those of
-    `evaluate(method="normal")`, which show the uncertainty from the choice of lists, not of models.
+    `evaluate(method="normal")`, which show the uncertainty from the choice of lists,
+    not of models.
 
     Args:
         evaluations: one or more, of the same metrics and lists in the same order.
@@ -423,7 +490,9 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
         weights, bounds = first.weights[name], first.bounds.get(name)
         estimates[name] = _intervals.interval(mean, weights, confidence, bounds)
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
-    return Evaluation(estimates, values, first.weights, ranks, first.class_ids, bounds=first.bounds)
+    return Evaluation(
+        estimates, values, first.weights, ranks, first.class_ids, bounds=first.bounds
+    )
 
 
 def compare(
@@ -433,17 +502,20 @@ def compare(
     seed: int = 0,
     confidence: float = 0.95,
 ) -> dict[str, Comparison]:
-    r"""Compares two models on the same lists, by the paired randomisation test: first minus second.
+    r"""Compares two models on the same lists by the paired randomisation test.
 
-    If the models do not differ, swapping the two values of a list makes no difference on average.
-    So the test swaps them at random: the p-value is the share of draws with a difference at least
-    as large. The interval is $\bar d \pm q s$ of the differences $d$ of the lists and of two more,
-    because lists without a difference say little about rare differences: half a list at each end of
-    the range of a difference, and one list without a difference. The result maps the name of a
-    metric, its `name` or one for `metrics.get`, and prints as a table.
+    Differences are the first model's value minus the second's.
 
-    Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple Improved
-    Confidence Intervals for Comparing Matched Proportions", for the two lists.
+    If the models do not differ, swapping the two values of a list makes no difference
+    on average. So the test swaps them at random: the p-value is the share of draws with
+    a difference at least as large. The interval is $\bar d \pm q s$ of the differences
+    $d$ of the lists and of two more, because lists without a difference say little
+    about rare differences: half a list at each end of the range of a difference, and
+    one list without a difference. The result maps the name of a metric, its `name` or
+    one for `metrics.get`, and prints as a table.
+
+    Source: Smucker, Allan & Carterette 2007, for the test; Agresti & Min 2005, "Simple
+    Improved Confidence Intervals for Comparing Matched Proportions", for the two lists.
 
     Args:
         first: an `Evaluation`.
@@ -454,7 +526,11 @@ def compare(
 
     Example:
         >>> data = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
-        >>> print(compare(*(evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))))
+        >>> print(
+        ...     compare(
+        ...         *(evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))
+        ...     )
+        ... )
         metric first - second      low     high  p-value
         mrr            0.3333  -0.4527   0.8971   0.6316
     """
@@ -471,7 +547,8 @@ def compare(
         sample = differences[np.newaxis]
         interval = _intervals.mean_difference(sample, weights, confidence, high - low)
 
-        # The test: one sign for each list and draw. A swap changes nothing where the models agree.
+        # The test: one sign for each list and draw. A swap changes nothing where the
+        # models agree.
         differences = weights * differences
         total = differences.sum()
         differences = differences[differences != 0]
@@ -480,7 +557,9 @@ def compare(
         # Sums of the same terms in another order may differ by rounding.
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
-        p_value = math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
+        p_value = (
+            math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
+        )
         result[name] = dataclasses.replace(interval, p_value=p_value)
     return result
 
@@ -491,7 +570,9 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
     _checks.require(names[0] == names[1], rule, names)
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
-            raise ValueError(f"The evaluations must have the same lists. {name!r} differs.")
+            raise ValueError(
+                f"The evaluations must have the same lists. {name!r} differs."
+            )
     ids, other_ids = first.class_ids, second.class_ids
     if ids is not None and other_ids is not None and not np.array_equal(ids, other_ids):
         rule = "The evaluations must have the same lists in the same order."
@@ -499,15 +580,21 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
 
 
 def _best_and_top(labels: Labels) -> TensorPair:
-    """The most relevant item of each list, -1 if there is none, and the highest items."""
+    """Each list's most relevant item, -1 if there is none, and the highest items."""
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
-    best = tf.reduce_max(tf.where(labels.relevance == most, labels.positives, -1), axis=-1)
+    best = tf.reduce_max(
+        tf.where(labels.relevance == most, labels.positives, -1), axis=-1
+    )
     scores, lowest = labels.scores, tf.constant(-float("inf"), labels.scores.dtype)
     # -inf is a score, and ranks above masked items.
-    scores = tf.where(tf.math.is_nan(scores), lowest, tf.maximum(scores, scores.dtype.min))
+    scores = tf.where(
+        tf.math.is_nan(scores), lowest, tf.maximum(scores, scores.dtype.min)
+    )
     if labels.mask is not None:
         scores = tf.where(labels.mask, scores, lowest)
-    highest, top = tf.math.top_k(scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1]))
+    highest, top = tf.math.top_k(
+        scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])
+    )
     top = tf.where(highest > lowest, top, -1)
     return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
 

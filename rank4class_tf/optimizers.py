@@ -1,4 +1,4 @@
-"""Optimizers that update single rows of large tables; Keras's own rules update dense weights."""
+"""Optimizers for single rows of large tables; Keras's rules update dense weights."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,22 +18,24 @@ _ROWS_PER_BLOCK = 16_384
 
 
 class Rowwise:
-    """Mixin before a Keras optimizer: applies its rule only to touched rows, at their own rate.
+    """Mixin before a Keras optimizer: updates only touched rows, at their own rate.
 
-    Keras's own Adam, and all optimizers of Keras 3, write to the whole variable. In Keras 3, a row
-    that occurs twice in a gradient takes two steps.
+    Keras's own Adam, and all optimizers of Keras 3, write to the whole variable. In
+    Keras 3, a row that occurs twice in a gradient takes two steps.
 
-    The loss of a batch is a mean over its examples. A row gets gradients from few of them, a dense
-    weight from all, so SGD needs a rate for rows that is thousands of times that of dense weights.
+    The loss of a batch is a mean over its examples. A row gets gradients from few of
+    them, a dense weight from all, so SGD needs a rate for rows that is thousands of
+    times that of dense weights.
 
-    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched rows. To scale
-    losses, put a `LossScaleOptimizer` around the optimizer: `loss_scale_factor` and
-    `gradient_accumulation_steps` work in Keras only with dense gradients, and raise here.
+    Clipping sees the sum of a row's gradients. `weight_decay` also changes untouched
+    rows. To scale losses, put a `LossScaleOptimizer` around the optimizer:
+    `loss_scale_factor` and `gradient_accumulation_steps` work in Keras only with dense
+    gradients, and raise here.
 
     Args:
         *args: those of the Keras optimizer.
-        row_multiplier: the rate of rows divided by `learning_rate`, that of dense weights; > 0.
-            A change of `learning_rate` changes both.
+        row_multiplier: the rate of rows divided by `learning_rate`, that of dense
+            weights; > 0. A change of `learning_rate` changes both.
         **kwargs: those of the Keras optimizer.
     """
 
@@ -42,7 +44,9 @@ class Rowwise:
         self.row_multiplier = _checks.positive_float("row_multiplier", row_multiplier)
         for name in ("gradient_accumulation_steps", "loss_scale_factor"):
             value = getattr(self, name, None)  # Keras 2 has neither.
-            rule = f"`{name}` must be None: in Keras it works only with dense gradients."
+            rule = (
+                f"`{name}` must be None: in Keras it works only with dense gradients."
+            )
             _checks.require(value is None, rule, f"{name}={value!r}")
 
     def get_config(self) -> dict[str, Any]:
@@ -50,11 +54,16 @@ class Rowwise:
         return {**super().get_config(), "row_multiplier": self.row_multiplier}  # type: ignore[misc]
 
     def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         """The rule, for ids `[n]` and the summed gradient of each id's row, `[n, ...]`.
 
-        An id that occurs twice has the same gradient both times: a rule must set rows, not add.
+        An id that occurs twice has the same gradient both times: a rule must set rows,
+        not add.
         """
         raise NotImplementedError
 
@@ -64,7 +73,7 @@ class Rowwise:
         variable: tf.Variable,
         *learning_rate: Tensor,
     ) -> None:
-        """Updates a variable; Keras 3 passes the learning rate, Keras 2 has it as an attribute."""
+        """Updates a variable; Keras 3 passes the learning rate, Keras 2 stores it."""
         is_sparse = isinstance(gradient, tf.IndexedSlices)
         if not is_sparse and not _keras.is_table(variable):
             return super().update_step(gradient, variable, *learning_rate)  # type: ignore[misc]
@@ -72,13 +81,15 @@ class Rowwise:
         dtype = _compute_dtype(variable.dtype)
         learning_rate = tf.cast(learning_rate, dtype) * self.row_multiplier
         if not is_sparse:
-            return self._update_all_rows(tf.cast(gradient, dtype), variable, learning_rate)
+            return self._update_all_rows(
+                tf.cast(gradient, dtype), variable, learning_rate
+            )
         values = tf.cast(gradient.values, dtype)
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
             return self.update_slices(ids, values, variable, learning_rate)
-        # For a loss over all classes, the number of gradients is known only at run time. Where each
-        # row has one, in order, there are none to add up.
+        # For a loss over all classes, the number of gradients is known only at run
+        # time. Where each row has one, in order, there are none to add up.
         ids = tf.cast(ids, tf.int32)
         is_all = tf.equal(tf.size(ids), variable.shape[0])
         is_all &= tf.reduce_all(ids == tf.range(tf.size(ids)))
@@ -91,7 +102,7 @@ class Rowwise:
     def _update_all_rows(
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
-        """Updates all rows of a table, some at a time: memory does not grow with the table."""
+        """Updates all rows of a table, some at a time: memory does not grow with it."""
 
         def update(ids: Tensor) -> list:
             self.update_rows(ids, tf.gather(gradient, ids), variable, learning_rate)
@@ -100,7 +111,11 @@ class Rowwise:
         fold_blocks(update, variable.shape[0], _ROWS_PER_BLOCK)
 
     def update_slices(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         """The rule for gradients of which a row may have several."""
         return self.update_rows(ids, _row_sums(ids, gradients), variable, learning_rate)
@@ -108,7 +123,8 @@ class Rowwise:
     def _clip_gradients(self: Any, grads: Sequence) -> Sequence:
         if not any((self.clipnorm, self.global_clipnorm, self.clipvalue)):
             return grads
-        # Only the values are clipped: Keras 3 makes slices dense where it clips by the norm of all.
+        # Only the values are clipped: Keras 3 makes slices dense where it clips by the
+        # norm of all.
         values = []
         for gradient in grads:
             if isinstance(gradient, tf.IndexedSlices):
@@ -117,7 +133,9 @@ class Rowwise:
             values.append(gradient)
         clipped = super()._clip_gradients(values)  # type: ignore[misc]
         return [
-            tf.IndexedSlices(y, x.indices, x.dense_shape) if isinstance(x, tf.IndexedSlices) else y
+            tf.IndexedSlices(y, x.indices, x.dense_shape)
+            if isinstance(x, tf.IndexedSlices)
+            else y
             for x, y in zip(grads, clipped, strict=True)
         ]
 
@@ -127,13 +145,16 @@ class Rowwise:
 
     def add_variable(self, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
         """Adds a variable of Keras 3, a float32 one for a weight of half precision."""
-        # Keras would keep moments in the dtype of their weight, and .999 is 1 in bfloat16.
+        # Keras would keep moments in the dtype of their weight, and .999 is 1 in
+        # bfloat16.
         dtype = _compute_dtype(tf.as_dtype(dtype)).name if dtype else None
         return super().add_variable(*args, dtype=dtype, **kwargs)  # type: ignore[misc]
 
     def add_variable_from_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Adds a variable for a weight, a float32 one for a table of half precision."""
-        weight = kwargs.get("model_variable")  # Of Keras 2, which has no `add_variable`.
+        weight = kwargs.get(
+            "model_variable"
+        )  # Of Keras 2, which has no `add_variable`.
         if weight is None or not _keras.is_table(weight) or weight.dtype.size >= 4:
             return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
         start = kwargs.get("initial_value")
@@ -145,13 +166,19 @@ class Rowwise:
 
     def _update_model_variables_moving_average(self, weights: Sequence) -> None:
         if _keras.KERAS_3:  # Its averages are float32 too; see `add_variable`.
-            weights = [tf.cast(x, _compute_dtype(tf.as_dtype(x.dtype))) for x in weights]
+            weights = [
+                tf.cast(x, _compute_dtype(tf.as_dtype(x.dtype))) for x in weights
+            ]
         super()._update_model_variables_moving_average(weights)  # type: ignore[misc]
 
-    def _overwrite_model_variables_with_average_value(self: Any, weights: Sequence) -> None:
+    def _overwrite_model_variables_with_average_value(
+        self: Any, weights: Sequence
+    ) -> None:
         if not _keras.KERAS_3:
             return super()._overwrite_model_variables_with_average_value(weights)  # type: ignore[misc]
-        for weight, average in zip(weights, self._model_variables_moving_average, strict=True):
+        for weight, average in zip(
+            weights, self._model_variables_moving_average, strict=True
+        ):
             self.assign(weight, average)  # It casts.
 
     def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
@@ -163,13 +190,16 @@ class Rowwise:
 
 def _row_sums(ids: Tensor, gradients: Tensor) -> Tensor:
     """For each gradient the sum of all gradients of its row."""
-    # Not one sum for each distinct row: XLA and TPUs need a size that is known before running.
+    # Not one sum for each distinct row: XLA and TPUs need a size that is known before
+    # running.
     group = gather.group_numbers(ids[tf.newaxis])[0]
-    return tf.gather(tf.math.unsorted_segment_sum(gradients, group, tf.size(ids)), group)
+    return tf.gather(
+        tf.math.unsorted_segment_sum(gradients, group, tf.size(ids)), group
+    )
 
 
 def _compute_dtype(dtype: tf.DType) -> tf.DType:
-    """The dtype in which rules update rows of a dtype: half precision loses small changes."""
+    """The dtype for updating rows of a dtype: half precision loses small changes."""
     return dtype if dtype.size >= 4 else tf.float32
 
 
@@ -190,12 +220,13 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
 
     For each row r of a table that the batch looks up, with the sum g of its gradients,
 
-    $$a_r \leftarrow a_r + g^2, \qquad w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
+    $$a_r \leftarrow a_r + g^2, \qquad
+    w_r \leftarrow w_r - \eta\, g / \sqrt{a_r + \epsilon}$$
 
-    This is Adagrad but for the start of $a_r$. Keras starts at 0.1, far above the squares of a
-    row's gradients in a mean over a batch (about 1e-7 for class embeddings of length 1), so that
-    rows hardly move. From 1e-8 they first move by $\eta$ in each component: for rows of length 1
-    take a rate of about 0.03.
+    This is Adagrad but for the start of $a_r$. Keras starts at 0.1, far above the
+    squares of a row's gradients in a mean over a batch (about 1e-7 for class embeddings
+    of length 1), so that rows hardly move. From 1e-8 they first move by $\eta$ in each
+    component: for rows of length 1 take a rate of about 0.03.
 
     Source: Duchi, Hazan & Singer 2011.
 
@@ -212,11 +243,17 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         initial_accumulator_value: float = 1e-8,
         **kwargs: Any,
     ):
-        start = _checks.non_negative_float("initial_accumulator_value", initial_accumulator_value)
+        start = _checks.non_negative_float(
+            "initial_accumulator_value", initial_accumulator_value
+        )
         super().__init__(learning_rate, initial_accumulator_value=start, **kwargs)
 
     def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         accumulators = self.slot(self._accumulators, variable)
         sums = _rows(accumulators, ids) + tf.square(gradients)
@@ -229,7 +266,8 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
 class RowwiseAdam(Rowwise, keras.optimizers.Adam):
     r"""Adam that touches only the rows with a gradient, also known as lazy Adam.
 
-    For each row r of a table that the batch of step t looks up, with the sum g of its gradients,
+    For each row r of a table that the batch of step t looks up, with the sum g of its
+    gradients,
 
     $$m_r \leftarrow \beta_1 m_r + (1 - \beta_1) g, \qquad
     v_r \leftarrow \beta_2 v_r + (1 - \beta_2) g^2, \qquad
@@ -243,7 +281,8 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
     Args:
         *args: as in `keras.optimizers.Adam`.
         row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
-        **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not `amsgrad`.
+        **kwargs: as in `keras.optimizers.Adam`: `learning_rate`, `beta_1`, ..., not
+            `amsgrad`.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -251,7 +290,11 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         _checks.require(not self.amsgrad, "`amsgrad` must be False.", "amsgrad=True")
 
     def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         # Bias corrections of Kingma & Ba, algorithm 1, of the step and not of the row.
         iteration = tf.cast(self.iterations + 1, gradients.dtype)
@@ -275,21 +318,24 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
 
     $$v_r \leftarrow \mu v_r - \eta g, \qquad w_r \leftarrow w_r + v_r$$
 
-    The momentum of a row decays only when the row is touched, so that a rare row repeats an old
-    step. "Stochastic Negative Mining", section 5, trains embeddings with `row_momentum=False`.
+    The momentum of a row decays only when the row is touched, so that a rare row
+    repeats an old step. "Stochastic Negative Mining", section 5, trains embeddings with
+    `row_momentum=False`.
 
     Args:
         *args: as in `keras.optimizers.SGD`.
         row_momentum: whether rows have momentum too, or only dense weights.
         row_multiplier: $\eta$ of rows divided by `learning_rate`; > 0.
-        **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`, ...
-            With momentum 0, the default, the optimizer keeps no state.
+        **kwargs: as in `keras.optimizers.SGD`: `learning_rate`, `momentum`, `nesterov`,
+            ... With momentum 0, the default, the optimizer keeps no state.
 
     Example:
         >>> table, weights = tf.Variable(tf.zeros([3, 1])), tf.Variable([0.0])
         >>> optimizer = RowwiseSGD(learning_rate=0.5, row_multiplier=10.0)
         >>> gradient = tf.IndexedSlices([[1.0]], [2], [3, 1])
-        >>> _ = optimizer.apply_gradients([(gradient, table), (tf.constant([1.0]), weights)])
+        >>> _ = optimizer.apply_gradients(
+        ...     [(gradient, table), (tf.constant([1.0]), weights)]
+        ... )
         >>> table[2].numpy(), weights.numpy()
         (array([-5.], dtype=float32), array([-0.5], dtype=float32))
     """
@@ -305,7 +351,11 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         return super().add_variable_from_reference(*args, **kwargs)
 
     def update_slices(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         if self.momentum and self.row_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
@@ -313,7 +363,11 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             self.update_rows(ids, gradients, variable, learning_rate)
 
     def update_rows(
-        self, ids: Tensor, gradients: Tensor, variable: tf.Variable, learning_rate: Tensor
+        self,
+        ids: Tensor,
+        gradients: Tensor,
+        variable: tf.Variable,
+        learning_rate: Tensor,
     ) -> None:
         if not (self.momentum and self.row_momentum):
             # The steps of a row with several gradients add up.

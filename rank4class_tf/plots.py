@@ -1,4 +1,4 @@
-"""Pictures of the ranks, labels and top classes of an `Evaluation`, as matplotlib figures."""
+"""Matplotlib figures of the ranks, labels and top classes of an `Evaluation`."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -23,8 +23,8 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
 
     $$A(k) = \frac{1}{N} |\{i : \mathrm{rank}_i \le k\}|$$
 
-    Lists without positives are left out. A tied positive has its mean rank here, unlike in
-    `TopKAccuracy`. Biometrics calls this the cumulative match curve.
+    Lists without positives are left out. A tied positive has its mean rank here, unlike
+    in `TopKAccuracy`. Biometrics calls this the cumulative match curve.
 
     Args:
         evaluations: one, or several by name, whose curves share a picture.
@@ -33,13 +33,17 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
     Example:
         >>> import rank4class_tf as r4c
         >>> scores, class_ids = [[3.0, 1.0, 2.0]] * 4, [0, 0, 2, 1]
-        >>> figure = accuracy_by_k(r4c.evaluate(lambda x: x, (scores, class_ids), ["mrr"]))
+        >>> figure = accuracy_by_k(
+        ...     r4c.evaluate(lambda x: x, (scores, class_ids), ["mrr"])
+        ... )
         >>> figure.axes[0].lines[0].get_ydata().tolist()
         [0.5, 0.75, 1.0]
     """
     ranks_by_name = _ranks_by_name(evaluations)
     if max_k is None:
-        max_k = int(np.ceil(min(50, max(x.max(initial=1) for x in ranks_by_name.values()))))
+        max_k = int(
+            np.ceil(min(50, max(x.max(initial=1) for x in ranks_by_name.values())))
+        )
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
     for name, ranks in ranks_by_name.items():
@@ -81,8 +85,8 @@ def hardest_classes(
 ) -> "Figure":
     """The classes whose labels rank lowest on average, and how many lists each has.
 
-    A list of several positives counts for its class in `class_ids`, with the rank of its best
-    positive.
+    A list of several positives counts for its class in `class_ids`, with the rank of
+    its best positive.
 
     Args:
         evaluation: from `evaluate`.
@@ -92,26 +96,38 @@ def hardest_classes(
     count = _checks.positive_int("count", count)
     rule = "`evaluation` must have all ranks, not only the best of `RankedIds`."
     _checks.require(not np.isinf(evaluation.ranks).any(), rule, "infinite ones")
-    labels, label_indices = np.unique(_required(evaluation, "class_ids"), return_inverse=True)
+    labels, label_indices = np.unique(
+        _required(evaluation, "class_ids"), return_inverse=True
+    )
     list_counts = np.bincount(label_indices)
-    mean_ranks = np.bincount(label_indices, np.nan_to_num(evaluation.ranks)) / list_counts
+    mean_ranks = (
+        np.bincount(label_indices, np.nan_to_num(evaluation.ranks)) / list_counts
+    )
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
     worst = worst[np.argsort(-mean_ranks[worst], kind="stable")][:count]
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), mean_ranks[worst])
-    axes.bar_label(bars, [f" {list_counts[index]} lists" for index in worst], fontsize=8)
-    axes.set_yticks(range(len(worst)), _names(labels[worst], class_names), parse_math=False)
+    axes.bar_label(
+        bars, [f" {list_counts[index]} lists" for index in worst], fontsize=8
+    )
+    axes.set_yticks(
+        range(len(worst)), _names(labels[worst], class_names), parse_math=False
+    )
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
     return figure
 
 
 def confusion_at_k(
-    evaluation: Evaluation, k: int = 5, class_names: Sequence[str] | None = None, count: int = 30
+    evaluation: Evaluation,
+    k: int = 5,
+    class_names: Sequence[str] | None = None,
+    count: int = 30,
 ) -> "Figure":
     """For each class, how often each class is among the k first of its lists.
 
-    For lists of one positive without ties the diagonal is the accuracy at k of each class.
+    For lists of one positive without ties the diagonal is the accuracy at k of each
+    class.
 
     Args:
         evaluation: from `evaluate`, with `top_classes`.
@@ -119,7 +135,10 @@ def confusion_at_k(
         class_names: a name for each class; None for the ids.
         count: how many classes to show: those with the most lists.
     """
-    class_ids, top = _required(evaluation, "class_ids"), _required(evaluation, "top_classes")
+    class_ids, top = (
+        _required(evaluation, "class_ids"),
+        _required(evaluation, "top_classes"),
+    )
     is_right = _checks.positive_int("k", k) <= top.shape[1]
     _checks.require(is_right, f"`k` must be at most {top.shape[1]}.", f"k={k}")
     count = _checks.positive_int("count", count)
@@ -143,7 +162,9 @@ def confusion_at_k(
 def _ranks_by_name(evaluations: Evaluations) -> dict[str, np.ndarray]:
     """The ranks in each evaluation, of its lists with a positive."""
     by_name = {"": evaluations} if isinstance(evaluations, Evaluation) else evaluations
-    rule = "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
+    rule = (
+        "`evaluations` must be an `Evaluation`, or a dict from names to at least one."
+    )
     _checks.require(isinstance(by_name, Mapping) and bool(by_name), rule, evaluations)
     for evaluation in by_name.values():
         rule = "`evaluations` must hold what `evaluate` returns."
@@ -162,12 +183,14 @@ def _names(class_ids: np.ndarray, class_names: Sequence[str] | None) -> list[str
         return [str(class_id) for class_id in class_ids]
     missing = str(*class_ids[class_ids >= len(class_names)][:1])
     received = f"{len(class_names)} names, none for class {missing}"
-    _checks.require(not missing, "`class_names` must have a name for each class.", received)
+    _checks.require(
+        not missing, "`class_names` must have a name for each class.", received
+    )
     return as_names([class_names[class_id] for class_id in class_ids])
 
 
 def _add_legend(axes: "Axes", handles: Sequence, names: Iterable[str]) -> None:
-    """Adds a legend of plain text: matplotlib would typeset a "$" and hide a leading "_"."""
+    """Adds a plain-text legend: matplotlib would typeset "$" and hide a leading "_"."""
     texts = axes.legend(handles, ["name"] * len(handles)).get_texts()
     for text, name in zip(texts, names, strict=True):
         text.set(text=name, parse_math=False)

@@ -23,16 +23,18 @@ def export_top_k(
 ) -> None:
     """Writes a SavedModel that finds the k classes with the highest scores.
 
-    It runs without this package, for example in TensorFlow Serving, and has the signatures
+    It runs without this package, for example in TensorFlow Serving, and has the
+    signatures
 
     - `top_k(features, k)`, which fails unless k is in [1, n],
     - `serving_default(features)`, the same for the `k` given here.
 
-    They return the outputs of `layers.TopClasses`. If a model takes several features by name, so do
-    the signatures in place of `features`; no name may be `k`, `self` or a keyword. Underscores
-    replace characters other than letters and digits, and `arg_` goes before a name that does not
-    begin with a letter. A sparse input becomes three arguments: `features_indices`, in any order,
-    `features_values` and `features_dense_shape`. For millions of classes see
+    They return the outputs of `layers.TopClasses`. If a model takes several features by
+    name, so do the signatures in place of `features`; no name may be `k`, `self` or a
+    keyword. Underscores replace characters other than letters and digits, and `arg_`
+    goes before a name that does not begin with a letter. A sparse input becomes three
+    arguments: `features_indices`, in any order, `features_values` and
+    `features_dense_shape`. For millions of classes see
     `ExtremeClassifier.export_top_k`.
 
     Args:
@@ -42,12 +44,15 @@ def export_top_k(
         class_names: None, or the name of each class.
         probabilities: None, or a layer from scores to probabilities, as of `calibrate`.
         prediction_sets: None, or the layer of `conformalize`.
-        features_spec: `tf.TensorSpec`s of the features; None for the model's symbolic inputs.
+        features_spec: `tf.TensorSpec`s of the features; None for the model's symbolic
+            inputs.
 
     Example:
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
         >>> export_top_k(model, "served", 2, ["cat", "dog", "eel"])  # doctest: +SKIP
-        >>> served = tf.saved_model.load("served").signatures["serving_default"]  # doctest: +SKIP
+        >>> served = tf.saved_model.load("served").signatures[
+        ...     "serving_default"
+        ... ]  # doctest: +SKIP
         >>> served(features=tf.ones([1, 4]))["class_names"].shape  # doctest: +SKIP
         TensorShape([1, 2])
     """
@@ -60,7 +65,9 @@ def export_top_k(
         def spec(tensor: Any) -> Any:
             shape = [None, *tensor.shape[1:]]
             # A symbolic input of Keras 2 has a spec, one of Keras 3 a flag.
-            has_sparse_spec = isinstance(getattr(tensor, "type_spec", None), tf.SparseTensorSpec)
+            has_sparse_spec = isinstance(
+                getattr(tensor, "type_spec", None), tf.SparseTensorSpec
+            )
             if has_sparse_spec or getattr(tensor, "sparse", False):
                 return tf.SparseTensorSpec(shape, tensor.dtype)
             # `_export` names the others: by their key, or `features`.
@@ -71,7 +78,9 @@ def export_top_k(
     score = tf.function(lambda features: scores_of(model, features))
     concrete = score.get_concrete_function(features_spec)
     shape = concrete.output_shapes
-    is_right = isinstance(shape, tf.TensorShape) and shape.rank == 2 and shape[1] is not None
+    is_right = (
+        isinstance(shape, tf.TensorShape) and shape.rank == 2 and shape[1] is not None
+    )
     _checks.require(is_right, "`model` must give scores [batch, n].", f"shape {shape}")
     dtype = "float64" if concrete.output_dtypes == tf.float64 else "float32"
     top_classes = TopClasses(1, None, probabilities, prediction_sets, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Lists the programs of this folder. `--help` of each explains it and shows its defaults."""
+"""Lists the programs of this folder. `--help` of each explains it and its defaults."""
 
 import ast
 import pathlib

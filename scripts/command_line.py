@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
-class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Keeps the lines of the description; shows choices once, and defaults as one types them."""
+class Formatter(
+    argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter
+):
+    """Keeps description lines; shows choices once, and defaults as one types them."""
 
     def _metavar_formatter(self, action, default_metavar):
         return lambda size: (action.metavar or default_metavar,) * size
@@ -18,7 +20,10 @@ class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionH
         if action.choices is not None:
             text += f": {', '.join(map(str, action.choices))}"
         if isinstance(default, (list, tuple)):
-            items = ["x".join(map(str, x)) if isinstance(x, tuple) else str(x) for x in default]
+            items = [
+                "x".join(map(str, x)) if isinstance(x, tuple) else str(x)
+                for x in default
+            ]
             default = "all" if items == list(action.choices or []) else " ".join(items)
         if default is False or default in (None, "", argparse.SUPPRESS):
             return text
@@ -35,13 +40,20 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(
-        self, module: Any, description: str | None, quick: Mapping[str, Any] | None = None
+        self,
+        module: Any,
+        description: str | None,
+        quick: Mapping[str, Any] | None = None,
     ) -> None:
         name = f"python -m {module.name}"
-        super().__init__(name, None, description, formatter_class=Formatter, allow_abbrev=False)
+        super().__init__(
+            name, None, description, formatter_class=Formatter, allow_abbrev=False
+        )
         self._quick = quick
         if quick is not None:
-            self.add_argument("--quick", action="store_true", help="a short form, under a minute")
+            self.add_argument(
+                "--quick", action="store_true", help="a short form, under a minute"
+            )
 
     def add_names(self, option: str, names: Iterable[str], text: str) -> None:
         """Adds an option that takes any of some names, all by default."""

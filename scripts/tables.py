@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Table(NamedTuple):
-    """A table of texts with a title; `right` of its last columns are set to the right."""
+    """A table of texts with a title; its last `right` columns are set to the right."""
 
     title: str
     head: Sequence[str]
@@ -47,7 +47,7 @@ def show(
 def show_all(
     found: Iterable[tuple], path: pathlib.Path | None = None, about: Sequence[str] = ()
 ) -> None:
-    """Prints each `Table` when it is there, and writes those so far as CSV, with lines above."""
+    """Prints each `Table` at once; writes those so far as CSV, with lines above."""
     if path:  # Before anything is measured.
         path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"# {line}\n" for line in about)
@@ -58,13 +58,15 @@ def show_all(
             path.write_text(text, encoding="utf-8")
 
 
-def write_csv(path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def write_csv(
+    path: pathlib.Path, head: Sequence[str], rows: Sequence[Sequence[str]]
+) -> None:
     """Writes a table as CSV, and makes its folder."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(Table("", head, rows).csv(), encoding="utf-8")
 
 
 def plus_minus(values: Sequence[float], digits: int = 3) -> str:
-    """Returns "mean ± sample standard deviation" (over n - 1); of one value only the value."""
+    """Returns "mean ± sample standard deviation" (over n - 1), or a single value."""
     mean = f"{np.mean(values):.{digits}f}"
     return mean if len(values) < 2 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"

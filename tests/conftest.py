@@ -5,8 +5,9 @@ import importlib.metadata
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# Tests run compiled code only once or twice, so XLA need not optimise it. The flags of this version
-# take two thirds of what is left; one that XLA does not know would end the process.
+# Tests run compiled code only once or twice, so XLA need not optimise it. The flags of
+# this version take two thirds of what is left; one that XLA does not know would end the
+# process.
 if importlib.metadata.version("tensorflow").startswith("2.21."):
     os.environ.setdefault(
         "XLA_FLAGS",
@@ -23,8 +24,8 @@ from tensorflow.python.eager import context
 
 from rank4class_tf._tf import raising
 
-# Graphs are many objects. To search all of them for garbage as often as Python does by default
-# takes a seventh of the time of the tests.
+# Graphs are many objects. To search all of them for garbage as often as Python does by
+# default takes a seventh of the time of the tests.
 gc.set_threshold(200_000, 50, 1000)
 
 # The tests run in two processes, each with one core.
@@ -32,7 +33,8 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 
 # Two devices on one machine, for the tests of distribution strategies.
 tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 2,
 )
 
 # TF-Ranking's programs run in processes of their own; keras-hub has only Keras 3.
@@ -41,25 +43,38 @@ if os.environ.get("TF_USE_LEGACY_KERAS") == "1":
     collect_ignore += ["encoders/presets.py", "encoders/test_encoders.py"]
 
 # The rows of the contract that --quick runs.
-QUICK = {"softmax", "spearman", "ndcg", "mean_average_precision", "sigmoid", "dot_product"}
+QUICK = {
+    "softmax",
+    "spearman",
+    "ndcg",
+    "mean_average_precision",
+    "sigmoid",
+    "dot_product",
+}
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="run a row of each table of the contract")
+    parser.addoption(
+        "--quick", action="store_true", help="run a row of each table of the contract"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` looks at the markers.
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what `--quick` does; `base(names)` marks all rows but those as slow."""
+    """Leaves out what `--quick` does; `base(names)` marks all other rows as slow."""
     for item in items:
         base = item.get_closest_marker("base")
         if base and item.callspec.params["case"].name not in base.args[0]:
             item.add_marker("slow")
     quick = config.getoption("quick")
     chosen = [item for item in items if not quick or _is_quick(item)]
-    config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+    config.hook.pytest_deselected(
+        items=[item for item in items if item not in set(chosen)]
+    )
     # Programs come first: each of their runs looks at all objects that the process has.
-    items[:] = sorted(chosen, key=lambda item: item.path.parent.name not in ("scripts", "tests"))
+    items[:] = sorted(
+        chosen, key=lambda item: item.path.parent.name not in ("scripts", "tests")
+    )
 
 
 def pytest_collection_finish():
@@ -87,10 +102,13 @@ def _seeds_of_module():
 def _seeds(monkeypatch):
     """Those of Python, NumPy, Keras and TensorFlow.
 
-    With a new seed TensorFlow would forget all that it has compiled, a quarter of the time of the
-    tests. Here it keeps that, so its stateful random operations go on; no test compares draws.
+    With a new seed TensorFlow would forget all that it has compiled, a quarter of the
+    time of the tests. Here it keeps that, so its stateful random operations go on; no
+    test compares draws.
     """
-    monkeypatch.setattr(context.pywrap_tfe, "TFE_ContextClearCaches", lambda handle: None)
+    monkeypatch.setattr(
+        context.pywrap_tfe, "TFE_ContextClearCaches", lambda handle: None
+    )
     keras.utils.set_random_seed(0)
 
 
@@ -112,24 +130,30 @@ def reloaded(tmp_path):
 
 @pytest.fixture
 def as_for_xla(monkeypatch):
-    """Graphs as XLA gets them, where nothing can raise, without the seconds that it takes."""
+    """Graphs as XLA gets them, where nothing can raise, without the time it takes."""
     monkeypatch.setattr(raising, "in_xla", lambda: True)
 
 
 @pytest.fixture
 def two_devices():
     """A MirroredStrategy on two logical devices."""
-    # TensorFlow mixes up the collectives of several strategies in one process; this needs none.
+    # TensorFlow mixes up the collectives of several strategies in one process; this
+    # needs none.
     reduction = tf.distribute.ReductionToOneDevice()
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+    return tf.distribute.MirroredStrategy(
+        ["CPU:0", "CPU:1"], cross_device_ops=reduction
+    )
 
 
 @pytest.fixture
 def mixed_precision():
     if os.environ.get("ONEDNN_MAX_CPU_ISA", "DEFAULT") in ("SSE41", "AVX2"):
-        # TensorFlow chooses by the flags of the processor: on one with AVX-512 it asks oneDNN for a
-        # bfloat16 product, and the process aborts where oneDNN may not use these instructions.
-        pytest.skip("With fewer instructions than the processor has, oneDNN has no bfloat16.")
+        # TensorFlow chooses by the flags of the processor: on one with AVX-512 it asks
+        # oneDNN for a bfloat16 product, and the process aborts where oneDNN may not use
+        # these instructions.
+        pytest.skip(
+            "With fewer instructions than the processor has, oneDNN has no bfloat16."
+        )
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     yield
     keras.mixed_precision.set_global_policy("float32")

@@ -13,8 +13,10 @@ def value_and_gradient(function, x, upstream=None):
 
 
 def with_gradients(function, *sources, upstream=None, unconnected="none"):
-    """The value of a function, and its gradients by tensors, variables or weights of Keras."""
-    sources = [x if isinstance(x, tf.Variable) else getattr(x, "value", x) for x in sources]
+    """A function's value, and its gradients by tensors, variables or Keras weights."""
+    sources = [
+        x if isinstance(x, tf.Variable) else getattr(x, "value", x) for x in sources
+    ]
     with tf.GradientTape() as tape:
         tape.watch(sources)
         value = function()

@@ -14,7 +14,9 @@ def write(path, num_films=60, num_users=24, per_user=9):
     """Writes it; the last film of each genre has no ratings."""
     rng = np.random.default_rng(0)
     genres = [GENRES[i % 3] for i in range(num_films)]
-    titles = [f"The {WORDS[genre]} {i} ({1950 + i % 60})" for i, genre in enumerate(genres)]
+    titles = [
+        f"The {WORDS[genre]} {i} ({1950 + i % 60})" for i, genre in enumerate(genres)
+    ]
     movies = [[10 * i + 3, titles[i], genre] for i, genre in enumerate(genres)]
     ratings = []
     for user in range(num_users):

@@ -1,6 +1,7 @@
 """Runs the Python examples of a Markdown page, one after the other, as a reader would.
 
-`python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does so, too.
+`python pages.py` runs the examples of every page in `RUN`; `scripts/release.sh` does
+so, too.
 """
 
 import contextlib
@@ -13,16 +14,27 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).parents[1]
 
-# What is run as it stands. README.md and docs/extending.md have tests of their own, and so have the
-# converters of docs/serving.md, in blocks of `python3`; others show excerpts, in blocks of `py`.
+# What is run as it stands. README.md and docs/extending.md have tests of their own, and
+# so have the converters of docs/serving.md, in blocks of `python3`; others show
+# excerpts, in blocks of `py`.
 RUN = ["docs/results/rankmax.md", "docs/results/sodeep.md"]
-RUN += ["docs/data.md", "docs/distribution.md", "docs/getting_started.md", "docs/heads.md"]
-RUN += ["docs/labels.md", "docs/large_output_spaces.md", "docs/losses.md", "docs/metrics.md"]
+RUN += [
+    "docs/data.md",
+    "docs/distribution.md",
+    "docs/getting_started.md",
+    "docs/heads.md",
+]
+RUN += [
+    "docs/labels.md",
+    "docs/large_output_spaces.md",
+    "docs/losses.md",
+    "docs/metrics.md",
+]
 RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/sequences.md", "docs/serving.md"]
 
 
 def python_blocks(page, languages="python"):
-    """The blocks of a page in these languages: first line, code, the `text` after it or None."""
+    """A page's blocks in these languages: first line, code, next `text` or None."""
     text = (ROOT / page).read_text()
     form = rf"^```(?:{languages})\n(.*?)^```$(?:\n\n?```text\n(.*?)^```$)?"
     blocks = re.finditer(form, text, re.MULTILINE | re.DOTALL)
@@ -30,7 +42,7 @@ def python_blocks(page, languages="python"):
 
 
 def run(page, languages="python"):
-    """Runs the blocks in one namespace and returns it; blocks with prompts are doctests."""
+    """Runs blocks in one namespace and returns it; blocks with prompts are doctests."""
     namespace = {"__name__": "page"}
     for line, code, shown in python_blocks(page, languages):
         if ">>>" in code:
@@ -42,11 +54,15 @@ def run(page, languages="python"):
 
 
 def run_block(code, shown, namespace, page):
-    """Runs a block, which must print the lines that the page shows, up to the first number."""
+    """Runs a block, which must print the page's lines, up to the first number."""
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         exec(compile(code, ROOT / page, "exec"), namespace)
     printed = map(_words, stream.getvalue().splitlines())
-    missing = [x for x in (shown or "").splitlines() if x.strip(" .") and _words(x) not in printed]
+    missing = [
+        x
+        for x in (shown or "").splitlines()
+        if x.strip(" .") and _words(x) not in printed
+    ]
     assert not missing, (page, missing, stream.getvalue())
 
 
@@ -55,7 +71,9 @@ def _words(line):
 
 
 def _run_doctest(code, namespace, page, line):
-    test = doctest.DocTestParser().get_doctest(code, namespace, page, str(ROOT / page), line - 1)
+    test = doctest.DocTestParser().get_doctest(
+        code, namespace, page, str(ROOT / page), line - 1
+    )
     messages = []
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     runner = doctest.DocTestRunner(verbose=False, optionflags=flags)

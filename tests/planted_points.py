@@ -1,4 +1,4 @@
-"""Files of points with one to three labels, which can be predicted from their features."""
+"""Files of points with one to three labels, which their features can predict."""
 
 import numpy as np
 
@@ -8,8 +8,8 @@ from rank4class_tf import data
 def write(path, num_points, num_features, num_labels, seed=1):
     """Writes points in the format of `data.extreme_classification`; returns the path.
 
-    A label of rank r is drawn with a probability proportional to 1 / r. It has eight features, the
-    same for all seeds, of which a point has 60 %, and three others.
+    A label of rank r is drawn with a probability proportional to 1 / r. It has eight
+    features, the same for all seeds, of which a point has 60 %, and three others.
     """
     own = np.random.default_rng(0).integers(0, num_features, (num_labels, 8))
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""`calibrate` and `conformalize`: known temperatures, coverage by simulation and on digits."""
+"""`calibrate`, `conformalize`: known temperatures, coverage simulated and on digits."""
 
 import math
 
@@ -16,7 +16,9 @@ from rank4class_tf import calibration
 def drawn(rng, number, n=8, temperature=1.0):
     """Scores, and classes drawn from their softmax at a temperature."""
     scores = 2 * rng.normal(size=(number, n))
-    return scores.astype("float32"), (scores / temperature + rng.gumbel(size=(number, n))).argmax(1)
+    return scores.astype("float32"), (
+        scores / temperature + rng.gumbel(size=(number, n))
+    ).argmax(1)
 
 
 def test_forms_of_labels_weights_and_batches(rng):
@@ -28,7 +30,12 @@ def test_forms_of_labels_weights_and_batches(rng):
 
     expected = fitted(ids, batch_size=300).expected
     several = np.concatenate([ids[:, np.newaxis], np.full((300, 2), -1)], axis=1)
-    assert expected == fitted(several) == fitted(np.eye(8)[ids]) == fitted(ids, np.full(300, 0.1))
+    assert (
+        expected
+        == fitted(several)
+        == fitted(np.eye(8)[ids])
+        == fitted(ids, np.full(300, 0.1))
+    )
     # An example of weight 2 is two examples; one without a positive is none.
     weights = rng.integers(0, 3, 300)
     rows = np.repeat(np.arange(300), weights)
@@ -39,21 +46,28 @@ def test_forms_of_labels_weights_and_batches(rng):
     # A masked class is no part of the softmax.
     labels = np.eye(8)[ids]
     labels[ids != 7, 7] = -1
-    assert fitted(ids, scores=np.where(labels < 0, -np.inf, scores)).expected == fitted(labels)
+    assert fitted(ids, scores=np.where(labels < 0, -np.inf, scores)).expected == fitted(
+        labels
+    )
 
 
 @pytest.mark.parametrize("method", ["lac", "aps"])
 def test_coverage_of_repeated_scores_under_xla(method):
-    """Many of the right classes have the conformity of the threshold, which XLA may round down."""
+    """Many right classes have the threshold's conformity, which XLA may round down."""
     for seed in (3, 9):
         rng = np.random.default_rng(seed)
         few = np.float32(rng.normal(size=(4, 5)) * 1.5)
         probabilities = np.exp(few) / np.exp(few).sum(axis=1, keepdims=True)
         rows = rng.integers(0, 4, 500)
         ids = np.array([rng.choice(5, p=probabilities[row]) for row in rows])
-        sets = r4c.conformalize(tf.identity, (few[rows], ids), 0.8, method, batch_size=500)
+        sets = r4c.conformalize(
+            tf.identity, (few[rows], ids), 0.8, method, batch_size=500
+        )
         compiled = tf.function(sets.call, jit_compile=True)
-        for scale in (1.0, 1 + 1e-6):  # A batch of another size may round scores otherwise.
+        for scale in (
+            1.0,
+            1 + 1e-6,
+        ):  # A batch of another size may round scores otherwise.
             found = compiled(few[rows] * np.float32(scale))
             assert found.numpy()[np.arange(500), ids].mean() >= 0.8
 
@@ -62,7 +76,9 @@ def test_sums_of_probabilities_do_not_exceed_1(rng):
     """Rounded, one in three of a thousand does, and a threshold above 1 is none."""
     scores = rng.normal(size=(200, 1000)).astype(np.float32)
     assert r4c.layers.PredictionSets(0.2, "aps").conformity(scores).numpy().max() == 1
-    sets = r4c.conformalize(lambda x: x, (scores, scores.argmax(axis=1)), 0.2, method="aps")
+    sets = r4c.conformalize(
+        lambda x: x, (scores, scores.argmax(axis=1)), 0.2, method="aps"
+    )
     assert np.asarray(sets(scores)).any(axis=1).all()
 
 
@@ -77,10 +93,12 @@ def test_sets_of_scores_without_probabilities_hold_all_classes(method, culprit):
 
 
 def scipy_temperature(scores, targets, weights):
-    """SciPy's minimum; a flat one is found to the root of the resolution of the values."""
+    """SciPy's minimum; a flat one is found to the root of the values' resolution."""
 
     def loss(exponent):
-        return -weights @ (targets * special.log_softmax(scores * np.exp(exponent), axis=1)).sum(1)
+        return -weights @ (
+            targets * special.log_softmax(scores * np.exp(exponent), axis=1)
+        ).sum(1)
 
     return np.exp(-optimize.minimize_scalar(loss, bracket=(-1, 1), tol=1e-12).x)
 
@@ -98,7 +116,9 @@ def labelled(rng):
 def test_temperature(jit_compile, rng):
     scores, labels = labelled(rng)
     given = scores, labels, rng.uniform(size=len(labels))
-    fit = tf.function(calibration._best_temperature.python_function, jit_compile=jit_compile)
+    fit = tf.function(
+        calibration._best_temperature.python_function, jit_compile=jit_compile
+    )
     actual = float(fit(*map(tf.constant, given)))
     assert actual == pytest.approx(scipy_temperature(*given), rel=1e-6)
 
@@ -109,7 +129,9 @@ def test_temperature_with_several_positives_and_masked_items(rng):
     relevance[:5] = 0  # Lists that do not count.
     mask = (rng.uniform(size=scores.shape) < 0.8) | (relevance > 0)
     scores[0] = np.nan
-    actual = best_temperature(np.where(mask, scores, -np.inf), relevance, np.ones(len(scores)))
+    actual = best_temperature(
+        np.where(mask, scores, -np.inf), relevance, np.ones(len(scores))
+    )
     counted = relevance.sum(1) > 0
     targets = relevance[counted] / relevance[counted].sum(1, keepdims=True)
     masked = np.where(mask, scores, -1e9)[counted]  # e**-1e9 is 0.
@@ -126,7 +148,8 @@ def test_temperature_scales_with_the_scores(rng):
 
 
 def test_no_best_temperature():
-    # Scores that are equal in each list say nothing; with a tie at the top, 0 is still the best.
+    # Scores that are equal in each list say nothing; with a tie at the top, 0 is still
+    # the best.
     cases = [([[3.0, 1.0], [0.5, 0.0]], 0.0), ([[1.0, 1.0], [0.5, 0.5]], np.inf)]
     cases += [([[3.0, 1.0], [0.5, 0.5]], 0.0)]
     cases += [([[0.0, 1.0], [0.5, 0.0]], np.inf), ([[0.0, 1.0], [np.nan, 0.0]], np.nan)]
@@ -139,7 +162,7 @@ def test_no_best_temperature():
     ("right", "beta", "reason"), [(1, 10, "at the top"), (-1, -10, "no higher scores")]
 )
 def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, rng):
-    """As scikit-learn's, which searches log(1 / T) in [-10, 10], and stops where all is flat."""
+    """As scikit-learn's, which searches log(1 / T) in [-10, 10], and stops if flat."""
     scores = 2 * rng.normal(size=(50, 3))
     ids = (right * scores).argmax(axis=1)
     with pytest.warns(UserWarning, match=f"50 examples: .*{reason}"):
@@ -158,15 +181,21 @@ def test_right_classes_that_are_left_out_raise_unless_they_weigh_nothing(rng):
     fitted = r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature
     scores[[0, 1], ids[:2]] = -np.inf
     assert r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature == fitted
-    with pytest.raises(ValueError, match="scores above -inf.* -inf in 2 of 200 examples"):
+    with pytest.raises(
+        ValueError, match="scores above -inf.* -inf in 2 of 200 examples"
+    ):
         r4c.calibrate(None, (scores, ids))
 
 
-@pytest.mark.parametrize(("n", "coverage"), [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)])
+@pytest.mark.parametrize(
+    ("n", "coverage"), [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)]
+)
 def test_threshold_has_its_coverage(n, coverage, rng):
-    """Each of N + 1 exchangeable values is the new one equally often: coverage by counting."""
+    """Each of N + 1 exchangeable values is equally often new: coverage by counting."""
     values, threshold = rng.permutation(n + 1) / 7.0, calibration._conformal_threshold
-    reached = sum(values[i] >= threshold(np.delete(values, i), coverage) for i in range(n + 1))
+    reached = sum(
+        values[i] >= threshold(np.delete(values, i), coverage) for i in range(n + 1)
+    )
     # coverage <= share < coverage + 1 / (N + 1), in exact decimals.
     excess = 100 * reached - round(coverage * 100) * (n + 1)
     assert 0 <= excess < 100
@@ -177,30 +206,46 @@ def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
     """Labels drawn from Sparsemax: a softmax gives every class a share."""
     scores = (2 * rng.normal(size=(2000, 8))).astype("float32")
     own = r4c.losses.SparsemaxLoss().probabilities
-    ids = np.array([rng.choice(8, p=row / row.sum()) for row in own(scores).numpy().astype(float)])
-    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Activation("linear")])
+    ids = np.array(
+        [rng.choice(8, p=row / row.sum()) for row in own(scores).numpy().astype(float)]
+    )
+    model = keras.Sequential(
+        [keras.layers.Input((8,)), keras.layers.Activation("linear")]
+    )
     model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
     with pytest.warns(UserWarning, match="own probabilities are better") as caught:
         fitted = r4c.calibrate(model, (scores, ids))
-    figures = [np.square(p(scores) - np.eye(8)[ids]).sum(1).mean() for p in (own, fitted)]
-    assert "{:.4f} and {:.4f}".format(*figures) in "; ".join(str(x.message) for x in caught)
+    figures = [
+        np.square(p(scores) - np.eye(8)[ids]).sum(1).mean() for p in (own, fitted)
+    ]
+    assert "{:.4f} and {:.4f}".format(*figures) in "; ".join(
+        str(x.message) for x in caught
+    )
 
 
 def test_probabilities_are_refused(rng):
     scores, ids = drawn(rng, 300)
     softmax = special.softmax(scores, axis=1)
     for fit in (r4c.calibrate, r4c.conformalize):
-        with pytest.raises(ValueError, match=r"not probabilities.*`lambda x: tf.math.log"):
+        with pytest.raises(
+            ValueError, match=r"not probabilities.*`lambda x: tf.math.log"
+        ):
             fit(None, (softmax, ids))
         for model, features in ((None, softmax), (tf.nn.softmax, scores)):
             at_positions = features.reshape(100, 3, -1), ids.reshape(100, 3)
-            with pytest.raises(ValueError, match=r"not probabilities.*`lambda x: tf.math.log"):
+            with pytest.raises(
+                ValueError, match=r"not probabilities.*`lambda x: tf.math.log"
+            ):
                 fit(model, at_positions)
-    found = [r4c.calibrate(None, (x, ids)).temperature for x in (scores, np.log(softmax))]
+    found = [
+        r4c.calibrate(None, (x, ids)).temperature for x in (scores, np.log(softmax))
+    ]
     assert found[0] == pytest.approx(found[1], rel=1e-5)
     # A layer that takes them as they are makes the same sets.
     sets = r4c.conformalize(tf.nn.softmax, (scores, ids), probabilities=tf.identity)
-    assert sets.threshold == pytest.approx(r4c.conformalize(None, (scores, ids)).threshold)
+    assert sets.threshold == pytest.approx(
+        r4c.conformalize(None, (scores, ids)).threshold
+    )
 
 
 @pytest.mark.keras2
@@ -230,13 +275,21 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     np.testing.assert_array_equal(loaded.predict(x[600:], verbose=0), found)
     assert r4c.calibrate(loaded, validation).temperature > 0
     for changes, message in (
-        ({"class_prior": prior[:2]}, "`class_prior` must hold a number > 0 for each of the 3"),
+        (
+            {"class_prior": prior[:2]},
+            "`class_prior` must hold a number > 0 for each of the 3",
+        ),
         ({"strengths": []}, "`strengths` must have at least one"),
         ({"model": lambda x: x}, "`model` must be a Sequential or functional model"),
     ):
         with pytest.raises(ValueError, match=message):
             r4c.adjust_logits(
-                **{"model": model, "dataset": validation, "class_prior": prior, **changes}
+                **{
+                    "model": model,
+                    "dataset": validation,
+                    "class_prior": prior,
+                    **changes,
+                }
             )
 
 
@@ -254,13 +307,18 @@ class MaybeNaN(LogRank):
         return [tf.where(x > 0, x * np.nan, x) for x in super().compute(best)]
 
 
-@pytest.mark.parametrize("metric", ["mean_rank", "macro_mean_rank", LogRank(), MaybeNaN()])
+@pytest.mark.parametrize(
+    "metric", ["mean_rank", "macro_mean_rank", LogRank(), MaybeNaN()]
+)
 def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
-    # With the prior e : 1, the strength t lowers the first score by t. The ranks of the right class
-    # are 2 and 1 for t = 0; 1 and 1 for t = 2 and 4; 1 and 2 for t = 6 and 8.
+    # With the prior e : 1, the strength t lowers the first score by t. The ranks of the
+    # right class are 2 and 1 for t = 0; 1 and 1 for t = 2 and 4; 1 and 2 for t = 6 and
+    # 8.
     model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
     examples = np.array([[1.0, 0.0], [5.0, 0.0]]), [1, 0]
     prior, strengths = [math.e, 1.0], [8.0, 6.0, 4.0, 2.0, 0.0]
     adjusted = r4c.adjust_logits(model, examples, prior, metric, strengths)
     expected = examples[0] - [2.0, 0.0]
-    np.testing.assert_allclose(adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6
+    )

@@ -1,4 +1,4 @@
-"""The pages: their examples run, their links lead somewhere, and no public name is left out."""
+"""The pages: examples run, links lead somewhere, and no public name is left out."""
 
 import importlib
 import inspect
@@ -39,7 +39,9 @@ def test_the_page_of_sequences_recommends_after_the_last_word(monkeypatch, tmp_p
 
 
 def test_the_snippets_of_the_readme_train():
-    one_line, large_output, _ = (code for _, code, _ in pages.python_blocks("README.md", "py"))
+    one_line, large_output, _ = (
+        code for _, code, _ in pages.python_blocks("README.md", "py")
+    )
     rooms = ("layers", "losses", "metrics", "models", "optimizers")
     names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in rooms}
     classifier = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
@@ -64,7 +66,14 @@ def test_another_output_than_the_page_shows_is_seen():
 def test_a_search_finds_an_answer():
     text = (pages.ROOT / "docs" / "questions.md").read_text()
     words = re.search(r"```{index} (.*)", text)[1].split(", ")
-    assert set(words) >= {"imbalance", "focal loss", "label noise", "cold start", "NaN loss", "GPU"}
+    assert set(words) >= {
+        "imbalance",
+        "focal loss",
+        "label noise",
+        "cold start",
+        "NaN loss",
+        "GPU",
+    }
     answers = " ".join(re.sub(r"`[^`]*`", "", text).lower().split())
     assert not [x for x in words if x.lower() not in answers]
 
@@ -72,15 +81,21 @@ def test_a_search_finds_an_answer():
 @pytest.mark.slow
 def test_a_recipe_compares_losses_on_a_csv(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    rows = [f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)]
+    rows = [
+        f"{'red green' if i % 2 else 'blue gray'} {i % 5},{i % 2}" for i in range(60)
+    ]
     (tmp_path / "mine.csv").write_text("\n".join(["text,category", "?,0", *rows]))
-    ((_, code, _),) = (x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1])
+    ((_, code, _),) = (
+        x for x in pages.python_blocks("docs/recipes.md", "py") if "csv" in x[1]
+    )
     exec(code.replace("minutes=20", "settings=2, epochs=2"), {"__name__": "page"})
     *lines, verdict = capsys.readouterr().out.splitlines()
     assert "No verdict: 12 test examples" in verdict and "finite" not in "".join(lines)
 
 
-@pytest.mark.parametrize("module", re.findall(r"^   (rank4class_tf[\w.]*)$", API, re.MULTILINE))
+@pytest.mark.parametrize(
+    "module", re.findall(r"^   (rank4class_tf[\w.]*)$", API, re.MULTILINE)
+)
 def test_every_public_name_has_a_docstring_and_a_line_in_the_index(module):
     if module.endswith("_beam"):
         pytest.importorskip("apache_beam")
@@ -93,10 +108,17 @@ def test_every_public_name_has_a_docstring_and_a_line_in_the_index(module):
         bases = inspect.getmro(value) if inspect.isclass(value) else ()
         for place, base in enumerate(bases):
             for key, code in vars(base).items():
-                if base.__module__.startswith("rank4class_tf") and not key.startswith("_"):
-                    is_new = not any(hasattr(above, key) for above in bases[place + 1 :])
+                if base.__module__.startswith("rank4class_tf") and not key.startswith(
+                    "_"
+                ):
+                    is_new = not any(
+                        hasattr(above, key) for above in bases[place + 1 :]
+                    )
                     kinds = (types.FunctionType, classmethod, staticmethod, property)
-                    assert not (is_new and isinstance(code, kinds)) or code.__doc__, (base, key)
+                    assert not (is_new and isinstance(code, kinds)) or code.__doc__, (
+                        base,
+                        key,
+                    )
 
 
 def test_code_that_begins_with_a_public_name_becomes_a_link():
@@ -104,9 +126,26 @@ def test_code_that_begins_with_a_public_name_becomes_a_link():
     from docs import links
 
     entry = types.SimpleNamespace(aliased=False)
-    public = ("p.losses.Loss", "p.losses.Loss.fit", "p.losses.get", "p.metrics.get", "p.try_out")
-    short = {"losses.Loss", "Loss", "losses.Loss.fit", "Loss.fit", "losses.get", "metrics.get"}
-    assert set(links.short_names(dict.fromkeys(public, entry))) == {*public, *short, "try_out"}
+    public = (
+        "p.losses.Loss",
+        "p.losses.Loss.fit",
+        "p.losses.get",
+        "p.metrics.get",
+        "p.try_out",
+    )
+    short = {
+        "losses.Loss",
+        "Loss",
+        "losses.Loss.fit",
+        "Loss.fit",
+        "losses.get",
+        "metrics.get",
+    }
+    assert set(links.short_names(dict.fromkeys(public, entry))) == {
+        *public,
+        *short,
+        "try_out",
+    }
 
 
 @pytest.mark.parametrize("folder", [".", "tests", "docs", "docs/results"])
@@ -117,8 +156,12 @@ def test_links_lead_somewhere_in_a_repository_browser(folder):
             target = page.parent / link if link else page
             assert target.exists(), (page.name, link)
             if anchor:
-                titles = re.findall("^#+ (.*)", target.read_text().lower(), re.MULTILINE)
-                anchors = [re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles]
+                titles = re.findall(
+                    "^#+ (.*)", target.read_text().lower(), re.MULTILINE
+                )
+                anchors = [
+                    re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles
+                ]
                 assert anchor in anchors, (page.name, link, anchor)
 
 
@@ -128,11 +171,17 @@ def test_figures_come_from_the_results_that_their_section_links_to(page):
     # A section of `choosing.md`, a paragraph or a point of the others.
     end = r"^(?=### )" if page.endswith("choosing.md") else r"\n\n(?!-)|^(?=- )"
     for part in re.split(end, text, flags=re.MULTILINE):
-        csvs = [f"docs/results/{name}.csv" for name in set(re.findall(r"results/(\w+)\.md", part))]
+        csvs = [
+            f"docs/results/{name}.csv"
+            for name in set(re.findall(r"results/(\w+)\.md", part))
+        ]
         found = " ".join((pages.ROOT / path).read_text() for path in csvs)
         numbers = [float(number) for number in re.findall(r"\d*\.\d+", found)]
         for figure in re.findall(r"(?<![\w.])\.\d{2,3}\b", part):
-            assert f"0{figure}" in {f"{x:.{len(figure) - 1}f}" for x in numbers}, (figure, part)
+            assert f"0{figure}" in {f"{x:.{len(figure) - 1}f}" for x in numbers}, (
+                figure,
+                part,
+            )
 
 
 @pytest.mark.slow
@@ -142,8 +191,12 @@ def test_the_notebook_prints_what_it_stores(tmp_path, monkeypatch):
     namespace, kinds = {"__name__": "__main__"}, []
     for cell in json.loads(path.read_text())["cells"]:
         if cell["cell_type"] == "code":
-            shown = "".join(line for out in cell["outputs"] for line in out.get("text", []))
-            pages.run_block("".join(cell["source"]), shown, namespace, path.relative_to(pages.ROOT))
+            shown = "".join(
+                line for out in cell["outputs"] for line in out.get("text", [])
+            )
+            pages.run_block(
+                "".join(cell["source"]), shown, namespace, path.relative_to(pages.ROOT)
+            )
             kinds += [out["output_type"] for out in cell["outputs"]] or ["none"]
     assert set(kinds) == {"stream", "display_data"} and path.stat().st_size < 100_000
 
@@ -152,31 +205,43 @@ def test_the_notebook_prints_what_it_stores(tmp_path, monkeypatch):
 def own():
     with pytest.MonkeyPatch.context() as patch:
         # Registered anew in each run.
-        patch.setattr(keras.utils, "register_keras_serializable", lambda _: lambda cls: cls)
+        patch.setattr(
+            keras.utils, "register_keras_serializable", lambda _: lambda cls: cls
+        )
         return pages.run("docs/extending.md")
 
 
 @pytest.fixture
 def batch(rng):
-    return tf.constant(rng.normal(size=(6, 5)), tf.float32), tf.constant([0, 1, 2, 3, 4, 0])
+    return tf.constant(rng.normal(size=(6, 5)), tf.float32), tf.constant(
+        [0, 1, 2, 3, 4, 0]
+    )
 
 
 def test_loss_is_its_formula(own, batch):
     make, (scores, class_ids) = own["SquaredViolationLoss"], (x.numpy() for x in batch)
     lists = zip(scores, class_ids, strict=True)
-    expected = [np.sum(np.maximum(np.delete(row, y) - row[y] + 2, 0) ** 2) for row, y in lists]
+    expected = [
+        np.sum(np.maximum(np.delete(row, y) - row[y] + 2, 0) ** 2) for row, y in lists
+    ]
     found = make(margin=2.0, reduction="none")(class_ids, scores)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     # Of many positives it is the sum.
     relevance = np.float32([[1] * 20 + [0] * 20])
     scores = np.linspace(-2, 2, 40, dtype=np.float32)[np.newaxis]
-    expected = sum(np.sum(np.maximum(scores[0, 20:] - scores[0, y] + 1, 0) ** 2) for y in range(20))
-    np.testing.assert_allclose(make(reduction="none")(relevance, scores), [expected], rtol=1e-5)
+    expected = sum(
+        np.sum(np.maximum(scores[0, 20:] - scores[0, y] + 1, 0) ** 2) for y in range(20)
+    )
+    np.testing.assert_allclose(
+        make(reduction="none")(relevance, scores), [expected], rtol=1e-5
+    )
 
 
 def test_metric_loss_is_the_metric_of_ranks_that_are_nearly_exact(own):
     scores = tf.constant([[9.0, 7.0, 5.0, 3.0]])
-    loss = own["ApproxPrecisionLoss"](2, ranker=layers.LaplaceSorter(0.01), label_format="ids")
+    loss = own["ApproxPrecisionLoss"](
+        2, ranker=layers.LaplaceSorter(0.01), label_format="ids"
+    )
     # sigmoid(2.5 - 1) and sigmoid(2.5 - 3), over k.
     expected = -(1 / (1 + np.exp(-1.5)) + 1 / (1 + np.exp(0.5))) / 2
     assert np.isclose(loss([[0, 2]], scores), expected, atol=1e-3)
@@ -185,8 +250,16 @@ def test_metric_loss_is_the_metric_of_ranks_that_are_nearly_exact(own):
 @pytest.mark.parametrize(
     ("labels", "scores", "expected"),
     [
-        ([0, 1], [[1.0, 1.0, 0.0], [3.0, 2.0, 1.0]], ((1 + 0.5) / 2 + 0.5) / 2),  # Over orders.
-        ([-1, 1], [[3.0, 2.0, 1.0]] * 2, 0.5),  # A list without a positive does not count.
+        (
+            [0, 1],
+            [[1.0, 1.0, 0.0], [3.0, 2.0, 1.0]],
+            ((1 + 0.5) / 2 + 0.5) / 2,
+        ),  # Over orders.
+        (
+            [-1, 1],
+            [[3.0, 2.0, 1.0]] * 2,
+            0.5,
+        ),  # A list without a positive does not count.
         ([[0, 2]], [[3.0, 2.0, 1.0]], (1 + 0.25) / (1 + 0.5)),
     ],
 )
@@ -201,9 +274,14 @@ def test_sums_over_differences_that_do_not_tend_to_zero(positives):
             sums = lists.sum_over_differences(lambda d: tf.math.log1p(d * d))
             return lists.sum_of_positives(sums)
 
-    scores, relevance = np.array([5.0, -3.0, 700.0, 2.0]), np.array([0.0, 0.0, -1.0, 0.0])
+    scores, relevance = (
+        np.array([5.0, -3.0, 700.0, 2.0]),
+        np.array([0.0, 0.0, -1.0, 0.0]),
+    )
     relevance[positives] = 1
-    expected = np.log1p((scores[[0, 1, 3]] - scores[positives][:, np.newaxis]) ** 2).sum()
+    expected = np.log1p(
+        (scores[[0, 1, 3]] - scores[positives][:, np.newaxis]) ** 2
+    ).sum()
     for loss in (SumOfLogs(), SumOfLogs(max_positives=2)):
         assert np.isclose(loss([relevance], [scores]), expected, rtol=1e-6)
 
@@ -212,6 +290,11 @@ def test_sorter(own, batch):
     scores, _ = batch
     exact = 1 + np.argsort(np.argsort(-scores.numpy(), axis=1), axis=1)
     np.testing.assert_allclose(own["CauchySorter"](1e-4)(scores), exact, atol=0.05)
-    sorter, mask = own["CauchySorter"](0.1), tf.constant([[True, True, True, False, False]] * 6)
+    sorter, mask = (
+        own["CauchySorter"](0.1),
+        tf.constant([[True, True, True, False, False]] * 6),
+    )
     assert np.all(gradient_of(lambda x: sorter(x)[:, 0], scores)[:, 0] < 0)
-    np.testing.assert_allclose(sorter(scores, mask=mask)[:, :3], sorter(scores[:, :3]), rtol=1e-5)
+    np.testing.assert_allclose(
+        sorter(scores, mask=mask)[:, :3], sorter(scores[:, :3]), rtol=1e-5
+    )

@@ -1,4 +1,4 @@
-"""Faults at the edges that users met: each with the right value, computed independently."""
+"""Faults at edges that users met: each with the right value, found independently."""
 
 import itertools
 
@@ -26,9 +26,13 @@ def test_a_class_whose_positive_weighs_nothing_has_no_list():
     # Class 0 has the list of rank 1; class 1 has those of rank 1 and 2.
     assert float(metric.result()) == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
     without = metrics.MacroAverage(metrics.MRR(label_format="relevance"), 3)
-    assert float(metric.result()) == float(without(np.where(weights > 0, labels, -1), scores))
+    assert float(metric.result()) == float(
+        without(np.where(weights > 0, labels, -1), scores)
+    )
 
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Activation("linear")])
+    model = keras.Sequential(
+        [keras.layers.Input((3,)), keras.layers.Activation("linear")]
+    )
     data = tf.data.Dataset.from_tensors((scores, labels, weights))
     found = r4c.evaluate(model, data, [metrics.MRR(label_format="relevance"), metric])
     assert found["macro_mrr"].value == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
@@ -45,7 +49,9 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
     """Twenty steps of small gradients, whose squares are 0 in float16."""
     tables = {}
     for of_table in (dtype, "float32"):
-        table = _keras.add_table(keras.layers.Layer(dtype=of_table), "rows", (4, 2), "zeros")
+        table = _keras.add_table(
+            keras.layers.Layer(dtype=of_table), "rows", (4, 2), "zeros"
+        )
         optimizer = OPTIMIZERS[rule]()
         optimizer.build([table])
         for step in range(20):
@@ -58,19 +64,27 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
     # Each of the steps rounds the row.
     rounding = 20 * np.finfo(np.float32).eps * (2**16 if dtype == "bfloat16" else 2**13)
     largest = np.abs(tables["float32"]).max()
-    np.testing.assert_allclose(tables[dtype], tables["float32"], rtol=0, atol=rounding * largest)
+    np.testing.assert_allclose(
+        tables[dtype], tables["float32"], rtol=0, atol=rounding * largest
+    )
     assert np.any(tables[dtype])
 
 
 OF_A_TEMPERATURE: list = [losses.SoftmaxLoss, losses.ApproxNDCGLoss, losses.ListMLELoss]
-OF_A_TEMPERATURE += [losses.PairwiseLogisticLoss, layers.SigmoidSorter, layers.LaplaceSorter]
+OF_A_TEMPERATURE += [
+    losses.PairwiseLogisticLoss,
+    layers.SigmoidSorter,
+    layers.LaplaceSorter,
+]
 OF_A_TEMPERATURE += [losses.PairwiseSoftZeroOneLoss, losses.SigmoidCrossEntropyLoss]
 OF_A_TEMPERATURE += [layers.SoftRankSorter, lambda t: two_tower(temperature=t)]
 
 
 @pytest.mark.parametrize("make", OF_A_TEMPERATURE)
 def test_a_number_that_is_0_in_float32_raises(make):
-    with pytest.raises(ValueError, match=r"must be a finite number .*float32.*Received: .*1e-40"):
+    with pytest.raises(
+        ValueError, match=r"must be a finite number .*float32.*Received: .*1e-40"
+    ):
         make(1e-40)
 
 
@@ -79,13 +93,19 @@ def test_a_number_that_is_0_in_float32_raises(make):
 
 def two_tower(**options):
     queries = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
-    inputs = {"id": keras.Input((), dtype="int32", name="id"), "x": keras.Input((2,), name="x")}
+    inputs = {
+        "id": keras.Input((), dtype="int32", name="id"),
+        "x": keras.Input((2,), name="x"),
+    }
     candidates = keras.Model(inputs, keras.layers.Dense(3)(inputs["x"]))
     return models.TwoTower(queries, candidates, candidate_id="id", seed=1, **options)
 
 
 def catalogue(ids):
-    return {"id": np.array(ids, "int32"), "x": np.random.default_rng(1).normal(size=(len(ids), 2))}
+    return {
+        "id": np.array(ids, "int32"),
+        "x": np.random.default_rng(1).normal(size=(len(ids), 2)),
+    }
 
 
 def test_propensities_are_those_of_the_candidates_when_rows_move():
@@ -103,7 +123,7 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
 
 
 def in_pairs(options, several, excluded):
-    """Parametrises by the names of several options and, in Keras 3, by those of each two."""
+    """Parametrises by names of several options and, in Keras 3, of each two."""
     params: list = [pytest.param(names, marks=pytest.mark.keras2) for names in several]
     params += sorted({*itertools.combinations(options, 2)} - {excluded, *several})
     return pytest.mark.parametrize("names", params, ids="+".join)
@@ -120,7 +140,10 @@ PAIRS = {
 }
 
 
-SEVERAL = [("negatives", "mined", "pieces"), ("weights", "memory", "random", "frequencies")]
+SEVERAL = [
+    ("negatives", "mined", "pieces"),
+    ("weights", "memory", "random", "frequencies"),
+]
 
 
 @pytest.mark.slow
@@ -134,7 +157,9 @@ def test_options_of_two_towers_together_on_two_replicas(names, two_devices):
         "x": np.random.default_rng(2).normal(size=(8, 2, 2)),
     }
     if "weights" in names:
-        items["others"]["weight"] = np.random.default_rng(3).uniform(1, 2, (8, 2)).astype("float32")
+        items["others"]["weight"] = (
+            np.random.default_rng(3).uniform(1, 2, (8, 2)).astype("float32")
+        )
     features = np.random.default_rng(4).normal(size=(8, 2)).astype("float32")
     results = []
     for strategy in (two_devices, tf.distribute.get_strategy()):
@@ -157,9 +182,15 @@ def test_options_of_two_towers_together_on_two_replicas(names, two_devices):
 
 CLASSIFIER_PAIRS = {
     "bias": {"classes": lambda: layers.ClassTable(9, use_bias=True)},
-    "encoded": {"classes": lambda: layers.EncodedClasses(np.eye(9, 3), keras.layers.Dense(3))},
+    "encoded": {
+        "classes": lambda: layers.EncodedClasses(np.eye(9, 3), keras.layers.Dense(3))
+    },
     "cosine": {"normalize": True},
-    "top": {"loss": lambda: losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))},
+    "top": {
+        "loss": lambda: losses.OrderedWeightedLoss(
+            "pairwise", "hinge", losses.TopKWeights(2)
+        )
+    },
     "sampled": {"num_sampled": 4},
     "weights": {"weights": np.random.default_rng(3).uniform(1, 2, 8).astype("float32")},
     "several": {"labels": np.random.default_rng(4).integers(-1, 9, (8, 2))},
@@ -174,8 +205,10 @@ CLASSIFIER_SEVERAL += [("encoded", "top", "weights", "positions")]
 @pytest.mark.slow
 @in_pairs(CLASSIFIER_PAIRS, CLASSIFIER_SEVERAL, ("bias", "encoded"))
 def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
-    """A step of two replicas is one of a single device; samples differ, so they only train."""
-    options = {key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()}
+    """Two replicas' step is that of one device; samples differ, so they only train."""
+    options = {
+        key: value for name in names for key, value in CLASSIFIER_PAIRS[name].items()
+    }
     features = options.get("features", np.random.default_rng(6).normal(size=(8, 2)))
     labels = options.get("labels", np.arange(8))
     weights = options.get("weights", np.ones(8, "float32"))
@@ -186,11 +219,20 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     for strategy in (two_devices, tf.distribute.get_strategy()):
         keras.utils.set_random_seed(0)
         with strategy.scope():
-            encoder = keras.Sequential([keras.Input(features.shape[1:]), keras.layers.Dense(3)])
-            num_sampled, normalize = options.get("num_sampled"), options.get("normalize", False)
+            encoder = keras.Sequential(
+                [keras.Input(features.shape[1:]), keras.layers.Dense(3)]
+            )
+            num_sampled, normalize = (
+                options.get("num_sampled"),
+                options.get("normalize", False),
+            )
             classes = options.get("classes", lambda: 9)()
-            model = models.ExtremeClassifier(encoder, classes, 3, num_sampled, normalize, seed=1)
-            model.compile(keras.optimizers.SGD(0.1), options.get("loss", losses.SoftmaxLoss)())
+            model = models.ExtremeClassifier(
+                encoder, classes, 3, num_sampled, normalize, seed=1
+            )
+            model.compile(
+                keras.optimizers.SGD(0.1), options.get("loss", losses.SoftmaxLoss)()
+            )
         before = model.get_weights()
         data = tf.data.Dataset.from_tensors((features, labels, weights)).repeat(2)
         model.fit(data, shuffle=False, verbose=0)
@@ -227,7 +269,9 @@ def test_names_are_text_in_figures(tmp_path):
 
 
 def test_boolean_features_in_elwc():
-    message = tf.train.Example.FromString(elwc._example({"is_new": np.array([True, False])}))
+    message = tf.train.Example.FromString(
+        elwc._example({"is_new": np.array([True, False])})
+    )
     assert [*message.features.feature["is_new"].int64_list.value] == [1, 0]
 
 
@@ -235,7 +279,8 @@ def test_boolean_features_in_elwc():
 
 
 ABSTRACT = {layers.Interaction, layers.MLPInteraction, layers.Sorter}
-# What a layer is called with; other layers get numbers `[2, 4]`. Classes are not called.
+# What a layer is called with; other layers get numbers `[2, 4]`. Classes are not
+# called.
 INPUTS: dict[type, list] = {
     layers.ClassEmbedding: [np.zeros([2, 4], "int32")],
     layers.HardNegativeMining: [np.ones([2, 4], "float32"), np.zeros(2, "int32")],
@@ -246,11 +291,17 @@ INPUTS: dict[type, list] = {
     models.TwoTower: [np.ones([2, 3], "float32")],
 }
 for cls in (layers.RemoveAccidentalHits, layers.SamplingProbabilityCorrection):
-    of_candidates = np.ones(4, "int32" if cls is layers.RemoveAccidentalHits else "float32")
+    of_candidates = np.ones(
+        4, "int32" if cls is layers.RemoveAccidentalHits else "float32"
+    )
     INPUTS[cls] = [*INPUTS[layers.HardNegativeMining], of_candidates]
 for cls in rows.public_classes(layers.Interaction):
     INPUTS[cls] = [[np.ones([2, 4], "float32"), np.ones([5, 4], "float32")]]
-LAYERS = [x for x in rows.public_classes(keras.layers.Layer) if not issubclass(x, layers.Classes)]
+LAYERS = [
+    x
+    for x in rows.public_classes(keras.layers.Layer)
+    if not issubclass(x, layers.Classes)
+]
 LAYERS = [cls for cls in LAYERS if cls not in ABSTRACT]
 
 
@@ -271,7 +322,9 @@ def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
     def symbolic(x):
         sparse = isinstance(x, tf.SparseTensor)
         size = x.shape[0] if known or x.shape == (4,) else None
-        return keras.Input(batch_shape=(size, *x.shape[1:]), dtype=x.dtype, sparse=sparse)
+        return keras.Input(
+            batch_shape=(size, *x.shape[1:]), dtype=x.dtype, sparse=sparse
+        )
 
     announced = tf.nest.flatten(layer(*tf.nest.map_structure(symbolic, values)))
     for told, tensor in zip(announced, tf.nest.flatten(layer(*values)), strict=True):

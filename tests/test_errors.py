@@ -1,4 +1,4 @@
-"""Wrong arguments of the functions of the package, and of figures: errors that name them."""
+"""Wrong arguments of the package's functions and of figures: errors that name them."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,9 @@ def calibrated(scores, labels, *weights):
 
 
 def conformal(scores=EYE, labels=(0, 1, 2), *weights, **options):
-    return r4c.conformalize(tf.identity, (scores, np.array(labels), *weights), **options)
+    return r4c.conformalize(
+        tf.identity, (scores, np.array(labels), *weights), **options
+    )
 
 
 def evaluated(*dataset, metrics=("mrr",), **options):
@@ -70,7 +72,7 @@ def two_towers():
 
 
 def read_by(dataset):
-    """Every function that reads batches, with this dataset in place of the argument it names."""
+    """Each function that reads batches, with this dataset for the argument it names."""
     return {
         "evaluate": (lambda: r4c.evaluate(None, dataset, ["mrr"]), "dataset"),
         "calibrate": (lambda: r4c.calibrate(tf.identity, dataset), "dataset"),
@@ -85,7 +87,10 @@ def read_by(dataset):
 
 @pytest.mark.parametrize("name", read_by(ENDLESS))
 def test_a_dataset_that_does_not_end(name):
-    for dataset, rule in ((ENDLESS, "must end: call its `take`"), (ByIndex(), "must be a list of")):
+    for dataset, rule in (
+        (ENDLESS, "must end: call its `take`"),
+        (ByIndex(), "must be a list of"),
+    ):
         read, argument = read_by(dataset)[name]
         with pytest.raises(ValueError, match=f"`{argument}` {rule}"):
             read()
@@ -93,22 +98,43 @@ def test_a_dataset_that_does_not_end(name):
 
 ERRORS = [
     # Calibration and prediction sets
-    (lambda: calibrated([[1.0, np.nan], [1.0, 2.0]], [0, 1]), "scores that are numbers"),
-    (lambda: calibrated(EYE[:2], [-1, -1]), "`dataset` must have an example with a label"),
-    (lambda: calibrated(EYE[:2], [0, 1], [0.0, 0.0]), "`dataset` must have an example with a lab"),
-    (lambda: calibrated(EYE[:2], [0, 0], [1.0, -1.0]), "`sample_weight` must be >= 0. .*-1.0"),
+    (
+        lambda: calibrated([[1.0, np.nan], [1.0, 2.0]], [0, 1]),
+        "scores that are numbers",
+    ),
+    (
+        lambda: calibrated(EYE[:2], [-1, -1]),
+        "`dataset` must have an example with a label",
+    ),
+    (
+        lambda: calibrated(EYE[:2], [0, 1], [0.0, 0.0]),
+        "`dataset` must have an example with a lab",
+    ),
+    (
+        lambda: calibrated(EYE[:2], [0, 0], [1.0, -1.0]),
+        "`sample_weight` must be >= 0. .*-1.0",
+    ),
     (lambda: evaluated(EYE[:2], [0, 0], [1.0, -1.0]), "must be >= 0"),
     (lambda: r4c.calibrate(STRANGERS[0], (EYE, [0, 1, 2])), ENCODINGS),
     (lambda: r4c.calibrate(tf.identity, []), "at least one batch"),
     (lambda: r4c.conformalize(tf.identity, []), "at least one batch"),
-    (lambda: r4c.calibrate(tf.identity, TWO_WIDTHS), "as many classes in each batch. .*: 3 and 4"),
+    (
+        lambda: r4c.calibrate(tf.identity, TWO_WIDTHS),
+        "as many classes in each batch. .*: 3 and 4",
+    ),
     (lambda: conformal(coverage=1.0), r"`coverage` must be a number in \(0, 1\)"),
     (lambda: conformal(), "at least 19 examples for coverage=0.95. Received: 3"),
     (lambda: conformal(EYE, [0, 1, -1], coverage=0.5), "one positive per example"),
-    (lambda: conformal(EYE, [0, 1, 2], [1.0, 2.0, 1.0], coverage=0.5), "must have no weights"),
+    (
+        lambda: conformal(EYE, [0, 1, 2], [1.0, 2.0, 1.0], coverage=0.5),
+        "must have no weights",
+    ),
     (lambda: conformal(np.nan * EYE, coverage=0.5), "Received: NaN"),
     (lambda: conformal(method="raps"), "`method` must be one of"),
-    (lambda: calibration._conformal_threshold(np.ones(18), 0.95), "at least 19 .*Received: 18"),
+    (
+        lambda: calibration._conformal_threshold(np.ones(18), 0.95),
+        "at least 19 .*Received: 18",
+    ),
     # Evaluation
     (lambda: evaluated(confidence=1.0), "`confidence`"),
     (lambda: evaluated(seed=-1), "`seed`"),
@@ -128,7 +154,10 @@ ERRORS = [
     (lambda: r4c.evaluate(None, [], ["mrr"]), "at least one batch"),
     (lambda: r4c.average([]), "at least one"),
     (lambda: r4c.average([ONE, of_metrics(["ndcg"])]), "same metrics"),
-    (lambda: r4c.average([ONE], confidence=1), r"`confidence` must be a number in \(0, 1\)"),
+    (
+        lambda: r4c.average([ONE], confidence=1),
+        r"`confidence` must be a number in \(0, 1\)",
+    ),
     (lambda: r4c.average([ONE, OTHER]), OTHER_LABELS),
     (lambda: r4c.compare(ONE, OTHER), OTHER_LABELS),
     (lambda: r4c.compare(ONE, of_metrics(["ndcg"])), "same metrics"),
@@ -137,19 +166,37 @@ ERRORS = [
     (lambda: ONE[None], "one of: mrr"),
     (lambda: ONE["ndcg_at_0"], "one of: mrr"),
     (lambda: r4c.compare(ONE, ONE)["ndcg"], "must be one of: mrr. Received: 'ndcg'"),
-    (lambda: evaluation.evaluate_retrieval(np.zeros([2, 3])), "`matches` must have one shape"),
-    (lambda: evaluation.evaluate_retrieval(EYE, EYE > 1), "`matches` must hold a match"),
-    (lambda: evaluation.evaluate_retrieval(EYE, -EYE.astype(int)), "`matches` must hold booleans"),
+    (
+        lambda: evaluation.evaluate_retrieval(np.zeros([2, 3])),
+        "`matches` must have one shape",
+    ),
+    (
+        lambda: evaluation.evaluate_retrieval(EYE, EYE > 1),
+        "`matches` must hold a match",
+    ),
+    (
+        lambda: evaluation.evaluate_retrieval(EYE, -EYE.astype(int)),
+        "`matches` must hold booleans",
+    ),
     # Exports
     (lambda: exported(2, k=0), "`k` must be a positive integer. Received: k=0"),
     (lambda: exported(2, k=5), r"`k` must be in \[1, 4\]. Received: k=5"),
-    (lambda: exported(2, class_names=["a"]), "each of the 4 classes. Received: 1 names"),
-    (lambda: exported(2, class_names=iter("abc")), "each of the 4 classes. Received: 3 names"),
+    (
+        lambda: exported(2, class_names=["a"]),
+        "each of the 4 classes. Received: 1 names",
+    ),
+    (
+        lambda: exported(2, class_names=iter("abc")),
+        "each of the 4 classes. Received: 3 names",
+    ),
     (lambda: exported(0), ENCODINGS),
     (lambda: exported(1), r"`model` must give scores \[batch, n\]"),
     # Figures
     (lambda: plots.accuracy_by_k(ONE, max_k=0), "`max_k` must be a positive integer"),
-    (lambda: plots.accuracy_by_k({}), "`evaluations` must be an `Evaluation`, or a dict"),
+    (
+        lambda: plots.accuracy_by_k({}),
+        "`evaluations` must be an `Evaluation`, or a dict",
+    ),
     (lambda: plots.confusion_at_k(ONE, k=7), "`k` must be at most 6. Received: k=7"),
     (lambda: plots.confusion_at_k(r4c.average([ONE])), "must have `top_classes`"),
     (lambda: plots.hardest_classes(ONE, ["a"]), "Received: 1 names, none for class"),
@@ -163,17 +210,25 @@ ERRORS = [
 @pytest.mark.parametrize(("call", "message"), ERRORS)
 def test_errors(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((KeyError, ValueError, tf.errors.InvalidArgumentError), match=message):
+    with pytest.raises(
+        (KeyError, ValueError, tf.errors.InvalidArgumentError), match=message
+    ):
         call()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("call", [lambda f, data: r4c.evaluate(f, data, ["mrr"]), r4c.calibrate])
+@pytest.mark.parametrize(
+    "call", [lambda f, data: r4c.evaluate(f, data, ["mrr"]), r4c.calibrate]
+)
 def test_one_of_several_outputs_must_be_chosen(call):
     for model, which in ((lambda x: {"a": x, "b": -x}, "'a'"), (lambda x: (x, -x), 0)):
-        with pytest.raises(ValueError, match=rf"(?s)must give the scores.*`lambda.*\[{which}\]`"):
+        with pytest.raises(
+            ValueError, match=rf"(?s)must give the scores.*`lambda.*\[{which}\]`"
+        ):
             call(model, (SCORES, IDS))
-    with pytest.raises(ValueError, match=r"(?s)labels of one output.*`dataset.map.*y\['a'\]"):
+    with pytest.raises(
+        ValueError, match=r"(?s)labels of one output.*`dataset.map.*y\['a'\]"
+    ):
         call(lambda x: x, (SCORES, {"a": IDS, "b": IDS}))
 
 
@@ -183,8 +238,13 @@ def test_probabilities_are_no_scores(tmp_path, function):
     for fit in (r4c.calibrate, r4c.conformalize):
         with pytest.raises(ValueError, match=refused):
             fit(getattr(keras.activations, function), (SCORES, IDS))
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3, function)])
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(3, function)]
+    )
     r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
-    for arguments in ((r4c.layers.Probabilities(2.0),), (None, r4c.layers.PredictionSets(0.5))):
+    for arguments in (
+        (r4c.layers.Probabilities(2.0),),
+        (None, r4c.layers.PredictionSets(0.5)),
+    ):
         with pytest.raises(ValueError, match=refused):
             r4c.export_top_k(model, tmp_path / "served", 2, None, *arguments)

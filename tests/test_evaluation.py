@@ -1,4 +1,4 @@
-"""Evaluation with confidence intervals, the comparison of models, and figures of both."""
+"""Evaluation with confidence intervals, comparison of models, and figures of both."""
 
 import csv
 import itertools
@@ -15,7 +15,9 @@ from rank4class_tf._batches import batches
 
 
 def dataset(labels, scores, *weights, batch_size=32):
-    return tf.data.Dataset.from_tensor_slices((scores, labels, *weights)).batch(batch_size)
+    return tf.data.Dataset.from_tensor_slices((scores, labels, *weights)).batch(
+        batch_size
+    )
 
 
 @pytest.fixture
@@ -29,13 +31,26 @@ def ids(rng):
 
 
 def test_values_equal_the_metrics(scores, ids):
-    metrics = [r4c.metrics.NDCG([1, 3]), r4c.metrics.MRR(name="mine"), "top_k_accuracy_at_2"]
+    metrics = [
+        r4c.metrics.NDCG([1, 3]),
+        r4c.metrics.MRR(name="mine"),
+        "top_k_accuracy_at_2",
+    ]
     result = r4c.evaluate(None, dataset(ids, scores), metrics)
-    assert list(result.estimates) == ["ndcg_at_1", "ndcg_at_3", "mine", "top_k_accuracy_at_2"]
+    assert list(result.estimates) == [
+        "ndcg_at_1",
+        "ndcg_at_3",
+        "mine",
+        "top_k_accuracy_at_2",
+    ]
     single = "ndcg_at_1", "ndcg_at_3", "mrr", "top_k_accuracy_at_2"
-    for name, metric in zip(result.estimates, map(r4c.metrics.get, single), strict=True):
+    for name, metric in zip(
+        result.estimates, map(r4c.metrics.get, single), strict=True
+    ):
         np.testing.assert_allclose(result[name].value, metric(ids, scores), rtol=1e-6)
-        np.testing.assert_allclose(result.values[name].mean(), metric.result(), rtol=1e-6)
+        np.testing.assert_allclose(
+            result.values[name].mean(), metric.result(), rtol=1e-6
+        )
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
     np.testing.assert_array_equal(result.ranks, ranks)
 
@@ -44,19 +59,25 @@ def test_a_metric_may_read_the_scores(scores, ids):
     class Highest(r4c.metrics.MRR):
         def per_list(self, y_true, y_pred, *args, **kwargs):
             _, weights = super().per_list(y_true, y_pred, *args, **kwargs)
-            return tf.cast(tf.reduce_max(y_pred, axis=1, keepdims=True), tf.float64), weights
+            return tf.cast(
+                tf.reduce_max(y_pred, axis=1, keepdims=True), tf.float64
+            ), weights
 
     result = r4c.evaluate(None, dataset(ids, scores), [Highest(name="own"), "mrr"])
     np.testing.assert_allclose(result.values["own"], scores.max(axis=1), rtol=1e-6)
     with pytest.raises(ValueError, match="`propensities` must have one for each class"):
-        r4c.evaluate(None, dataset(ids, scores), [r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)])
+        r4c.evaluate(
+            None, dataset(ids, scores), [r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)]
+        )
 
 
 def test_weights_and_excluded_items(scores, ids, rng):
     weights = rng.random(100).astype(np.float32)
     seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
     data = tf.data.Dataset.from_tensor_slices(((scores, seen), ids, weights)).batch(32)
-    result = r4c.evaluate(lambda x: x[0], data, ["mrr"], exclude=lambda x: tf.cast(x[1], tf.int32))
+    result = r4c.evaluate(
+        lambda x: x[0], data, ["mrr"], exclude=lambda x: tf.cast(x[1], tf.int32)
+    )
     own, others = np.take_along_axis(scores, ids[:, None], 1), scores.copy()
     np.put_along_axis(others, seen[:, :1].astype(int), -np.inf, axis=1)
     expected = np.average(1 / (1 + (others > own).sum(axis=1)), weights=weights)
@@ -68,7 +89,9 @@ def test_keras_model_runs_in_inference_mode(ids, rng):
     dropout = keras.layers.Dropout(0.9)
     model = keras.Sequential([keras.layers.Input((3,)), dropout, keras.layers.Dense(6)])
     result = r4c.evaluate(model, dataset(ids, features), ["ndcg"])
-    expected = r4c.evaluate(None, dataset(ids, model.predict(features, verbose=0)), ["ndcg"])
+    expected = r4c.evaluate(
+        None, dataset(ids, model.predict(features, verbose=0)), ["ndcg"]
+    )
     assert result["ndcg"].value == pytest.approx(expected["ndcg"].value, rel=1e-6)
 
 
@@ -76,40 +99,59 @@ def test_interval_of_a_proportion_is_wilsons():
     for hits, lists in ((10, 10), (3, 4), (1, 1000), (0, 7), (1, 1)):
         ids = np.r_[np.zeros(hits, int), np.ones(lists - hits, int)]
         scores = np.tile(np.float32([2, 1, 0]), (lists, 1))
-        found = r4c.evaluate(None, dataset(ids, scores), ["precision_at_1"], confidence=0.9)
+        found = r4c.evaluate(
+            None, dataset(ids, scores), ["precision_at_1"], confidence=0.9
+        )
         wilson = stats.binomtest(hits, lists).proportion_ci(0.9, method="wilson")
         estimate = found["precision_at_1"]
-        np.testing.assert_allclose([estimate.low, estimate.high], wilson, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(
+            [estimate.low, estimate.high], wilson, rtol=1e-9, atol=1e-12
+        )
 
 
 def test_interval_of_other_metrics(scores, ids, rng):
     weights = rng.random(100)
-    result = r4c.evaluate(None, (scores, ids, weights), ["mrr", "mean_rank"], confidence=0.9)
+    result = r4c.evaluate(
+        None, (scores, ids, weights), ["mrr", "mean_rank"], confidence=0.9
+    )
     size = weights.sum() ** 2 / (weights**2).sum()
     q = stats.t.ppf(0.95, size - 1)
     for name in ("mrr", "mean_rank"):
         mean = np.average(result.values[name], weights=weights)
-        variance = np.sum((weights * (result.values[name] - mean)) ** 2) / weights.sum() ** 2
+        variance = (
+            np.sum((weights * (result.values[name] - mean)) ** 2) / weights.sum() ** 2
+        )
         variance *= size / (size - 1)
         expected = mean + np.array([-1, 1]) * q * np.sqrt(variance)
-        if name == "mrr":  # p for which (mean - p)**2 = q**2 variance p (1 - p) / mean (1 - mean).
+        if (
+            name == "mrr"
+        ):  # p for which (mean - p)**2 = q**2 variance p (1 - p) / mean (1 - mean).
             scale = q**2 * variance / (mean * (1 - mean))
             expected = np.sort(np.roots([1 + scale, -2 * mean - scale, mean**2]))
-        np.testing.assert_allclose([result[name].low, result[name].high], expected, rtol=1e-6)
+        np.testing.assert_allclose(
+            [result[name].low, result[name].high], expected, rtol=1e-6
+        )
 
 
 def test_intervals_stay_within_the_bounds_of_a_metric():
     scores = np.tile(np.float32([4, 3, 2, 1]), (4, 1))
     for ids in ([0, 0, 0, 0], [0, 0, 0, 3], [3, 3, 3, 3]):
-        found = r4c.evaluate(None, (scores, ids), ["mrr", "dcg", "mean_rank", "ndcg_at_1"])
+        found = r4c.evaluate(
+            None, (scores, ids), ["mrr", "dcg", "mean_rank", "ndcg_at_1"]
+        )
         for name, (low, high) in found.bounds.items():
-            assert low <= found[name].low <= found[name].value <= found[name].high <= high
+            assert (
+                low <= found[name].low <= found[name].value <= found[name].high <= high
+            )
         assert found["mrr"].low < found["mrr"].high
-    assert found.bounds["dcg"] == (0, np.inf) and found.bounds["mean_rank"] == (1, np.inf)
+    assert found.bounds["dcg"] == (0, np.inf) and found.bounds["mean_rank"] == (
+        1,
+        np.inf,
+    )
 
 
 def test_intervals_of_the_bootstrap_cover_the_mean():
-    """Of 200 samples of 60 lists, about 80% of the 80% intervals cover the true mean."""
+    """In 200 samples of 60 lists, about 80% of 80% intervals cover the true mean."""
     rng = np.random.default_rng(3)
     # Reciprocal ranks 1, 1/2, 1/3 with probabilities 1/2, 1/4, 1/4.
     true_mean, covered = 1 / 2 + 1 / 8 + 1 / 12, 0
@@ -123,10 +165,17 @@ def test_intervals_of_the_bootstrap_cover_the_mean():
 
 @pytest.mark.parametrize("counted", [0, 3])
 def test_intervals_of_few_lists_with_positives(counted):
-    """Lists that do not count change nothing; a draw of the bootstrap of only these has no mean."""
-    data = np.tile(np.float32([2, 1, 0]), (30, 1)), [0] * counted + [-1] * (30 - counted)
+    """Uncounted lists change nothing; a bootstrap draw of only these has no mean."""
+    data = (
+        np.tile(np.float32([2, 1, 0]), (30, 1)),
+        [0] * counted + [-1] * (30 - counted),
+    )
     expected = float(counted > 0)
-    low = stats.binomtest(counted, counted).proportion_ci(method="wilson").low if counted else 0
+    low = (
+        stats.binomtest(counted, counted).proportion_ci(method="wilson").low
+        if counted
+        else 0
+    )
     for method, lowest in (("bootstrap", expected), ("normal", low)):
         found = r4c.evaluate(None, data, ["mrr"], method=method)["mrr"]
         interval = found.value, found.low, found.high
@@ -156,14 +205,20 @@ def test_randomisation_test_equals_all_swaps():
 
 def test_average_is_that_of_each_list(scores, ids):
     metrics = ["mrr", "top_k_accuracy_at_1"]
-    one, other = (r4c.evaluate(None, dataset(ids, s), metrics) for s in (scores, -scores))
+    one, other = (
+        r4c.evaluate(None, dataset(ids, s), metrics) for s in (scores, -scores)
+    )
     both = r4c.average([one, other])
     for name in both.values:
-        np.testing.assert_allclose(both.values[name], (one.values[name] + other.values[name]) / 2)
+        np.testing.assert_allclose(
+            both.values[name], (one.values[name] + other.values[name]) / 2
+        )
         value = (one[name].value + other[name].value) / 2
         assert both[name].value == pytest.approx(value)
         # The mean of two varies less than either.
-        assert both[name].low > value - max(e[name].value - e[name].low for e in (one, other))
+        assert both[name].low > value - max(
+            e[name].value - e[name].low for e in (one, other)
+        )
     np.testing.assert_allclose(both.ranks, (one.ranks + other.ranks) / 2)
 
 
@@ -183,7 +238,9 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result.save(tmp_path / "ranks.csv")
     rows = list(csv.DictReader((tmp_path / "ranks.csv").read_text().splitlines()))
     np.testing.assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
-    np.testing.assert_array_equal([float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"])
+    np.testing.assert_array_equal(
+        [float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"]
+    )
     parquet = pytest.importorskip("pyarrow.parquet")
     result.save(tmp_path / "ranks.parquet")
     table = parquet.read_table(tmp_path / "ranks.parquet")
@@ -212,7 +269,11 @@ def test_arrays_are_a_dataset(scores, ids):
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
     ragged = tf.RaggedTensor.from_tensor(scores)
     for features, model, labels in (
-        ({"x": scores}, lambda features: features["x"], tf.ragged.constant([[i] for i in ids])),
+        (
+            {"x": scores},
+            lambda features: features["x"],
+            tf.ragged.constant([[i] for i in ids]),
+        ),
         ([ragged, scores], lambda inputs: inputs[0].to_tensor(), ids),
         (scores, None, list(ids)),
         (list(scores), None, ids),
@@ -222,16 +283,25 @@ def test_arrays_are_a_dataset(scores, ids):
 
 
 def test_estimates_and_comparisons_by_the_names_of_metrics(scores, ids):
-    metrics = ["ndcg_at_3", "hit_rate_at_2", r4c.metrics.MRR(name="mine"), "precision_at_1"]
+    metrics = [
+        "ndcg_at_3",
+        "hit_rate_at_2",
+        r4c.metrics.MRR(name="mine"),
+        "precision_at_1",
+    ]
     result = r4c.evaluate(None, (scores, ids), metrics)
     for found in (result, r4c.compare(result, result)):
         assert found["hit_rate_at_2"] is found["top_k_accuracy_at_2"]
-        with pytest.raises(KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"):
+        with pytest.raises(
+            KeyError, match="one of: ndcg_at_3, top_k_accuracy_at_2, mine, prec"
+        ):
             found["mrr"]
 
 
 def test_evaluations_and_comparisons_print_tables(scores, ids):
-    one, other = (r4c.evaluate(None, (s, ids), ["ndcg_at_3", "mrr"]) for s in (scores, -scores))
+    one, other = (
+        r4c.evaluate(None, (s, ids), ["ndcg_at_3", "mrr"]) for s in (scores, -scores)
+    )
     of_both = r4c.compare(one, other)
     difference = "metric first - second low high p-value"
     for found, columns, numbers in (
@@ -241,8 +311,14 @@ def test_evaluations_and_comparisons_print_tables(scores, ids):
         head, ndcg, mrr, *last = str(found).splitlines()
         assert head.split() == columns.split()
         of = found["ndcg_at_3"]
-        assert ndcg.split() == ["ndcg_at_3", *(f"{getattr(of, x):.4f}" for x in numbers)]
-        assert mrr.startswith("mrr ") and len({len(line) for line in (head, ndcg, mrr)}) == 1
+        assert ndcg.split() == [
+            "ndcg_at_3",
+            *(f"{getattr(of, x):.4f}" for x in numbers),
+        ]
+        assert (
+            mrr.startswith("mrr ")
+            and len({len(line) for line in (head, ndcg, mrr)}) == 1
+        )
         assert last == (["100 lists"] if found is one else [])
     assert repr(one) == str(one)
 
@@ -253,7 +329,9 @@ def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
     assert not [record for record in caplog.records if "retracing" in record.message]
 
 
-@pytest.mark.parametrize(("structure", "size"), [(list, 1), (list, 2), (tuple, 3), (tuple, 100)])
+@pytest.mark.parametrize(
+    ("structure", "size"), [(list, 1), (list, 2), (tuple, 3), (tuple, 100)]
+)
 def test_models_of_several_inputs(structure, size, scores, ids):
     inputs = [keras.layers.Input((6,)) for _ in range(2)]
     model = keras.Model(inputs, keras.layers.Subtract()(inputs))
@@ -264,7 +342,9 @@ def test_models_of_several_inputs(structure, size, scores, ids):
 
 
 def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
-    several = np.stack([ids, np.where(np.arange(len(ids)) % 2, -1, (ids + 1) % 6)], axis=1)
+    several = np.stack(
+        [ids, np.where(np.arange(len(ids)) % 2, -1, (ids + 1) % 6)], axis=1
+    )
     for labels in (ids, several):
         expected = r4c.metrics.MacroAverage(r4c.metrics.NDCG(3), 6)
         expected.update_state(labels, scores)
@@ -278,23 +358,39 @@ def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
 def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
-        assert _intervals.student_quantile(confidence, freedom) == pytest.approx(expected, rel=1e-7)
-        assert _intervals.two_sided(expected, freedom) == pytest.approx(1 - confidence, rel=1e-6)
+        assert _intervals.student_quantile(confidence, freedom) == pytest.approx(
+            expected, rel=1e-7
+        )
+        assert _intervals.two_sided(expected, freedom) == pytest.approx(
+            1 - confidence, rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("batch_size", [7, 1000])
 def test_both_ways(rng, batch_size):
     similarity = rng.normal(size=(40, 40)) + 2 * np.eye(40)
     some = rng.random((40, 30)) < 0.1
-    for matrix, matches, k in ((similarity, None, 5), (similarity[:, :30], some, np.int64(2))):
-        figures = evaluation.evaluate_retrieval(matrix, matches, k=k, batch_size=batch_size)
+    for matrix, matches, k in (
+        (similarity, None, 5),
+        (similarity[:, :30], some, np.int64(2)),
+    ):
+        figures = evaluation.evaluate_retrieval(
+            matrix, matches, k=k, batch_size=batch_size
+        )
         matches = np.eye(40, dtype=bool) if matches is None else matches
-        for side, of_side, own in (("rows", matrix, matches), ("columns", matrix.T, matches.T)):
+        for side, of_side, own in (
+            ("rows", matrix, matches),
+            ("columns", matrix.T, matches.T),
+        ):
             pairs = [(s, m) for s, m in zip(of_side, own, strict=True) if m.any()]
-            ranks = np.array([1 + (s > s[m].max()).sum() for s, m in pairs])  # Of the best match.
+            ranks = np.array(
+                [1 + (s > s[m].max()).sum() for s, m in pairs]
+            )  # Of the best match.
             assert figures[side]["median_rank"] == np.median(ranks)
             expected = np.mean(ranks <= k)
-            np.testing.assert_allclose(figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6)
+            np.testing.assert_allclose(
+                figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6
+            )
 
 
 # Ranks of the labels: 1, 2, 3, 1, and a list without a label.
@@ -331,7 +427,9 @@ def evaluated():
         ),
     ],
 )
-def test_what_an_evaluation_keeps(scores, labels, exclude, class_ids, top_classes, ranks):
+def test_what_an_evaluation_keeps(
+    scores, labels, exclude, class_ids, top_classes, ranks
+):
     chosen = None if exclude is None else lambda x: exclude
     data = np.float32(scores), labels
     kept = r4c.evaluate(None, data, ["mrr"], exclude=chosen, batch_size=len(scores))
@@ -374,12 +472,19 @@ def test_accuracy_by_k(evaluated):
 
 def test_rank_histogram_and_confusion(evaluated):
     (axes,) = plots.rank_histogram(evaluated, max_rank=2).axes
-    assert [bar.get_height() for bar in axes.patches] == [2, 2]  # Rank 3 counts as "or below".
+    assert [bar.get_height() for bar in axes.patches] == [
+        2,
+        2,
+    ]  # Rank 3 counts as "or below".
     axes, _ = plots.confusion_at_k(evaluated, k=1, class_names=NAMES).axes
-    np.testing.assert_array_equal(axes.images[0].get_array(), [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]])
+    np.testing.assert_array_equal(
+        axes.images[0].get_array(), [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]
+    )
 
 
-@pytest.mark.parametrize("form", [tuple, tf.constant, lambda names: np.array(names, bytes)])
+@pytest.mark.parametrize(
+    "form", [tuple, tf.constant, lambda names: np.array(names, bytes)]
+)
 def test_hardest_classes(evaluated, form):
     (axes,) = plots.hardest_classes(evaluated, form(NAMES), count=2).axes
     # bee: 2; cat: the mean of 3 and 1, which stands behind it by its id.
@@ -392,11 +497,17 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
     pytest.importorskip("tensorboard")
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3)])
     model.compile("sgd", r4c.losses.SoftmaxLoss())
-    wrong = r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), class_names=["a"])
-    with pytest.raises(ValueError, match="a name for each of the 3 classes. Received: 1 names"):
+    wrong = r4c.callbacks.RankingTensorBoard(
+        tmp_path, (SCORES, CLASS_IDS), class_names=["a"]
+    )
+    with pytest.raises(
+        ValueError, match="a name for each of the 3 classes. Received: 1 names"
+    ):
         model.fit(SCORES[:4], CLASS_IDS[:4], verbose=0, callbacks=[wrong])
     assert not list(tmp_path.iterdir())
-    board = r4c.callbacks.RankingTensorBoard(tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, every=2)
+    board = r4c.callbacks.RankingTensorBoard(
+        tmp_path, (SCORES, CLASS_IDS), ["mrr"], NAMES, every=2
+    )
     model.fit(SCORES[:4], CLASS_IDS[:4], epochs=3, verbose=0, callbacks=[board])
     (path,) = tmp_path.iterdir()
     tags = {}
@@ -410,10 +521,13 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
 
 
 def test_forms_of_features():
-    """SciPy's and TensorFlow's sparse matrices, and pandas' columns, as the dense arrays."""
+    """SciPy and TensorFlow sparse matrices, and pandas columns, as the dense arrays."""
     pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
     rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.4), rng.integers(0, 5, 20)
+    x, y = (
+        rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.4),
+        rng.integers(0, 5, 20),
+    )
 
     def scores(features):
         is_sparse = isinstance(features, tf.SparseTensor)
@@ -421,22 +535,37 @@ def test_forms_of_features():
 
     expected = r4c.evaluate(scores, (x, y), ["mrr"], batch_size=8)["mrr"]
     for features in (
-        sparse.csr_matrix(x), sparse.coo_array(x), tf.sparse.from_dense(x), pandas.DataFrame(x),
-    ):  # fmt: skip
-        found = r4c.evaluate(scores, (features, pandas.Series(y)), ["mrr"], batch_size=8)["mrr"]
+        sparse.csr_matrix(x),
+        sparse.coo_array(x),
+        tf.sparse.from_dense(x),
+        pandas.DataFrame(x),
+    ):
+        found = r4c.evaluate(
+            scores, (features, pandas.Series(y)), ["mrr"], batch_size=8
+        )["mrr"]
         assert found == expected
     # A column of booleans beside numbers.
-    (part,) = batches((pandas.DataFrame({"a": [True, False], "b": [0.5, 1.0]}), [0, 1]), 2)
+    (part,) = batches(
+        (pandas.DataFrame({"a": [True, False], "b": [0.5, 1.0]}), [0, 1]), 2
+    )
     assert part[0].numpy().tolist() == [[1.0, 0.5], [0.0, 1.0]]
-    fitted = [r4c.calibrate(scores, (z, y)).temperature for z in (x, sparse.csr_matrix(x))]
+    fitted = [
+        r4c.calibrate(scores, (z, y)).temperature for z in (x, sparse.csr_matrix(x))
+    ]
     assert fitted[0] == fitted[1]
 
 
 def test_few_lists_of_skewed_values_are_noted(rng):
     ranks = rng.integers(0, 300, 50)
     scores = -np.abs(np.arange(300) - ranks[:, np.newaxis]).astype(np.float32)
-    skewed = r4c.evaluate(None, (scores, np.zeros(50, int)), ["mrr", "top_k_accuracy_at_5"])
+    skewed = r4c.evaluate(
+        None, (scores, np.zeros(50, int)), ["mrr", "top_k_accuracy_at_5"]
+    )
     assert "mrr: too few lists for values so skewed" in str(skewed)
     assert "top_k_accuracy_at_5: too few" not in str(skewed)
-    even = r4c.evaluate(None, (scores[:, :8], rng.integers(0, 8, 50)), ["mrr", "accuracy"])
-    assert "too few" not in str(even) and even["accuracy"] == even["top_k_accuracy_at_1"]
+    even = r4c.evaluate(
+        None, (scores[:, :8], rng.integers(0, 8, 50)), ["mrr", "accuracy"]
+    )
+    assert (
+        "too few" not in str(even) and even["accuracy"] == even["top_k_accuracy_at_1"]
+    )

@@ -1,4 +1,4 @@
-"""What is written is there as a whole or not at all, and models of every format are read."""
+"""What is written is there whole or not at all, and models of every format are read."""
 
 import gzip
 import os
@@ -24,13 +24,17 @@ def embeddings(path, size):
 
 
 def lists(path, size):
-    elwc.write([({"query": np.zeros(size // 10, np.float32)}, [])] * 3, path, num_shards=1)
+    elwc.write(
+        [({"query": np.zeros(size // 10, np.float32)}, [])] * 3, path, num_shards=1
+    )
 
 
 def points(path, size):
     """Random numbers, which gzip can hardly pack."""
     values = np.random.default_rng(1).random((size // 200, 50))
-    data.write_extreme_classification(path, [([0], list(range(50)), row) for row in values], 50, 1)
+    data.write_extreme_classification(
+        path, [([0], list(range(50)), row) for row in values], 50, 1
+    )
 
 
 def evaluated(path, size):
@@ -44,7 +48,10 @@ WRITERS = {"e.npy": embeddings, "l": lists, "p.txt.gz": points, "v.csv": evaluat
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, tmp_path):
-    """By a limit of a file's size. Not in a fixture: what pytest writes to may be a longer file."""
+    """By a limit of a file's size.
+
+    Not in a fixture: what pytest writes to may be a longer file.
+    """
     path = tmp_path / name
     final = pathlib.Path(f"{path}-00000-of-00001") if name == "l" else path
     error = "No space left on device|File too large"
@@ -100,9 +107,14 @@ def test_a_link_stays_and_its_file_is_replaced(tmp_path):
         _files.write_text(link, text)
         assert link.is_symlink() and file.read_text() == text
     assert os.listdir(tmp_path / "there") == ["a.txt"]
-    with pytest.raises(FileNotFoundError, match="No such file or directory: '.*nowhere/a.txt'"):
+    with pytest.raises(
+        FileNotFoundError, match="No such file or directory: '.*nowhere/a.txt'"
+    ):
         _files.write_text(tmp_path / "nowhere" / "a.txt", "text")
-    with pytest.raises(FileNotFoundError, match="other.txt"), _files.replacing(tmp_path / "a.txt"):
+    with (
+        pytest.raises(FileNotFoundError, match="other.txt"),
+        _files.replacing(tmp_path / "a.txt"),
+    ):
         open(tmp_path / "other.txt")
 
 
@@ -137,7 +149,9 @@ CLASSES, FEATURES = 5, 4
 
 
 def encoder():
-    return keras.Sequential([keras.layers.Input((CLASSES,)), keras.layers.Dense(FEATURES)])
+    return keras.Sequential(
+        [keras.layers.Input((CLASSES,)), keras.layers.Dense(FEATURES)]
+    )
 
 
 def weighted():
@@ -152,12 +166,16 @@ OBJECTS = {
     "sorter": lambda: losses.ApproxNDCGLoss(ranker=layers.LaplaceSorter()),
     "weighted sum": weighted,
     "metric": lambda: metrics.MacroAverage(metrics.NDCG(3), CLASSES),
-    "probabilities": lambda: metrics.ExpectedCalibrationError(probabilities=layers.Probabilities()),
+    "probabilities": lambda: metrics.ExpectedCalibrationError(
+        probabilities=layers.Probabilities()
+    ),
     "encoded classes": lambda: layers.DotProductHead(
         layers.EncodedClasses(np.eye(CLASSES, dtype=np.float32), encoder())
     ),
     "interaction": lambda: layers.Head(CLASSES, layers.LatentCrossInteraction()),
-    "prediction sets": lambda: layers.PredictionSets(0.1, "lac", layers.Probabilities(2.0)),
+    "prediction sets": lambda: layers.PredictionSets(
+        0.1, "lac", layers.Probabilities(2.0)
+    ),
 }
 
 
@@ -176,7 +194,9 @@ def test_saved_and_loaded(name, suffix, rng, tmp_path):
     trains = name != "prediction sets"
     if trains:
         loss = held if isinstance(held, keras.losses.Loss) else losses.SoftmaxLoss()
-        model.compile("sgd", loss, metrics=[held] if is_metric else None, run_eagerly=True)
+        model.compile(
+            "sgd", loss, metrics=[held] if is_metric else None, run_eagerly=True
+        )
     features = rng.normal(size=(6, FEATURES)).astype(np.float32)
     labels = tf.one_hot([0, 1, 2, 3, 4, 0], CLASSES)
     path = tmp_path / f"model{suffix}"
@@ -185,5 +205,7 @@ def test_saved_and_loaded(name, suffix, rng, tmp_path):
     np.testing.assert_array_equal(loaded(features), model(features))
     if trains:
         loaded.run_eagerly = True
-        found, expected = (np.ravel(m.test_on_batch(features, labels)) for m in (loaded, model))
+        found, expected = (
+            np.ravel(m.test_on_batch(features, labels)) for m in (loaded, model)
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""Labels, scores and weights of every form and dtype, and what comes in at the edges."""
+"""Labels, scores and weights of every form and dtype, and what comes at the edges."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,15 @@ from tensorflow import keras
 
 from rank4class_tf import _keras, losses, metrics
 
-DTYPES: list[type] = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64]
+DTYPES: list[type] = [
+    np.int8,
+    np.uint8,
+    np.int16,
+    np.uint16,
+    np.int32,
+    np.uint32,
+    np.int64,
+]
 DTYPES += [np.uint64, np.float16, np.float32, np.float64]
 
 
@@ -28,7 +36,9 @@ def test_class_ids_and_relevance(make, dtype, scores):
     np.testing.assert_array_equal(make()(ragged, scores), of_ids)
     np.testing.assert_array_equal(make()(relevance.astype(dtype), scores), of_relevance)
     if dtype is np.uint64:
-        np.testing.assert_array_equal(tf.function(make())(ids.astype(dtype), scores), of_ids)
+        np.testing.assert_array_equal(
+            tf.function(make())(ids.astype(dtype), scores), of_ids
+        )
 
 
 @pytest.mark.parametrize("width", [3, None])
@@ -53,15 +63,23 @@ def test_ids_of_no_class_raise(scores):
 @pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.MRR])
 def test_other_tensors_raise(make):
     scores, labels = tf.constant([[1.0, 2.0]]), tf.constant([[0, 1]])
-    with pytest.raises(ValueError, match="`y_pred` must be dense or ragged. Received: a SparseT"):
+    with pytest.raises(
+        ValueError, match="`y_pred` must be dense or ragged. Received: a SparseT"
+    ):
         make()(labels, tf.sparse.from_dense(scores))
-    with pytest.raises(ValueError, match="`y_true` must be dense. Received: a SparseTensor"):
+    with pytest.raises(
+        ValueError, match="`y_true` must be dense. Received: a SparseTensor"
+    ):
         make()(tf.sparse.from_dense(labels), scores)
     for dtype in (tf.string, tf.complex64):
         bad = tf.as_string(scores) if dtype == tf.string else tf.cast(scores, dtype)
-        with pytest.raises(ValueError, match=f"`y_pred` must be numbers. Received: {dtype.name}"):
+        with pytest.raises(
+            ValueError, match=f"`y_pred` must be numbers. Received: {dtype.name}"
+        ):
             make()(labels, bad)
-        with pytest.raises(ValueError, match=f"`sample_weight` must be .* {dtype.name}"):
+        with pytest.raises(
+            ValueError, match=f"`sample_weight` must be .* {dtype.name}"
+        ):
             make()(labels, scores, bad[:, 0])
 
 
@@ -72,7 +90,9 @@ def test_other_tensors_raise(make):
 def test_complex_numbers_of_datasets_raise(make, complex_first):
     pair = [np.array([[1, 0], [0, 1]], dtype) for dtype in (np.complex64, np.float32)]
     name = "y_true" if complex_first else "y_pred"
-    with pytest.raises(ValueError, match=f"`{name}` must be numbers. Received: complex64"):
+    with pytest.raises(
+        ValueError, match=f"`{name}` must be numbers. Received: complex64"
+    ):
         make()(*(pair if complex_first else pair[::-1]))
 
 
@@ -80,7 +100,9 @@ def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
     """Where shapes are known only as it runs, they were spread over all items."""
     loss = losses.SoftmaxLoss(label_format="relevance", reduction="none")
     function = tf.function(loss, [tf.TensorSpec([None, None])] * 2)
-    np.testing.assert_allclose(function([[1.0, 0.0]], [[0.0, 0.0]]), np.log([2.0]), rtol=1e-6)
+    np.testing.assert_allclose(
+        function([[1.0, 0.0]], [[0.0, 0.0]]), np.log([2.0]), rtol=1e-6
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match="`y_true`"):
         function([[1.0]], [[0.0, 0.0]])
 
@@ -91,7 +113,9 @@ def test_relevance_is_finite_also_in_sum(wrong):
     rows, loss = np.float32([[0, 1], wrong]), losses.SoftmaxLoss()
     culprit = f"{wrong[0]:.3g}"[:3]
     for compute in (loss, tf.function(loss)):
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="also in sum") as e:
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError), match="also in sum"
+        ) as e:
             compute(rows, np.zeros([2, 2], np.float32))
         assert culprit in str(e.value).rpartition("Received")[2]
 
@@ -99,8 +123,15 @@ def test_relevance_is_finite_also_in_sum(wrong):
 @pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.MRR])
 @pytest.mark.parametrize("label_format", ["ids", "relevance"])
 def test_lists_of_no_items_raise(make, label_format):
-    labels, scores = np.full([2, 0 if label_format == "relevance" else 1], -1.0), np.zeros([2, 0])
-    labels, scores, rule = labels.astype("f"), scores.astype("f"), "`y_pred` must score at least"
+    labels, scores = (
+        np.full([2, 0 if label_format == "relevance" else 1], -1.0),
+        np.zeros([2, 0]),
+    )
+    labels, scores, rule = (
+        labels.astype("f"),
+        scores.astype("f"),
+        "`y_pred` must score at least",
+    )
     with pytest.raises(ValueError, match=f"{rule} one item. Received: shape"):
         make(label_format=label_format)(labels, scores)
     compute = make(label_format=label_format)
@@ -119,7 +150,9 @@ def test_weights_whose_width_only_running_tells(form, jit_compile):
     weights = tf.random.uniform([3, 4])
     specs = [tf.TensorSpec([None, labels.shape[1]], labels.dtype), of_any, of_any]
     for compute in (loss, lambda *batch: metric.per_list(*batch)[1]):
-        step = tf.function(lambda *x, compute=compute: compute(*x), specs, jit_compile=jit_compile)
+        step = tf.function(
+            lambda *x, compute=compute: compute(*x), specs, jit_compile=jit_compile
+        )
         for given in (weights, weights[:, :1]):
             expected = compute(labels, scores, given)
             np.testing.assert_allclose(step(labels, scores, given), expected, rtol=1e-6)
@@ -140,19 +173,29 @@ def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     np.testing.assert_allclose(found, expected)
     weights[1] = np.nan  # Of a list that does not count.
     metric = metrics.NDCG(2)
-    np.testing.assert_allclose(metric(labels, scores, weights, exclude), values[0, 0], rtol=1e-6)
+    np.testing.assert_allclose(
+        metric(labels, scores, weights, exclude), values[0, 0], rtol=1e-6
+    )
 
 
-@pytest.mark.parametrize("make", [losses.RankmaxLoss, lambda: metrics.NDCG().update_state])
+@pytest.mark.parametrize(
+    "make", [losses.RankmaxLoss, lambda: metrics.NDCG().update_state]
+)
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
         (np.eye(4, dtype=np.float32)[:2], "labels of 4 items and scores of 6"),
         (np.eye(4)[:2] > 0, "labels of 4 items and scores of 6"),
-        (np.eye(4, dtype=int)[:2], "a list of 4 zeros and ones .* `y_pred` scores 6 items"),
+        (
+            np.eye(4, dtype=int)[:2],
+            "a list of 4 zeros and ones .* `y_pred` scores 6 items",
+        ),
         (np.array([["a", "b"]] * 2), "must be numbers"),
         (np.array(["a", "b"]), "must be numbers"),
-        (tf.ragged.constant([[True], []]), "`y_true` must hold integers where it is ragged"),
+        (
+            tf.ragged.constant([[True], []]),
+            "`y_true` must hold integers where it is ragged",
+        ),
     ],
 )
 def test_labels_that_are_none(make, labels, message):
@@ -189,7 +232,9 @@ def test_metrics_of_datasets_keep_the_digits_of_their_dtype():
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("loss", [losses.SoftmaxLoss(), losses.RankmaxLoss()], ids=lambda x: x.name)
+@pytest.mark.parametrize(
+    "loss", [losses.SoftmaxLoss(), losses.RankmaxLoss()], ids=lambda x: x.name
+)
 def test_items_that_keras_masks_are_absent(loss):
     embedding = keras.layers.Embedding(4, 1, mask_zero=True)
     inputs = keras.Input((3,), dtype="int32")
@@ -199,7 +244,11 @@ def test_items_that_keras_masks_are_absent(loss):
     embedding.set_weights([np.array([[9.0], [1.0], [2.0], [3.0]])])
     ndcg = metrics.NDCG(2, name="weighted")
     model.compile("sgd", loss, metrics=[metrics.MRR()], weighted_metrics=[ndcg])
-    x, ids, weight = np.array([[1, 2, 0], [3, 1, 0]]), np.array([1, 1]), np.array([2.0, 1.0])
+    x, ids, weight = (
+        np.array([[1, 2, 0], [3, 1, 0]]),
+        np.array([1, 1]),
+        np.array([2.0, 1.0]),
+    )
     found = model.evaluate(x, ids, sample_weight=weight, verbose=0, return_dict=True)
     of_lists = [float(loss([1], [scores])) for scores in ([1.0, 2.0], [3.0, 1.0])]
     assert found["loss"] == pytest.approx(np.mean(weight * of_lists), rel=1e-6)
@@ -222,7 +271,11 @@ def test_a_float_of_a_list_of_one_item_is_relevance():
 
 
 def test_the_unit_of_item_weights_changes_nothing():
-    labels, scores, weights = [[2.0, 1.0, 0.0]], [[1.0, 2.0, 3.0]], np.array([[1.0, 2.0, 1.0]])
+    labels, scores, weights = (
+        [[2.0, 1.0, 0.0]],
+        [[1.0, 2.0, 3.0]],
+        np.array([[1.0, 2.0, 1.0]]),
+    )
     gains, discounts = np.array([3.0, 2.0, 0.0]), 1 / np.log2([2, 3, 4])
     expected = gains[::-1] @ discounts / (gains @ discounts)
     for unit in (1, 1e38, 1e-30):
@@ -230,12 +283,16 @@ def test_the_unit_of_item_weights_changes_nothing():
         np.testing.assert_allclose(values, [[expected]], rtol=1e-6)
 
 
-@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such reduction and dtype.")
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="Keras 2 has no such reduction and dtype."
+)
 def test_the_newer_options_of_keras():
     loss = losses.SoftmaxLoss(reduction="mean_with_sample_weight", dtype="float64")
     value = loss([0, 1], [[1.0, 2.0], [3.0, 4.0]], sample_weight=[1.0, 3.0])
     expected = (np.log1p(np.e) + 3 * np.log1p(1 / np.e)) / 4
-    assert value.dtype == tf.float64 and float(value) == pytest.approx(expected, rel=1e-6)
+    assert value.dtype == tf.float64 and float(value) == pytest.approx(
+        expected, rel=1e-6
+    )
     again = losses.SoftmaxLoss.from_config(loss.get_config())
     assert (again.reduction, again.dtype) == (loss.reduction, "float64")
 
@@ -259,8 +316,15 @@ def test_a_model_takes_forms_in_turns(rng):
     """Keras traces a model for labels of any rank after it has met two."""
     features, ids = rng.normal(size=(8, 5)), rng.integers(0, 20, 8)
     padding, model = -np.ones_like(ids), compiled()
-    forms = ids[:, None], ids, np.stack([ids, padding], 1), np.stack([padding, ids, ids], 1)
-    found = [model.evaluate(features, labels, verbose=0) for labels in (*forms, *forms[:2])]
+    forms = (
+        ids[:, None],
+        ids,
+        np.stack([ids, padding], 1),
+        np.stack([padding, ids, ids], 1),
+    )
+    found = [
+        model.evaluate(features, labels, verbose=0) for labels in (*forms, *forms[:2])
+    ]
     np.testing.assert_allclose(found, [found[0]] * 6, rtol=1e-6)
 
 
@@ -271,7 +335,9 @@ def test_labels_of_all_items_after_ids_raise(rng):
     model.fit(features, ids, verbose=0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`label_format` must be"):
         model.fit(features, np.eye(20, dtype=int)[ids], verbose=0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="zeros and ones is neither.*20 items"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="zeros and ones is neither.*20 items"
+    ):
         model.fit(features, np.eye(30, dtype=int)[ids], verbose=0)
 
 
@@ -281,4 +347,6 @@ def test_where_nothing_can_raise_labels_of_all_items_after_ids_are_nan(as_for_xl
     compute = tf.function(loss, [tf.TensorSpec(None, tf.int64), tf.TensorSpec([2, 4])])
     assert np.isnan(compute(np.eye(4, dtype=int)[:2], scores)).all()
     for labels in ([1, 2], [[1], [2]], [[1, 2], [3, -1]]):
-        np.testing.assert_allclose(compute(np.array(labels), scores), loss(labels, scores))
+        np.testing.assert_allclose(
+            compute(np.array(labels), scores), loss(labels, scores)
+        )

@@ -1,4 +1,4 @@
-"""What the package is from outside: its version, what an import brings, what it keeps."""
+"""The package from outside: its version, what an import brings, what it keeps."""
 
 import configparser
 import os
@@ -27,7 +27,9 @@ def test_there_is_one_version():
 
 def test_nothing_of_the_laboratory_is_in_the_package():
     assert SETUP["options.packages.find"]["include"] == "rank4class_tf*"
-    imports = re.compile(r"^ *(?:from|import) (?:scripts|examples|tests)\b", re.MULTILINE)
+    imports = re.compile(
+        r"^ *(?:from|import) (?:scripts|examples|tests)\b", re.MULTILINE
+    )
     files = (ROOT / "rank4class_tf").rglob("*.py")
     assert not [path.name for path in files if imports.search(path.read_text())]
 
@@ -35,8 +37,8 @@ def test_nothing_of_the_laboratory_is_in_the_package():
 PROGRAM = """
 import sys
 from tensorflow import keras
-keras.callbacks.Callback, keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric, keras.Model
-keras.optimizers.SGD, keras.optimizers.Adam
+keras.callbacks.Callback, keras.layers.Layer, keras.losses.Loss, keras.metrics.Metric
+keras.Model, keras.optimizers.SGD, keras.optimizers.Adam
 before = set(sys.modules)
 import rank4class_tf
 brought = {name.partition(".")[0] for name in set(sys.modules) - before}
@@ -49,14 +51,17 @@ assert not set(heavy) & set(sys.modules), set(heavy) & set(sys.modules)
 import rlcompleter
 completer = rlcompleter.Completer(vars(rank4class_tf))
 assert completer.complete("tfr.lo", 0).startswith("tfr.load")
-assert (completer.complete("tfr.RankingPip", 0) is not None) == (sys.argv[1] == "pipelines")
+has_pipelines = completer.complete("tfr.RankingPip", 0) is not None
+assert has_pipelines == (sys.argv[1] == "pipelines")
 """
 
 
 def test_an_import_is_light_and_names_complete():
     pipelines = "pipelines" if "RankingPipeline" in dir(r4c.tfr) else "none"
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROGRAM, pipelines], capture_output=True, text=True
+        [sys.executable, "-W", "ignore", "-c", PROGRAM, pipelines],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "'load'" in done.stdout
@@ -77,7 +82,9 @@ def test_names_of_the_bridge_are_listed_where_they_work():
 def test_keras_on_another_backend(backend):
     environment = {**os.environ, "KERAS_BACKEND": backend, "TF_USE_LEGACY_KERAS": "0"}
     command = [sys.executable, "-c", "import rank4class_tf"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, check=False
+    )
     assert "Keras must run on TensorFlow: set KERAS_BACKEND" in done.stderr
 
 
@@ -91,7 +98,9 @@ def test_an_argument_that_changes_after_calls():
         loss(IDS, SCORES)
     loss.margin, loss.class_weight[0] = 3.0, 5.0
     other = r4c.losses.RankmaxLoss(margin=3.0, class_weight=[5.0] + [1.0] * 5)
-    assert float(loss(IDS, SCORES)) == pytest.approx(float(other(IDS, SCORES)), rel=1e-6)
+    assert float(loss(IDS, SCORES)) == pytest.approx(
+        float(other(IDS, SCORES)), rel=1e-6
+    )
 
 
 def test_a_global_that_the_code_of_a_user_reads():

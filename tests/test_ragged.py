@@ -57,13 +57,20 @@ def test_metrics(case, lists):
 
 
 def test_graph_of_any_batch_and_weights(lists):
-    loss, of_lists = losses.PairwiseHingeLoss(reduction="none"), np.float32([1, 2, 0, 3])
+    loss, of_lists = (
+        losses.PairwiseHingeLoss(reduction="none"),
+        np.float32([1, 2, 0, 3]),
+    )
     specs = [tf.RaggedTensorSpec([None, None], tf.float32)] * 3
     graph = tf.function(loss, input_signature=specs, autograph=False)
     expected = loss(*dense(*lists))
     np.testing.assert_allclose(graph(*lists), expected, rtol=1e-6)
-    np.testing.assert_allclose(graph(*(x[1:3] for x in lists)), expected[1:3], rtol=1e-6)
-    np.testing.assert_allclose(loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6)
+    np.testing.assert_allclose(
+        graph(*(x[1:3] for x in lists)), expected[1:3], rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6
+    )
 
 
 @pytest.mark.slow
@@ -73,7 +80,9 @@ def test_in_fit(lists):
     class Model(keras.Model):
         def __init__(self):
             super().__init__()
-            self.scale = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+            self.scale = keras.layers.Dense(
+                1, use_bias=False, kernel_initializer="ones"
+            )
 
         def call(self, x):
             return tf.ragged.map_flat_values(lambda v: self.scale(v[:, None])[:, 0], x)
@@ -82,15 +91,25 @@ def test_in_fit(lists):
     model.compile("sgd", losses.SoftmaxLoss(), weighted_metrics=[metrics.NDCG(3)])
     dataset = tf.data.Dataset.from_tensors((scores, labels, weights))
     log = model.fit(dataset, shuffle=False, verbose=0).history
-    assert log["loss"][0] == pytest.approx(float(losses.SoftmaxLoss()(*lists)), rel=1e-5)
-    assert log["ndcg_at_3"][0] == pytest.approx(float(metrics.NDCG(3)(*lists)), rel=1e-5)
+    assert log["loss"][0] == pytest.approx(
+        float(losses.SoftmaxLoss()(*lists)), rel=1e-5
+    )
+    assert log["ndcg_at_3"][0] == pytest.approx(
+        float(metrics.NDCG(3)(*lists)), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("lengths", [[], [0, 0]], ids=["no lists", "no items"])
 def test_lists_of_no_items_have_no_loss(lengths, in_graph):
-    empty = tf.RaggedTensor.from_row_lengths(tf.zeros([0]), tf.constant(lengths, tf.int64))
-    for loss in (losses.SoftmaxLoss(), losses.PairwiseLogisticLoss(), losses.ListMLELoss()):
+    empty = tf.RaggedTensor.from_row_lengths(
+        tf.zeros([0]), tf.constant(lengths, tf.int64)
+    )
+    for loss in (
+        losses.SoftmaxLoss(),
+        losses.PairwiseLogisticLoss(),
+        losses.ListMLELoss(),
+    ):
         compute = tf.function(loss, [empty._type_spec] * 2) if in_graph else loss
         assert float(compute(empty, empty)) == 0
         assert float(loss(empty, empty, empty)) == 0
@@ -104,12 +123,17 @@ def test_splits_of_any_type(of_scores, lists):
     labels, scores, weights = (x.with_row_splits_dtype(tf.int32) for x in lists)
     scores = scores.with_row_splits_dtype(of_scores)
     for compute in (losses.SoftmaxLoss(), lambda *x: metrics.NDCG(3).per_list(*x)[0]):
-        np.testing.assert_allclose(compute(labels, scores, weights), compute(*lists), rtol=1e-6)
+        np.testing.assert_allclose(
+            compute(labels, scores, weights), compute(*lists), rtol=1e-6
+        )
 
 
 def test_labels_of_other_forms_raise(lists):
     labels, scores, _ = lists
-    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged"
+    rule = (
+        "`y_true` must hold ragged relevance, a label for each score, where "
+        "`y_pred` is ragged"
+    )
     for bad in ([0, 0, 1, 0], labels.to_tensor(-1), labels[:3], labels[::-1]):
         for use in (losses.SoftmaxLoss(), metrics.MRR().update_state):
             with pytest.raises(ValueError, match=rule):

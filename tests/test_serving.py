@@ -1,4 +1,4 @@
-"""Models that find the best classes: exported, served without this package, and converted."""
+"""Models finding the best classes: exported, served without this package, converted."""
 
 import subprocess
 import sys
@@ -32,7 +32,11 @@ results = {
     "top_k": signatures["top_k"](features=tf.constant(features), k=tf.constant(3)),
     "serving_default": signatures["serving_default"](features=tf.constant(features)),
 }
-flat = {f"{n}/{key}": v.numpy() for n, values in results.items() for key, v in values.items()}
+flat = {
+    f"{n}/{key}": v.numpy()
+    for n, values in results.items()
+    for key, v in values.items()
+}
 flat = {k: v.astype("U") if v.dtype == object else v for k, v in flat.items()}
 np.savez(sys.argv[3], **flat)
 """
@@ -61,7 +65,10 @@ def assert_same(actual, wanted):
     assert actual.keys() == wanted.keys()
     for name, value in wanted.items():
         if name == "class_names":
-            assert np.asarray(actual[name]).astype("U").tolist() == value.astype("U").tolist()
+            assert (
+                np.asarray(actual[name]).astype("U").tolist()
+                == value.astype("U").tolist()
+            )
         else:
             np.testing.assert_allclose(actual[name], value, rtol=1e-5)
 
@@ -73,11 +80,15 @@ def test_served_in_a_new_process_without_the_package(features, tmp_path):
     np.save(tmp_path / "features.npy", features)
     paths = (tmp_path / name for name in ("served", "features.npy", "r"))
     command = [sys.executable, "-c", PROGRAM, *paths]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, check=False
+    )
     assert done.returncode == 0, done.stderr
     with np.load(tmp_path / "r.npz") as arrays:
         for signature, k in (("top_k", 3), ("serving_default", 2)):
-            got = {n.split("/")[1]: v for n, v in arrays.items() if n.startswith(signature)}
+            got = {
+                n.split("/")[1]: v for n, v in arrays.items() if n.startswith(signature)
+            }
             assert_same(got, expected(model, features, k))
 
 
@@ -96,7 +107,9 @@ def test_defaults_and_bad_requests(features, tmp_path):
     result = signatures["serving_default"](features=features)
     assert result.keys() == {"scores", "class_ids"} and result["scores"].shape == (6, 4)
     for k in (0, 5):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"`k` must be in \[1, 4\]"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"`k` must be in \[1, 4\]"
+        ):
             signatures["top_k"](features=features, k=tf.constant(k))
 
 
@@ -119,8 +132,20 @@ def test_several_features(rng, tmp_path):
 
 
 # What each input is called where it is served.
-NAMES_SERVED = {"a": "a", "b_1": "b_1", "1": "arg_1", "doc-len": "doc_len", "user/id": "user_id"}
-NAMES_SERVED |= {"a b": "a_b", "a.c": "a_c", "_x": "arg__x", "k": "arg_k", "self": "arg_self"}
+NAMES_SERVED = {
+    "a": "a",
+    "b_1": "b_1",
+    "1": "arg_1",
+    "doc-len": "doc_len",
+    "user/id": "user_id",
+}
+NAMES_SERVED |= {
+    "a b": "a_b",
+    "a.c": "a_c",
+    "_x": "arg__x",
+    "k": "arg_k",
+    "self": "arg_self",
+}
 
 
 def test_names_that_no_argument_can_have(rng, tmp_path):
@@ -129,7 +154,9 @@ def test_names_that_no_argument_can_have(rng, tmp_path):
 
     class Sum(keras.Model):
         def call(self, inputs):
-            return tf.add_n([(i + 1) * inputs[name] for i, name in enumerate(NAMES_SERVED)])
+            return tf.add_n(
+                [(i + 1) * inputs[name] for i, name in enumerate(NAMES_SERVED)]
+            )
 
     served = exported(Sum(), tmp_path / "served", features_spec=specs, k=1)
     given = {served: tf.constant(values[name]) for name, served in NAMES_SERVED.items()}
@@ -177,7 +204,9 @@ def test_a_model_without_symbolic_inputs(features, tmp_path):
     with pytest.raises(ValueError, match="`features_spec` must be given"):
         r4c.export_top_k(model, tmp_path / "served")
     path = tmp_path / "models" / "1"  # As TensorFlow Serving has them.
-    served = exported(model, path, 2, None, PROBABILITIES, SETS, tf.TensorSpec([None, 5]))
+    served = exported(
+        model, path, 2, None, PROBABILITIES, SETS, tf.TensorSpec([None, 5])
+    )
     found = served["serving_default"](features=tf.constant(features))
     assert_same(found, expected(model, features, 2, names=False))
 
@@ -188,10 +217,16 @@ def test_keras_exports_a_model_that_ends_in_the_layer(features, tmp_path):
     inputs = keras.Input((5,))
     outputs = r4c.layers.TopClasses(2, NAMES, PROBABILITIES, SETS)(model(inputs))
     served = keras.Model(inputs, outputs)
-    served.export(tmp_path / "served", **({"verbose": False} if hasattr(keras, "ops") else {}))
+    served.export(
+        tmp_path / "served", **({"verbose": False} if hasattr(keras, "ops") else {})
+    )
     (name,) = served.input_names if hasattr(served, "input_names") else [inputs.name]
-    signature = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
-    assert_same(signature(**{name: tf.constant(features)}), expected(model, features, 2))
+    signature = tf.saved_model.load(str(tmp_path / "served")).signatures[
+        "serving_default"
+    ]
+    assert_same(
+        signature(**{name: tf.constant(features)}), expected(model, features, 2)
+    )
 
 
 MISSING = "the extra `convert` is not installed"
@@ -203,7 +238,9 @@ LAYERS = {
     "own": layers.Probabilities(1.5, TWICE),
     "lac": layers.PredictionSets(0.2),
     "aps": layers.PredictionSets(0.2, "aps", SPARSEMAX),
-    "top": layers.TopClasses(3, None, layers.Probabilities(2.0), layers.PredictionSets(0.3)),
+    "top": layers.TopClasses(
+        3, None, layers.Probabilities(2.0), layers.PredictionSets(0.3)
+    ),
 }
 
 
@@ -224,17 +261,28 @@ def with_litert(model, features, path):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason=MISSING)
     model.export(path, verbose=False)
     content = tf.lite.TFLiteConverter.from_saved_model(str(path)).convert()
-    return interpreter.Interpreter(model_content=content).get_signature_runner()(**features)
+    return interpreter.Interpreter(model_content=content).get_signature_runner()(
+        **features
+    )
 
 
 def with_onnx(model, features, path):
     convert = pytest.importorskip("tf2onnx.convert", reason=MISSING)
     runtime = pytest.importorskip("onnxruntime", reason=MISSING)
-    specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype, name) for name, x in features.items()]
+    specs = [
+        tf.TensorSpec([None, *x.shape[1:]], x.dtype, name)
+        for name, x in features.items()
+    ]
     function = tf.function(lambda x, seen: model({"x": x, "seen": seen}), specs)
     names = function.get_concrete_function().structured_outputs
     convert.from_function(function, specs, output_path=str(path))
-    return dict(zip(sorted(names), runtime.InferenceSession(path).run(None, features), strict=True))
+    return dict(
+        zip(
+            sorted(names),
+            runtime.InferenceSession(path).run(None, features),
+            strict=True,
+        )
+    )
 
 
 @pytest.mark.slow
@@ -251,7 +299,9 @@ def test_every_layer_of_serving(run, model, rng, tmp_path):
     assert found.keys() == expected.keys()
     lowest = np.finfo(np.float32).min  # What LiteRT has in place of -inf.
     for name, value in expected.items():
-        value, converted = (np.maximum(np.float32(x), lowest) for x in (value, found[name]))
+        value, converted = (
+            np.maximum(np.float32(x), lowest) for x in (value, found[name])
+        )
         np.testing.assert_allclose(converted, value, rtol=0, atol=1e-6, err_msg=name)
 
 
@@ -263,4 +313,6 @@ def test_the_page(tmp_path, monkeypatch):
     page = pages.run("docs/serving.md", "python|python3")
     for found in (page["on_phone"], page["in_onnx"]):
         for name in ("probabilities", "class_ids"):
-            np.testing.assert_allclose(found[name], page["answer"][name], rtol=0, atol=1e-6)
+            np.testing.assert_allclose(
+                found[name], page["answer"][name], rtol=0, atol=1e-6
+            )

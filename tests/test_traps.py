@@ -15,7 +15,9 @@ NUM_CLASSES = 10
 
 
 def small_model(**compiled):
-    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(NUM_CLASSES)])
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(NUM_CLASSES)]
+    )
     model.compile("sgd", **compiled)
     return model
 
@@ -43,11 +45,14 @@ def ragged(ids):
 def test_ids_outside_raise_in_fit(features, ids, form):
     model = small_model(loss=r4c.losses.RankmaxLoss())
     dataset = tf.data.Dataset.from_tensors((features, form(ids)))
-    message = r"`y_true` must hold class ids in \[0, 10\), or -1 for padding, .*Received:\] \[10\]"
+    message = r"`y_true` must hold class ids in \[0, 10\), or -1 for padding, "
+    message += r".*Received:\] \[10\]"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.fit(dataset, verbose=0, shuffle=False)
     # A loss that takes any labels: of two that raise, either error would be reported.
-    model = small_model(loss=lambda _, scores: tf.reduce_mean(scores), metrics=[r4c.metrics.MRR()])
+    model = small_model(
+        loss=lambda _, scores: tf.reduce_mean(scores), metrics=[r4c.metrics.MRR()]
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         model.evaluate(dataset, verbose=0)
 
@@ -55,19 +60,30 @@ def test_ids_outside_raise_in_fit(features, ids, form):
 def test_relevance_that_is_wrong_raises_in_fit(features):
     labels = np.ones((8, NUM_CLASSES), np.float32)
     model = small_model(loss=r4c.losses.SoftmaxLoss(max_positives=2))
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"max_positives=2 .* \[10 10"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"max_positives=2 .* \[10 10"
+    ):
         model.fit(features, labels, verbose=0)
     labels[3, 4] = np.nan
     model = small_model(loss=r4c.losses.SoftmaxLoss())
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"finite relevance.* \[nan\]"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"finite relevance.* \[nan\]"
+    ):
         model.fit(features, labels, verbose=0)
 
 
-def test_under_a_strategy_ids_outside_raise_and_a_softmax_warns(features, ids, two_devices):
+def test_under_a_strategy_ids_outside_raise_and_a_softmax_warns(
+    features, ids, two_devices
+):
     with two_devices.scope():
-        model, probabilities = small_model(loss=r4c.losses.RankmaxLoss()), with_softmax("argument")
+        model, probabilities = (
+            small_model(loss=r4c.losses.RankmaxLoss()),
+            with_softmax("argument"),
+        )
         probabilities.compile("sgd", loss=r4c.losses.SoftmaxLoss())
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 10\).* \[10\]"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"class ids in \[0, 10\).* \[10\]"
+    ):
         model.fit(features, ids, verbose=0)
     with pytest.warns(UserWarning, match="not probabilities"):
         probabilities.fit(features, ids % NUM_CLASSES, verbose=0)
@@ -86,7 +102,10 @@ def test_ids_outside_raise_in_loops_and_branches(ids, rng):
     def branch(ids, counts):
         return loss(ids, scores) if counts else tf.constant(0.0)
 
-    for function, taken, other in ((tf.function(loop), 2, 0), (tf.function(branch), True, False)):
+    for function, taken, other in (
+        (tf.function(loop), 2, 0),
+        (tf.function(branch), True, False),
+    ):
         with pytest.raises(tf.errors.InvalidArgumentError, match="must hold class ids"):
             function(tf.constant(ids), tf.constant(taken))
         assert function(tf.constant(ids), tf.constant(other)) == 0
@@ -100,12 +119,16 @@ def test_ids_that_half_precision_does_not_hold_raise(dtype, rng):
     """2,049 is 2,048 in float16."""
     scores = rng.normal(size=(2, 3000)).astype(np.float32)
     for make in (r4c.losses.SoftmaxLoss, r4c.metrics.MRR):
-        with pytest.raises(ValueError, match=f"integer dtype .* Received: {dtype.name}"):
+        with pytest.raises(
+            ValueError, match=f"integer dtype .* Received: {dtype.name}"
+        ):
             make()(tf.cast([1, 2049], dtype), scores)
     signature = [tf.TensorSpec([None], dtype), tf.TensorSpec([None, None])]
     loss = tf.function(r4c.losses.SoftmaxLoss(), input_signature=signature)
     exact = tf.cast([1, 255], dtype)
-    np.testing.assert_allclose(loss(exact, scores), r4c.losses.SoftmaxLoss()([1, 255], scores))
+    np.testing.assert_allclose(
+        loss(exact, scores), r4c.losses.SoftmaxLoss()([1, 255], scores)
+    )
     with pytest.raises(tf.errors.InvalidArgumentError, match="class ids"):
         loss(tf.cast([1, 2049], dtype), scores)
 
@@ -123,7 +146,9 @@ def test_floating_ids_of_many_classes_in_mixed_precision():
         if r4c._keras.KERAS_3 or labels is ids:
             assert model.evaluate(features, labels, verbose=0) < 1e-3
         else:
-            with pytest.raises(ValueError, match="must hold class ids of an integer dtype"):
+            with pytest.raises(
+                ValueError, match="must hold class ids of an integer dtype"
+            ):
                 model.evaluate(features, labels, verbose=0)
 
 
@@ -140,7 +165,10 @@ def with_softmax(how):
 
 
 ENDS = [("argument", "fit", True), ("layer", "fit", False), ("sigmoid", "fit", False)]
-ENDS += [("cast", "fit", True), ("dropout", "evaluate", False)]  # Where dropout does nothing.
+ENDS += [
+    ("cast", "fit", True),
+    ("dropout", "evaluate", False),
+]  # Where dropout does nothing.
 
 
 @pytest.mark.keras2
@@ -148,7 +176,9 @@ ENDS += [("cast", "fit", True), ("dropout", "evaluate", False)]  # Where dropout
 def test_a_softmax_at_the_end_warns_once(how, use, run_eagerly, features, ids):
     model = with_softmax(how)
     model.compile("sgd", loss=r4c.losses.RankmaxLoss(), run_eagerly=run_eagerly)
-    with pytest.warns(UserWarning, match="`y_pred` should hold scores, not probabilities") as seen:
+    with pytest.warns(
+        UserWarning, match="`y_pred` should hold scores, not probabilities"
+    ) as seen:
         for _ in range(2):
             getattr(model, use)(features, ids % NUM_CLASSES, batch_size=4, verbose=0)
         model.evaluate(features, ids % NUM_CLASSES, verbose=0)
@@ -156,7 +186,7 @@ def test_a_softmax_at_the_end_warns_once(how, use, run_eagerly, features, ids):
 
 
 def at_positions(how):
-    """A model that ends in probabilities `[..., NUM_CLASSES]`, and the shape of its features."""
+    """A model ending in probabilities `[..., NUM_CLASSES]`, and its features' shape."""
     layers, scores = keras.layers, keras.layers.Dense(NUM_CLASSES)
     softmax = keras.layers.Dense(NUM_CLASSES, activation="softmax")
     if how == "image":
@@ -164,7 +194,10 @@ def at_positions(how):
         return keras.Sequential([layers.Input((2, 2, 3)), last]), (2, 2, 3)
     if how == "transposed":
         last = [layers.Dense(4), layers.Softmax(axis=1), layers.Permute((2, 1))]
-        return keras.Sequential([layers.Input((NUM_CLASSES, 4)), *last]), (NUM_CLASSES, 4)
+        return keras.Sequential([layers.Input((NUM_CLASSES, 4)), *last]), (
+            NUM_CLASSES,
+            4,
+        )
     last = {
         "argument": [softmax],
         "sigmoid": [keras.layers.Dense(NUM_CLASSES, activation="sigmoid")],
@@ -184,15 +217,28 @@ def at_positions(how):
     return keras.Sequential([layers.Input((4, 3)), *last[how]]), (4, 3)
 
 
-AT_POSITIONS = ["argument", "sigmoid", "layer", "mask", "masked activation", "time distributed"]
+AT_POSITIONS = [
+    "argument",
+    "sigmoid",
+    "layer",
+    "mask",
+    "masked activation",
+    "time distributed",
+]
 AT_POSITIONS += ["half precision", "reshaped", "inner model", "last position", "image"]
 MODES = {"eager": {"run_eagerly": True}, "xla": {"jit_compile": True}}
-IN_MODES = [("argument", "eager"), ("image", "eager"), ("layer", "eager"), ("argument", "xla")]
+IN_MODES = [
+    ("argument", "eager"),
+    ("image", "eager"),
+    ("layer", "eager"),
+    ("argument", "xla"),
+]
 
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(
-    ("how", "mode"), [*((how, "graph") for how in [*AT_POSITIONS, "transposed"]), *IN_MODES]
+    ("how", "mode"),
+    [*((how, "graph") for how in [*AT_POSITIONS, "transposed"]), *IN_MODES],
 )
 def test_a_softmax_at_positions_warns_once(how, mode, rng):
     model, shape = at_positions(how)
@@ -201,7 +247,9 @@ def test_a_softmax_at_positions_warns_once(how, mode, rng):
     model.compile("sgd", loss=loss, **options)
     features = rng.normal(size=(4, *shape)).astype(np.float32)
     labels = rng.integers(0, NUM_CLASSES, (4, *model.output_shape[1:-1]))
-    with pytest.warns(UserWarning, match="`y_pred` should hold scores, not probabilities") as seen:
+    with pytest.warns(
+        UserWarning, match="`y_pred` should hold scores, not probabilities"
+    ) as seen:
         for _ in range(2):
             model.fit(features, labels, verbose=0)
     assert len([w for w in seen if "probabilities" in str(w.message)]) == 1
@@ -229,7 +277,10 @@ def of_any_shape(rng, *shape, dtype=np.float32):
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64, tf.float16, tf.bfloat16])
 def test_every_eager_batch_is_judged(shape, dtype, rng):
     """What came before neither clears a loss nor spends its warning."""
-    loss, ids = r4c.losses.SoftmaxLoss(label_format="ids"), rng.integers(0, NUM_CLASSES, shape)
+    loss, ids = (
+        r4c.losses.SoftmaxLoss(label_format="ids"),
+        rng.integers(0, NUM_CLASSES, shape),
+    )
     scores = of_any_shape(rng, *shape)
     for harmless in (scores, scores[:0], of_any_shape(rng, 8)):
         loss(np.resize(ids, harmless.shape[:-1]), harmless)
@@ -256,7 +307,13 @@ def test_what_is_no_softmax_does_not_warn(rng):
     one_is_none[2] = scores[2]
     one_is_masked[:, 5] = -np.inf
     first_is_negative[0, 0] *= -1
-    no_softmax = [scores, np.eye(NUM_CLASSES)[:4], np.abs(scores), scores[:0], probabilities[:0]]
+    no_softmax = [
+        scores,
+        np.eye(NUM_CLASSES)[:4],
+        np.abs(scores),
+        scores[:0],
+        probabilities[:0],
+    ]
     no_softmax += [one_is_none, one_is_masked, first_is_negative]
     for x in no_softmax:
         loss(ids[: len(x)], x)
@@ -270,7 +327,9 @@ def test_what_is_no_softmax_does_not_warn(rng):
     r4c.metrics.NDCG()(ids, probabilities)
 
 
-WAY_OUT = r"`Dense\(2\)`, and class ids; or `SigmoidCrossEntropyLoss` and floating labels"
+WAY_OUT = (
+    r"`Dense\(2\)`, and class ids; or `SigmoidCrossEntropyLoss` and floating labels"
+)
 
 
 @pytest.mark.keras2
@@ -284,7 +343,9 @@ def test_one_score_warns_once_of_a_loss_that_compares(mode, shape, rng):
     model = keras.Sequential([keras.layers.Input((*shape, 4)), keras.layers.Dense(1)])
     model.compile("sgd", r4c.losses.SoftmaxLoss(label_format="relevance"), **options)
     with pytest.warns(UserWarning, match=WAY_OUT) as seen:
-        history = [model.fit(features, labels, verbose=0).history["loss"] for _ in range(2)]
+        history = [
+            model.fit(features, labels, verbose=0).history["loss"] for _ in range(2)
+        ]
     assert history == [[0.0], [0.0]]
     assert len([w for w in seen if "learns nothing" in str(w.message)]) == 1
     for loss in (r4c.losses.SigmoidCrossEntropyLoss, r4c.losses.MeanSquaredLoss):
@@ -293,7 +354,9 @@ def test_one_score_warns_once_of_a_loss_that_compares(mode, shape, rng):
 
 
 OF_LISTS = {case.loss: case.make for case in LOSSES if case.options.get("k", 1) == 1}
-OF_LISTS |= {r4c.losses.ForwardCorrectionLoss: lambda: r4c.losses.ForwardCorrectionLoss([[1.0]])}
+OF_LISTS |= {
+    r4c.losses.ForwardCorrectionLoss: lambda: r4c.losses.ForwardCorrectionLoss([[1.0]])
+}
 OF_LISTS[r4c.losses.WeightedSumLoss] = lambda: r4c.losses.WeightedSumLoss(
     [r4c.losses.SigmoidCrossEntropyLoss(), r4c.losses.RankmaxLoss()], [1.0, 1.0]
 )
@@ -302,8 +365,11 @@ OF_LISTS[r4c.losses.WeightedSumLoss] = lambda: r4c.losses.WeightedSumLoss(
 @pytest.mark.filterwarnings("ignore:num_sampled=")
 @pytest.mark.parametrize("loss", OF_LISTS, ids=lambda loss: loss.__name__)
 def test_which_losses_warn_of_one_score(loss):
-    """All but those of each item by itself; a sum of losses does if one of them does."""
-    is_pointwise = loss in (r4c.losses.SigmoidCrossEntropyLoss, r4c.losses.MeanSquaredLoss)
+    """All but those of each item by itself; a sum of losses does if one does."""
+    is_pointwise = loss in (
+        r4c.losses.SigmoidCrossEntropyLoss,
+        r4c.losses.MeanSquaredLoss,
+    )
     warns = pytest.warns(UserWarning, match=WAY_OUT)
     with contextlib.nullcontext() if is_pointwise else warns:
         OF_LISTS[loss]()([[1.0]], [[0.5]])
@@ -322,14 +388,19 @@ def test_an_all_classes_model_of_one_class_warns():
 @pytest.mark.parametrize("dtype", [np.int64, np.float32])
 def test_labels_0_and_1_of_one_score_name_the_way_out(shape, dtype):
     """Labels `[batch, 1]` of a floating dtype are those of the item."""
-    labels, scores = np.array([0, 1, 1, 0], dtype).reshape(shape), np.ones((4, 1), np.float32)
+    labels, scores = (
+        np.array([0, 1, 1, 0], dtype).reshape(shape),
+        np.ones((4, 1), np.float32),
+    )
     loss = r4c.losses.SigmoidCrossEntropyLoss()
     for call in (loss, tf.function(loss)):
         if dtype == np.float32 and shape == (4, 1):
             call(labels, scores)
             continue
         error = (ValueError, tf.errors.InvalidArgumentError)
-        with pytest.raises(error, match=rf"class ids in \[0, 1\), or -1 for padding.*{WAY_OUT}"):
+        with pytest.raises(
+            error, match=rf"class ids in \[0, 1\), or -1 for padding.*{WAY_OUT}"
+        ):
             call(labels, scores)
 
 
@@ -349,7 +420,9 @@ def test_class_weight_is_that_of_keras_for_ids(features, rng):
 def test_class_weight_is_of_all_classes_and_saved(reloaded, features):
     for wrong in ([1.0] * 9, {10: 2.0}):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=wrong))
-        with pytest.raises(ValueError, match=r"`class_weight` must hold .* for 10 classes"):
+        with pytest.raises(
+            ValueError, match=r"`class_weight` must hold .* for 10 classes"
+        ):
             model.fit(features, np.zeros(8, int), verbose=0)
     for given in ({2: 3.0}, [1.0] * NUM_CLASSES):
         model = small_model(loss=r4c.losses.SoftmaxLoss(class_weight=given))

@@ -17,9 +17,11 @@ NUM_CLASSES = 4
 
 @pytest.fixture
 def data(rng):
-    """Points around the corner of their class; a fifth of the first part has the second's shape."""
+    """Points around class corners; a fifth of the first part has the second's shape."""
     y = rng.integers(0, NUM_CLASSES, 240).astype(np.int32)
-    x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(np.float32)
+    x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(
+        np.float32
+    )
     return (x[:200], y[:200]), (x[200:], y[200:])
 
 
@@ -68,7 +70,10 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     candidates = {
         "softmax": losses.SoftmaxLoss(),
         "smoothed": losses.SoftmaxLoss(label_smoothing=0.1),
-        "cosine": (losses.GeneralizedCrossEntropyLoss(), layers.CosineHead(NUM_CLASSES)),
+        "cosine": (
+            losses.GeneralizedCrossEntropyLoss(),
+            layers.CosineHead(NUM_CLASSES),
+        ),
         "svm": (losses.OrderedWeightedLoss.lee(), layers.CosineHead(NUM_CLASSES)),
         "keras": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     }
@@ -79,7 +84,11 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     for trial in result.trials:
         assert list(trial.values) == names
         for name in names:
-            assert trial.values[name].low <= trial.values[name].value <= trial.values[name].high
+            assert (
+                trial.values[name].low
+                <= trial.values[name].value
+                <= trial.values[name].high
+            )
     owns = [[*trial.setting][2:] for trial in result.trials]
     assert owns == [["temperature"], ["label_smoothing"], ["q"], ["scale"], []]
     assert max(map(len, str(result).splitlines())) <= 100
@@ -88,11 +97,15 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     assert "Each tried 2 settings, judged by" in text and "trained on 1 seed." in text
     assert "Fewer than four" in text and "No verdict: 1 seed cannot" in text
     result.save(tmp_path / "tried.json")
-    assert json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
+    assert (
+        json.loads((tmp_path / "tried.json").read_text())["verdict"] == result.verdict
+    )
     assert result.plot(tmp_path / "tried.png").axes
     trial = result.trials[1]
     model = trial.build()
-    assert float(model.optimizer.learning_rate) == pytest.approx(trial.setting["learning_rate"])
+    assert float(model.optimizer.learning_rate) == pytest.approx(
+        trial.setting["learning_rate"]
+    )
     assert model.loss.label_smoothing == trial.setting["label_smoothing"]
     model.fit(*data[0], verbose=0)
     model.save(tmp_path / "model.keras")
@@ -100,7 +113,7 @@ def test_the_table_says_what_was_tried(data, tmp_path):
 
 @pytest.mark.slow
 def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
-    """Of random losses, alone and in a sum, by a run that had less time and fewer seeds."""
+    """Of random losses, alone and in a sum, by a run with less time and fewer seeds."""
     candidates = {"a": losses.WARPLoss(num_trials=2)}
     candidates["b"] = losses.WeightedSumLoss([losses.WARPLoss(num_trials=2)], [1.0])
     whole = try_out(data, candidates, path=tmp_path / "whole")
@@ -124,9 +137,18 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
         inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
         return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
 
-    def run_with(train=(x, y, weights), candidates=candidates, validation=None, **options):
-        options = {"path": tmp_path / "kept", "metrics": ["ndcg_at_5"], **SHORT, **options}
-        return try_out([train] * 2, candidates, validation=validation or train, **options)
+    def run_with(
+        train=(x, y, weights), candidates=candidates, validation=None, **options
+    ):
+        options = {
+            "path": tmp_path / "kept",
+            "metrics": ["ndcg_at_5"],
+            **SHORT,
+            **options,
+        }
+        return try_out(
+            [train] * 2, candidates, validation=validation or train, **options
+        )
 
     run_with()
     shifted = np.roll(y, 64)  # By a whole batch: the same batches in another order.
@@ -135,17 +157,26 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
         {"train": (x, weights, y)},
         {"train": (x.astype(np.float64), y, weights)},
         {"train": (x[::-1], y[::-1], weights[::-1])},
-        {"candidates": {"a": losses.RankmaxLoss(margin=2.0), "b": losses.RankmaxLoss()}},
+        {
+            "candidates": {
+                "a": losses.RankmaxLoss(margin=2.0),
+                "b": losses.RankmaxLoss(),
+            }
+        },
         {"candidates": {"b": losses.RankmaxLoss(), "a": losses.SoftmaxLoss()}},
         {"metrics": [r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
         {"build": lambda head: build(head)},
         {"validation": [(x, shifted)]},
     ):
-        with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
+        with pytest.raises(
+            ValueError, match="`path` must be new, or a file of this comparison"
+        ):
             run_with(**changes)
     (tmp_path / "kept").unlink()
     run_with(({"u": x, "v": x @ columns[::-1]}, y), build=build_of_two)
-    with pytest.raises(ValueError, match="`path` must be new, or a file of this comparison"):
+    with pytest.raises(
+        ValueError, match="`path` must be new, or a file of this comparison"
+    ):
         run_with(({"u": x @ columns[::-1], "v": x}, y), build=build_of_two)
     (tmp_path / "thesis").write_text("precious")
     with pytest.raises(ValueError, match="`path` must be new"):
@@ -167,7 +198,11 @@ def test_a_source_is_that_of_what_a_function_was_made_with():
     def closure(rate):
         return lambda head: (build(head), rate)
 
-    for make in (lambda rate: functools.partial(with_rate, rate=rate), Builder, closure):
+    for make in (
+        lambda rate: functools.partial(with_rate, rate=rate),
+        Builder,
+        closure,
+    ):
         sources = [run._source(make(rate)) for rate in (0.1, 0.1, 0.5)]
         assert sources[0] == sources[1] != sources[2]
 
@@ -175,10 +210,15 @@ def test_a_source_is_that_of_what_a_function_was_made_with():
 def test_a_prior_after_training_costs_no_training(data, tmp_path):
     adjust = functools.partial(r4c.adjust_logits, class_prior=[0.7, 0.1, 0.1, 0.1])
     candidates = {"a": losses.SoftmaxLoss(), "adjusted": ("a", adjust)}
-    options = {"metrics": ["mrr", "macro_top_k_accuracy_at_1"], "path": tmp_path / "kept"}
+    options = {
+        "metrics": ["mrr", "macro_top_k_accuracy_at_1"],
+        "path": tmp_path / "kept",
+    }
     options |= {"validation": data[1], **SHORT}
     result = try_out(data, candidates, **options)
-    lines = [json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]]
+    lines = [
+        json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]
+    ]
     assert [key for key, _ in lines] == ["a/0/0", "a/1/0/test of ['a', 'adjusted']"]
     # By hand, with the model of the last training.
     owner = result.trials[1].build.func.__self__
@@ -188,7 +228,9 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
         assert tested[1][name][0] == expected.values[name].tolist()
     assert tested[0][0] == pytest.approx(expected[options["metrics"][1]].value)
     assert tested[0][0] >= lines[-1][1]["a"][0][0]
-    assert try_out(data, candidates, **options).trials[1].values == result.trials[1].values
+    assert (
+        try_out(data, candidates, **options).trials[1].values == result.trials[1].values
+    )
 
 
 def test_only_the_first_and_the_best_see_the_test_data(data):
@@ -206,18 +248,23 @@ def test_only_the_first_and_the_best_see_the_test_data(data):
 def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data, eagerly):
     candidates = {"a": "softmax_loss", "b": losses.RankmaxLoss()}
     result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3, epochs=1)
-    assert (result.num_settings, result.num_seeds) == (1, 1) and "No verdict" in result.verdict
+    assert (result.num_settings, result.num_seeds) == (
+        1,
+        1,
+    ) and "No verdict" in result.verdict
     assert "minutes=0.001 held 1 of 9 settings and 1 of 5 seeds." in result.notes
     result = try_out(data, None, metrics=["mrr"], batch_size=200, **SHORT)
     assert len(result.trials) == 12 and result.trials[0].name == "softmax"
 
 
 def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
-    """The test data take longer than a training; the first setting is the best and the longest."""
+    """The test takes longer than a training; the first setting is best and longest."""
     clock = [0.0]
 
     def train(self, setting, seed, tested=()):
-        seconds = 10.0 if setting["learning_rate"] == run._draw_settings(9)[0, 0] else 0.1
+        seconds = (
+            10.0 if setting["learning_rate"] == run._draw_settings(9)[0, 0] else 0.1
+        )
         clock[0] += seconds + 30 * len(tested)
         test = {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.evaluate.names}
         return {self.name: (run.Training(seconds, seconds, seconds), test)}
@@ -225,11 +272,18 @@ def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
     monkeypatch.setattr(run._Candidate, "run", train)
     monkeypatch.setattr(run.time, "monotonic", lambda: clock[0])
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
-    for minutes, seeds, took in ((9, 6, None), (2, 3, "It took 4.7 minutes: minutes=2 was too")):
+    for minutes, seeds, took in (
+        (9, 6, None),
+        (2, 3, "It took 4.7 minutes: minutes=2 was too"),
+    ):
         clock[0] = 0.0
         result = try_out(data, candidates, settings=9, seeds=8, minutes=minutes)
-        assert result.num_seeds == seeds and (took is not None or clock[0] <= 60 * minutes)
-        assert any(note.startswith(took or "minutes=9 held 9 of 9") for note in result.notes)
+        assert result.num_seeds == seeds and (
+            took is not None or clock[0] <= 60 * minutes
+        )
+        assert any(
+            note.startswith(took or "minutes=9 held 9 of 9") for note in result.notes
+        )
 
 
 def test_what_a_budget_affords():
@@ -291,7 +345,9 @@ def test_forms_of_labels():
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
         assert run._num_outputs([run._read("train", part, rank=2)]) == number
     # Of sequences, labels of one number for each position are ids.
-    part = tf.data.Dataset.from_tensors((np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]])))
+    part = tf.data.Dataset.from_tensors(
+        (np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]]))
+    )
     assert run._num_outputs([run._read("train", part, rank=3)]) == 4
 
 
@@ -307,7 +363,8 @@ RANKS = np.array([[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]])
         (RANKS, RANKS + 1, 5),  # Three of five classes.
         (RANKS + 1, RANKS, 5),
         (RANKS[:1].repeat(4, 0), np.array([[1, 2, 3], [1, 2, -1]] * 2), 4),
-        # In `train` alone a grade occurs twice in a row; the rows of `test` could be class ids.
+        # In `train` alone a grade occurs twice in a row; the rows of `test` could be
+        # class ids.
         (np.array([[0, 4, 4], [1, 0, 2]] * 2), np.array([[0, 4, 1], [1, 0, 2]] * 2), 3),
     ],
 )
@@ -316,7 +373,10 @@ def test_relevance_or_class_ids(train, test, number):
     for size in (1, 4):
         parts = [(np.ones([4, 2], np.float32), labels) for labels in (train, test)]
         parts = [tf.data.Dataset.from_tensor_slices(x).batch(size) for x in parts]
-        assert run._num_outputs([run._read("train", part, rank=2) for part in parts]) == number
+        assert (
+            run._num_outputs([run._read("train", part, rank=2) for part in parts])
+            == number
+        )
 
 
 def test_rankings_get_a_head_of_as_many_outputs():
@@ -327,7 +387,14 @@ def test_rankings_get_a_head_of_as_many_outputs():
         return keras.Sequential([keras.Input((2,)), head])
 
     data = np.ones([4, 2], np.float32), RANKS
-    try_out((data, data), {"a": losses.SoftmaxLoss()}, build, data, metrics=["ndcg_at_3"], **SHORT)
+    try_out(
+        (data, data),
+        {"a": losses.SoftmaxLoss()},
+        build,
+        data,
+        metrics=["ndcg_at_3"],
+        **SHORT,
+    )
     assert units == {None, 3}
 
 
@@ -341,21 +408,27 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
         return model
 
     options = {**SHORT, "settings": 4}
-    result = try_out(((x, y.tolist()), test), {"a": losses.SoftmaxLoss()}, sgd, **options)
+    result = try_out(
+        ((x, y.tolist()), test), {"a": losses.SoftmaxLoss()}, sgd, **options
+    )
     assert [*result.trials[0].setting] == ["learning_rate", "temperature"]
     assert "decay" not in text_of(result)
 
 
 @pytest.mark.slow
 def test_false_alarms_are_rare(rng):
-    """In 30 comparisons of a loss with itself, on other data and other weights each time."""
+    """In 30 comparisons of a loss with itself, on other data and weights each time."""
     alarms = 0
     for run_number in range(30):
         y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
-        x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(np.float32)
+        x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(
+            np.float32
+        )
         data = (x[:80], y[:80]), (x[80:], y[80:])
         names = (f"{run_number}, {name}" for name in "ab")
-        result = try_out(data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2)
+        result = try_out(
+            data, {name: losses.SoftmaxLoss() for name in names}, seeds=3, epochs=2
+        )
         alarms += result.best is not result.trials[0]
     assert alarms <= 2
 
@@ -374,16 +447,21 @@ def test_seeds_are_samples_beside_the_lists(rng):
 
 def test_p_values_are_corrected():
     shifts = {"first": 0, "a": 1, "b": 3, "c": 0}
-    tests = {k: seed_results(np.arange(9) % 3 + x, bounds=(0, 9)) for k, x in shifts.items()}
+    tests = {
+        k: seed_results(np.arange(9) % 3 + x, bounds=(0, 9)) for k, x in shifts.items()
+    }
     shifted = (np.full((1, 9), shift) for shift in (1, 3, 0))
     raw = [_intervals.mean_difference(x, np.ones(9), 0.95, 9).p_value for x in shifted]
-    gains, expected = report.gains(tests), [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0]
+    gains, expected = (
+        report.gains(tests),
+        [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0],
+    )
     assert [gains[name]["mrr"].p_value for name in "bac"] == expected
     assert not gains["first"]
 
 
 def results_of(gains, spread, rng, lists=400):
-    """Tests of a first candidate and of rivals with these true gains, in eight seeds."""
+    """Tests of a first candidate and rivals with these true gains, in eight seeds."""
     noise = 0.1 * rng.normal(size=(len(gains) + 1, 8, lists)) + 0.5
     noise += spread * rng.normal(size=(len(gains) + 1, 8, 1))
     values = (x + mean for x, mean in zip(noise, [0.0, *gains], strict=True))
@@ -399,9 +477,14 @@ def verdict_of(gains, spread, rng):
 def test_three_verdicts(rng):
     assert verdict_of([0.05, 0.0], 0.0, rng).verdict.startswith("Take b: +0.05")
     stay = verdict_of([-0.1, -0.2], 0.0, rng).verdict
-    assert stay.startswith("Stay with a: a gain of 0.0") and stay.endswith("would have shown.")
+    assert stay.startswith("Stay with a: a gain of 0.0") and stay.endswith(
+        "would have shown."
+    )
     undecided = verdict_of([0.08], 0.1, rng).verdict
-    assert undecided.startswith("Undecided: b +0.") and " of 8 seeds; more test" in undecided
+    assert (
+        undecided.startswith("Undecided: b +0.")
+        and " of 8 seeds; more test" in undecided
+    )
 
 
 def test_stay_is_said_only_where_each_interval_leaves_out_its_own_gain():
@@ -418,17 +501,25 @@ def test_stay_is_said_only_where_each_interval_leaves_out_its_own_gain():
 def test_a_gain_that_no_value_reaches_is_not_detectable():
     """The first candidate failed in one of three seeds, which shows nothing."""
     values = {"first": (0.9, 0.9, 0.1), "b": (0.95, 0.95, 0.95)}
-    gains = report.gains({k: seed_results(*([v] * 60 for v in x)) for k, x in values.items()})
+    gains = report.gains(
+        {k: seed_results(*([v] * 60 for v in x)) for k, x in values.items()}
+    )
     assert gains["b"]["mrr"].detectable == np.inf and gains["b"]["mrr"].p_value > 0.05
     verdict = result_of(gains, num_seeds=3).verdict
-    assert verdict.startswith("Undecided: b +0.317") and "ahead in 3 of 3 seeds" in verdict
-    assert verdict.endswith("; the test is too small to show any gain that is possible.")
+    assert (
+        verdict.startswith("Undecided: b +0.317") and "ahead in 3 of 3 seeds" in verdict
+    )
+    assert verdict.endswith(
+        "; the test is too small to show any gain that is possible."
+    )
 
 
 def test_a_gain_above_the_highest_value_is_not_detectable(rng):
     """From .95 no candidate gains .09, which 40 lists would show."""
     hits = (rng.random((2, 1, 40)) < [[[0.95]], [[0.9]]]) + np.zeros((2, 8, 1))
-    tests = {name: seed_results(*values) for name, values in zip("ab", hits, strict=True)}
+    tests = {
+        name: seed_results(*values) for name, values in zip("ab", hits, strict=True)
+    }
     assert report.gains(tests)["b"]["mrr"].detectable == np.inf
 
 
@@ -437,7 +528,9 @@ def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
     expected = report.gains(tests)["b"]["mrr"].p_value
     tests["c"][0]["mrr"][0][0] = float("nan")
     gains = report.gains(tests)
-    assert gains["b"]["mrr"].p_value == expected < 0.05 and gains["c"]["mrr"].p_value == 1
+    assert (
+        gains["b"]["mrr"].p_value == expected < 0.05 and gains["c"]["mrr"].p_value == 1
+    )
 
 
 def test_a_detectable_gain_shows_four_times_of_five(rng):
@@ -453,13 +546,22 @@ def test_a_detectable_gain_shows_four_times_of_five(rng):
 def test_forms_of_a_result(rng, tmp_path):
     pandas = pytest.importorskip("pandas")
     result = verdict_of([0.05], 0.0, rng)
-    object.__setattr__(result.trials[1], "name", "a rival with a <name> that is " + "very " * 20)
+    object.__setattr__(
+        result.trials[1], "name", "a rival with a <name> that is " + "very " * 20
+    )
     lines = str(result).splitlines()
-    assert max(map(len, lines)) <= 100 and lines[2].startswith("a rival with a <name> that is very")
-    assert "&lt;name&gt;" in result._repr_html_() and result._repr_html_().count("<tr>") == 3
+    assert max(map(len, lines)) <= 100 and lines[2].startswith(
+        "a rival with a <name> that is very"
+    )
+    assert (
+        "&lt;name&gt;" in result._repr_html_()
+        and result._repr_html_().count("<tr>") == 3
+    )
     frame = result.to_frame()
     assert isinstance(frame, pandas.DataFrame) and frame.index[0] == "a"
-    object.__setattr__(result.trials[0], "name", "the first\nof a name that is " + "very " * 20)
+    object.__setattr__(
+        result.trials[0], "name", "the first\nof a name that is " + "very " * 20
+    )
     lines = str(result).splitlines()
     assert max(map(len, lines)) <= 100 and lines[0].endswith("of a …  p")
     assert lines[1].startswith("the first of a name")
@@ -469,12 +571,17 @@ def test_forms_of_a_result(rng, tmp_path):
     value = report.estimates(tests)["m$\\frac{"]
     assert value.low <= value.value <= value.high == 1
     trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)
-    odd = report.TryOut([trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival")
+    odd = report.TryOut(
+        [trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival"
+    )
     odd.plot(tmp_path / "odd.png")
     odd.save(tmp_path / "odd.json")
     assert json.loads((tmp_path / "odd.json").read_text())["num_seeds"] == 3
     gain = result.trials[1].gains["mrr"]
-    assert (frame["mrr_gain"].iloc[1], frame["mrr_p"].iloc[1]) == (gain.difference, gain.p_value)
+    assert (frame["mrr_gain"].iloc[1], frame["mrr_p"].iloc[1]) == (
+        gain.difference,
+        gain.p_value,
+    )
 
 
 def test_no_verdict_without_a_fair_comparison():
@@ -486,7 +593,11 @@ def test_no_verdict_without_a_fair_comparison():
     assert report.unfair(values, tests(), "mrr") is None
     infinite = np.full(5, -np.inf)
     for of_values, of_tests, reason in (
-        ({name: x[:1] for name, x in values.items()}, tests(), "one setting each is no tuning"),
+        (
+            {name: x[:1] for name, x in values.items()},
+            tests(),
+            "one setting each is no tuning",
+        ),
         (values, tests(seeds=1), "1 seed cannot tell luck from gain"),
         (values, tests(seeds=2), "2 seeds cannot tell luck from gain"),
         (values, tests(lists=29), "29 test examples cannot tell luck from gain"),
@@ -509,7 +620,9 @@ def test_notes(data):
 
     def notes(values, length=None, fresh=()):
         means = {name: np.array(x) for name, x in values.items()}
-        return [*report.notes(dict.fromkeys(values, settings), means, dict(fresh), length)]
+        return [
+            *report.notes(dict.fromkeys(values, settings), means, dict(fresh), length)
+        ]
 
     assert notes({"a": range(5)}) == [
         "a: the best learning_rate is the highest that was tried.",
@@ -535,7 +648,9 @@ def test_wrong_labels_are_estimated(rng):
     """By the probabilities of a loss, an argument of which is tuned."""
     pytest.importorskip("cleanlab")
     y = rng.integers(0, NUM_CLASSES, 600)
-    x = (np.eye(NUM_CLASSES)[y] + 0.2 * rng.normal(size=(600, NUM_CLASSES))).astype(np.float32)
+    x = (np.eye(NUM_CLASSES)[y] + 0.2 * rng.normal(size=(600, NUM_CLASSES))).astype(
+        np.float32
+    )
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
@@ -571,7 +686,9 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
     candidates = {"softmax": losses.SoftmaxLoss(), "ndcg": losses.ApproxNDCGLoss()}
     train, validation, test = ((x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40))
     data = tf.data.Dataset.from_tensor_slices(train).batch(8), test
-    result = try_out(data, candidates, ranker, validation, metrics=["ndcg_at_3"], **SHORT)
+    result = try_out(
+        data, candidates, ranker, validation, metrics=["ndcg_at_3"], **SHORT
+    )
     assert set(result.trials[0].values) == {"ndcg_at_3"}
     assert isinstance(result.trials[0].build().optimizer, keras.optimizers.SGD)
 
@@ -582,7 +699,10 @@ def test_sparse_features_are_split_and_trained(data):
     def build_sparse(head):
         return keras.Sequential([keras.Input((NUM_CLASSES,), sparse=True), head])
 
-    dense, rows = sparse.random(9, 4, 0.4, random_state=0).toarray(), np.array([5, 0, 8])
+    dense, rows = (
+        sparse.random(9, 4, 0.4, random_state=0).toarray(),
+        np.array([5, 0, 8]),
+    )
     (selected,) = run._select((tf.sparse.from_dense(dense),), rows)
     np.testing.assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
     parts = [(sparse.csr_matrix(x), y) for x, y in data]
@@ -607,8 +727,14 @@ def test_arguments_are_checked(data):
     for changes, message in (
         ({"settings": 0}, "`settings` must be a positive integer"),
         ({"monitor": "mrr"}, "`monitor` must be one of"),
-        ({"monitor": "mean_rank", "metrics": ["mean_rank"]}, "`metrics` must have one that is hi"),
-        ({"build": lambda head: None}, "`build` must return a Keras model. Received: NoneType"),
+        (
+            {"monitor": "mean_rank", "metrics": ["mean_rank"]},
+            "`metrics` must have one that is hi",
+        ),
+        (
+            {"build": lambda head: None},
+            "`build` must return a Keras model. Received: NoneType",
+        ),
         ({"validation": 0.001}, "`validation` must leave at least one of 200 examples"),
         ({"test": batches.repeat()}, "`test` must end: call its `take`"),
         ({"noise": True}, "`noise` must be one of"),
@@ -622,19 +748,46 @@ def test_arguments_are_checked(data):
         (in_shards, "`build` must use no `ShardedClassTable`"),
         ({"train": batches}, "`validation` must be a share in"),
         ({"validation": 1.2}, "`validation` must be a share in"),
-        ({"test": (data[1][0][:0], data[1][1][:0])}, "`test` must have at least one batch"),
+        (
+            {"test": (data[1][0][:0], data[1][1][:0])},
+            "`test` must have at least one batch",
+        ),
         ({"test": (data[1][0][:, :3], data[1][1])}, "incompatible with the layer"),
         ({"test": iter(batches)}, "`test` is read many times: it must be arrays or a"),
-        ({"test": {"a": losses.SoftmaxLoss()}}, "only `validation` may be a share.*Received: dict"),
+        (
+            {"test": {"a": losses.SoftmaxLoss()}},
+            "only `validation` may be a share.*Received: dict",
+        ),
         ({"test": 0.2}, "only `validation` may be a share .* Received: float"),
-        ({"test": (data[1][0] + np.nan, data[1][1])}, "`test` must have finite features"),
+        (
+            {"test": (data[1][0] + np.nan, data[1][1])},
+            "`test` must have finite features",
+        ),
         ({"class_names": ["a"]}, "`class_names` must have a name for each of"),
-        ({"test": batches.shuffle(200)}, "`test` must give its examples in the same order"),
-        ({"candidates": {"a": losses.SoftmaxLoss}}, "`candidates` must map names to a loss"),
-        ({"candidates": {1: losses.SoftmaxLoss()}}, "`candidates` must map names to a loss"),
-        ({"candidates": {"a": ("b", len)}}, r"`candidates\['a'\]\[0\]` must be one of \[\]"),
-        ({"train": (data[0][0][:0], data[0][1][:0])}, "`train` must have at least one batch"),
-        ({"candidates": {"a": lambda y, x: x}}, "`candidates` must map names to a loss"),
+        (
+            {"test": batches.shuffle(200)},
+            "`test` must give its examples in the same order",
+        ),
+        (
+            {"candidates": {"a": losses.SoftmaxLoss}},
+            "`candidates` must map names to a loss",
+        ),
+        (
+            {"candidates": {1: losses.SoftmaxLoss()}},
+            "`candidates` must map names to a loss",
+        ),
+        (
+            {"candidates": {"a": ("b", len)}},
+            r"`candidates\['a'\]\[0\]` must be one of \[\]",
+        ),
+        (
+            {"train": (data[0][0][:0], data[0][1][:0])},
+            "`train` must have at least one batch",
+        ),
+        (
+            {"candidates": {"a": lambda y, x: x}},
+            "`candidates` must map names to a loss",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             r4c.try_out(**{**options, **changes})

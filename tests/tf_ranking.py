@@ -6,7 +6,7 @@ from rank4class_tf import tfr
 
 
 def load_or_skip():
-    """Returns the `tensorflow_ranking` module; skips the test, or the module, without it."""
+    """Returns the `tensorflow_ranking` module; skips the test or module without it."""
     try:
         return tfr.load()
     except ImportError as error:

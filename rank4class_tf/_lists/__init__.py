@@ -1,6 +1,7 @@
-"""Lists of scored items with their positives, between what users give and what formulas read.
+"""Lists of scored items and positives, between what users give and what formulas read.
 
-`labels` is the grammar: which forms of labels are accepted, and what is wrong with any other.
-`lists` is the type that formulas read; `dense`, and `blocked` with `classes`, are its two kinds.
-`positives` is policy: how to sum over the items for few and for many positives.
+`labels` is the grammar: which forms of labels are accepted, and what is wrong with any
+other. `lists` is the type that formulas read; `dense`, and `blocked` with `classes`,
+are its two kinds. `positives` is policy: how to sum over the items for few and for many
+positives.
 """

@@ -1,7 +1,8 @@
-"""Lists over all classes of a large output layer, whose scores do not fit in memory at once.
+"""Lists over all classes of a large output layer, whose scores exceed the memory.
 
-Each reduction is a pass over blocks of classes; a `Record` (classes.py) keeps what the gradient
-needs. A formula that reads only the highest classes has a sparse gradient, and no backward pass.
+Each reduction is a pass over blocks of classes; a `Record` (classes.py) keeps what the
+gradient needs. A formula that reads only the highest classes has a sparse gradient, and
+no backward pass.
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ from rank4class_tf._checks import require
 from rank4class_tf._lists import classes
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import ClassProducts, Record, handle_of
-from rank4class_tf._lists.dense import UnlinkedLists, dense_lists, fill_masked, without_padding
+from rank4class_tf._lists.dense import (
+    UnlinkedLists,
+    dense_lists,
+    fill_masked,
+    without_padding,
+)
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import FlatPositives, are_few, excess, masked
 from rank4class_tf._tf import raising
@@ -27,9 +33,17 @@ from rank4class_tf._tf.gradients import cond, has_nan
 from rank4class_tf._tf.loops import fold_blocks, in_pieces
 from rank4class_tf._tf.search import SEARCH_BLOCK, add_columns, top_k_by_blocks
 from rank4class_tf._tf.seeds import fold_in
-from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    Function,
+    Tensor,
+    TensorPair,
+    Tensors,
+    WithGradient,
+)
 
-# A formula that needs every score gets chunks of examples with about so many scores, 16 MB.
+# A formula that needs every score gets chunks of examples with about so many scores, 16
+# MB.
 _SCORES_PER_CHUNK = 1 << 22
 
 
@@ -40,15 +54,19 @@ def losses_of_classes(
     relevance: Tensor,
     seed: Tensor | None = None,
 ) -> Tensor:
-    """Applies a formula to lists over all classes, without their scores `[batch, K]`."""
+    """Applies a formula to lists over all classes without their scores `[batch, K]`."""
     # Class ids `[batch, P]` are int32, padded with -1, where the relevance is 0.
     try:
         return _by_classes(compute, products, class_ids, relevance, seed)
     except EveryItemNeeded as error:
         if products.shard is not None:
-            rule = "`loss` must be one that takes classes by blocks where these are in shards."
+            rule = (
+                "`loss` must be one that takes classes by blocks where these are "
+                "in shards."
+            )
             raise ValueError(f"{rule} {error}") from error
-    # All classes for a few examples at a time; the gradient computes their scores again.
+    # All classes for a few examples at a time; the gradient computes their scores
+    # again.
     chunk_size = max(1, _SCORES_PER_CHUNK // products.num_classes)
 
     def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
@@ -86,7 +104,8 @@ def _by_classes(
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
 
-    # The custom gradient takes the tables, or a shard's anchor, which stands for them on tapes.
+    # The custom gradient takes the tables, or a shard's anchor, which stands for them
+    # on tapes.
     if shard is None:
         for table in products.tables:
             if isinstance(table, tf.Variable):
@@ -103,15 +122,22 @@ def _by_classes(
         with record.tape:
             values = compute(BlockedLists(record, class_ids, relevance, seed))
 
-        def gradient(upstream: Tensor, variables: Sequence[tf.Variable] = ()) -> tuple[Any, ...]:
+        def gradient(
+            upstream: Tensor, variables: Sequence[tf.Variable] = ()
+        ) -> tuple[Any, ...]:
             upstream = exchange.joined(upstream)
-            of_encodings, of_tables, of_variables = record.gradients(values, upstream, variables)
+            of_encodings, of_tables, of_variables = record.gradients(
+                values, upstream, variables
+            )
             if shard is not None:
                 shard.update(of_tables)
                 of_tables = [tf.zeros_like(shard.anchor)]
             if exchange.size > 1:
-                # All replicas have the same gradient of a variable; optimizers add them up.
-                of_variables = [x if x is None else x / exchange.size for x in of_variables]
+                # All replicas have the same gradient of a variable; optimizers add them
+                # up.
+                of_variables = [
+                    x if x is None else x / exchange.size for x in of_variables
+                ]
             gradients = (of_encodings[own_rows], *of_tables)
             return (gradients, of_variables) if variables else gradients
 
@@ -124,9 +150,13 @@ class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
     def __init__(
-        self, record: Record, class_ids: Tensor, relevance: Tensor, seed: Tensor | None = None
+        self,
+        record: Record,
+        class_ids: Tensor,
+        relevance: Tensor,
+        seed: Tensor | None = None,
     ):
-        """Class ids are int32 `[batch, P]`; where the relevance is 0, an id is any positive's."""
+        """Class ids are int32 `[batch, P]`; at relevance 0, an id is any positive's."""
         self._record = record
         self._class_ids = class_ids
         self.relevance = relevance
@@ -157,7 +187,9 @@ class BlockedLists(Lists):
 
     @property
     def num_items(self) -> Tensor:
-        count = tf.fill(tf.shape(self.relevance)[:1], tf.cast(self.max_items, self.dtype))
+        count = tf.fill(
+            tf.shape(self.relevance)[:1], tf.cast(self.max_items, self.dtype)
+        )
         if self._excluded is None:
             return count
         return count - tf.reduce_sum(tf.cast(self._excluded >= 0, self.dtype), axis=-1)
@@ -171,7 +203,9 @@ class BlockedLists(Lists):
             """Relevance of the classes of a block, `[batch, size of the block]`."""
             column, is_in_block = _columns(ids, self._class_ids)
             shape = tf.stack([tf.shape(self.relevance)[0], tf.size(ids)])
-            block = scatter_add(column, tf.where(is_in_block, self.relevance, 0.0), shape)
+            block = scatter_add(
+                column, tf.where(is_in_block, self.relevance, 0.0), shape
+            )
             return tf.ensure_shape(block, [self.relevance.shape[0], ids.shape[0]])
 
         return block_relevance
@@ -182,11 +216,11 @@ class BlockedLists(Lists):
     # Scores of a block.
 
     def _transform(self) -> list[Tensor]:
-        """The factor and the shift, if any: only these change raw scores and have gradients."""
+        """Any factor and shift: only these change raw scores and have gradients."""
         return [x for x in (self._factor, self._shift) if x is not None]
 
     def _transformed(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
-        """Scores of these lists from raw ones; `transform` is the result of `_transform`."""
+        """Scores of these lists from raw ones; `transform` comes from `_transform`."""
         rest = iter(transform)
         if self._factor is not None:
             raw *= next(rest)
@@ -220,10 +254,11 @@ class BlockedLists(Lists):
         terms: Function = lambda f, items, parameters: f(*items, *parameters),
         value: Tensor | None = None,
     ) -> Tensor:
-        """Sums `terms(function, [scores, *items], parameters)` over the classes of all blocks."""
-        # The function is masked unless it `tends_to_zero` or `vanishes`, as in `Lists.sum`; one
-        # that vanishes has a term for each class. `start` has the shape of the sum; its `value`, if
-        # known, saves the pass. The gradient flows to the scores and the `parameters`.
+        """Sums `terms(function, [scores, *items], parameters)` over all classes."""
+        # The function is masked unless it `tends_to_zero` or `vanishes`, as in
+        # `Lists.sum`; one that vanishes has a term for each class. `start` has the
+        # shape of the sum; its `value`, if known, saves the pass. The gradient flows to
+        # the scores and the `parameters`.
         transform = self._transform()
 
         def block_terms(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
@@ -239,7 +274,9 @@ class BlockedLists(Lists):
         if not self._has_gradient:
             self._record.check_constant(parameters)
         tensors, zeros = [*transform, *parameters], tf.zeros_like(start)
-        return self._record.sum(block_terms, tensors, zeros, self._has_gradient, vanishes, value)
+        return self._record.sum(
+            block_terms, tensors, zeros, self._has_gradient, vanishes, value
+        )
 
     def _sum_for_positives(
         self,
@@ -250,9 +287,9 @@ class BlockedLists(Lists):
         vanishes: bool = False,
         sum_many: Function = _positives.sum_over_items,
     ) -> Tensor:
-        """Sums `function(scores, *items, *positives)` for each positive, `[batch, P]`."""
-        # The positives stand in columns, or flat, without padding. Few are compared with all
-        # classes of a block at once, many by `sum_many`.
+        """Sums `function(scores, *items, *positives)` per positive, `[batch, P]`."""
+        # The positives stand in columns, or flat, without padding. Few are compared
+        # with all classes of a block at once, many by `sum_many`.
         flat, has_few = self._flat, are_few(self.max_positives, num_items=None)
 
         def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
@@ -260,14 +297,18 @@ class BlockedLists(Lists):
 
         def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if has_few:
-                return (_positives.terms if flat is None else flat.terms)(f, items, positives)
+                return (_positives.terms if flat is None else flat.terms)(
+                    f, items, positives
+                )
             if flat is None:
                 return sum_columns(f, items, positives)[..., tf.newaxis]
             m = len(items)  # `cond` passes the items and positives as one sequence.
             sums = cond(  # Few on average, or many: known only at run time.
                 flat.are_few,
                 lambda *x: tf.reduce_sum(flat.terms(f, x[:m], x[m:]), axis=-1),
-                lambda *x: flat.to_flat(sum_columns(f, x[:m], [flat.to_columns(p) for p in x[m:]])),
+                lambda *x: flat.to_flat(
+                    sum_columns(f, x[:m], [flat.to_columns(p) for p in x[m:]])
+                ),
                 *items,
                 *positives,
             )
@@ -276,9 +317,12 @@ class BlockedLists(Lists):
         start = self.relevance
         if flat is not None:
             start, *positives = (flat.to_flat(x) for x in (start, *positives))
-        # Only few positives have terms of single classes, which show the classes with a gradient.
+        # Only few positives have terms of single classes, which show the classes with a
+        # gradient.
         tends_to_zero, vanishes = tends_to_zero or vanishes, vanishes and has_few
-        result = self._sum(function, positives, start, items, tends_to_zero, vanishes, terms)
+        result = self._sum(
+            function, positives, start, items, tends_to_zero, vanishes, terms
+        )
         return result if flat is None else flat.to_columns(result)
 
     def sum(
@@ -301,24 +345,35 @@ class BlockedLists(Lists):
         vanishes: bool = False,
     ) -> Tensor:
         positives = [self.positive_scores, *positives]
-        return self._sum_for_positives(function, positives, items, tends_to_zero, vanishes)
+        return self._sum_for_positives(
+            function, positives, items, tends_to_zero, vanishes
+        )
 
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         return self._sum_for_positives(
             lambda s, p: violation(s - p, margin),
             [self.positive_scores if levels is None else levels],
             vanishes=True,
-            sum_many=lambda _, items, positives, *rest: excess(items[0], positives[0], margin)[0],
+            sum_many=lambda _, items, positives, *rest: excess(
+                items[0], positives[0], margin
+            )[0],
         )
 
-    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
+    def log_sum_exp(
+        self, temperature: Array = 1.0, smoothing: Array = 0.0
+    ) -> TensorPair:
         transform, exchange = self._transform(), self._record.products.exchange
         is_smoothed = not is_zero(smoothing)
 
-        # The value takes one pass, which keeps the highest score so far and the sum relative to it.
-        def add(raw: Tensor, ids: Tensor, previous: Tensor, total: Tensor) -> list[Tensor]:
+        # The value takes one pass, which keeps the highest score so far and the sum
+        # relative to it.
+        def add(
+            raw: Tensor, ids: Tensor, previous: Tensor, total: Tensor
+        ) -> list[Tensor]:
             scores = self._filled(raw, ids, *transform)
-            highest = tf.maximum(previous, tf.reduce_max(scores, axis=-1, keepdims=True))
+            highest = tf.maximum(
+                previous, tf.reduce_max(scores, axis=-1, keepdims=True)
+            )
             total *= tf.exp((previous - highest) / temperature)
             powers = tf.exp((scores - highest) / temperature)
             return [highest, total + tf.reduce_sum(powers, axis=-1, keepdims=True)]
@@ -327,7 +382,9 @@ class BlockedLists(Lists):
         highest_here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
         with self._record.tape.stop_recording():
             highest = exchange.highest(highest_here)
-            total = exchange.total(total * tf.exp((highest_here - highest) / temperature))
+            total = exchange.total(
+                total * tf.exp((highest_here - highest) / temperature)
+            )
             log_total = tf.math.log(total)
             mean_weight = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
@@ -336,32 +393,42 @@ class BlockedLists(Lists):
 
         mean = tf.zeros_like(log_total[:, 0])
         if is_smoothed:
-            mean = self.constant().sum(lambda scores: smoothing_term(scores, temperature))
+            mean = self.constant().sum(
+                lambda scores: smoothing_term(scores, temperature)
+            )
 
-        # d log sum e^s = sum softmax * ds, as of a sum of softmax with a constant denominator. That
-        # sum is recorded for its gradient only, with a known value.
+        # d log sum e^s = sum softmax * ds, as of a sum of softmax with a constant
+        # denominator. That sum is recorded for its gradient only, with a known value.
         def softmax(scores: Tensor, temperature: Array = temperature) -> Tensor:
             share = tf.exp((scores - highest) / temperature - log_total)
             return share + smoothing_term(scores, temperature) if is_smoothed else share
 
         parameters = [] if isinstance(temperature, int | float) else [temperature]
-        result = self._sum(softmax, parameters, mean, tends_to_zero=not is_smoothed, value=mean)
+        result = self._sum(
+            softmax, parameters, mean, tends_to_zero=not is_smoothed, value=mean
+        )
         return log_total + result[:, tf.newaxis], highest
 
     def top_k(self, k: Any) -> tuple[Tensor, Tensor, Tensor]:  # k is an int.
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
         if k > classes.CLASSES_PER_BLOCK:
-            raise EveryItemNeeded(f"The {k} highest of {n} classes are too many for a block.")
+            raise EveryItemNeeded(
+                f"The {k} highest of {n} classes are too many for a block."
+            )
         products, transform = self._record.products, self._transform()
 
-        def score(local_places: Tensor) -> Tensor:  # In the tables, which may be of a shard.
+        def score(
+            local_places: Tensor,
+        ) -> Tensor:  # In the tables, which may be of a shard.
             return self._filled(*products.block(local_places), *transform)
 
         with self._record.tape.stop_recording():
             local_k = min(k, products.num_local)
             size = products.block_size * (SEARCH_BLOCK // classes.CLASSES_PER_BLOCK)
-            values, local_places = top_k_by_blocks(score, products.num_local, local_k, size)
+            values, local_places = top_k_by_blocks(
+                score, products.num_local, local_k, size
+            )
             values, ids = products.exchange.best(values, products.ids(local_places), k)
             is_item = values > LOWEST[self.dtype]
             ids = tf.where(is_item, ids, -1)
@@ -388,12 +455,16 @@ class BlockedLists(Lists):
 
     def shifted(self, shift: Tensor) -> BlockedLists:
         if shift.shape[1] == 1:
-            return self._replace(_shift=shift if self._shift is None else self._shift + shift)
+            return self._replace(
+                _shift=shift if self._shift is None else self._shift + shift
+            )
         if shift.shape != (1, self.max_items):
             raise EveryItemNeeded("Each score of each list is shifted.")
         self._record.check_constant([shift])
         shift = tf.stop_gradient(shift)
-        return self._replace(_by_class=shift if self._by_class is None else self._by_class + shift)
+        return self._replace(
+            _by_class=shift if self._by_class is None else self._by_class + shift
+        )
 
     def negatives(self) -> BlockedLists:
         return self.without(tf.where(self.is_positive, self._class_ids, -1))
@@ -413,20 +484,26 @@ class BlockedLists(Lists):
         products = self._record.products
 
         def find_nan(local_places: Tensor, is_broken: Tensor) -> list[Tensor]:
-            are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(local_places)]
+            are_nan = [
+                tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(local_places)
+            ]
             return [functools.reduce(tf.logical_or, are_nan, is_broken)]
 
         with self._record.tape.stop_recording():
             num_local, start = products.num_local, [tf.constant(False)]
-            (is_broken,) = fold_blocks(find_nan, num_local, classes.CLASSES_PER_BLOCK, start)
+            (is_broken,) = fold_blocks(
+                find_nan, num_local, classes.CLASSES_PER_BLOCK, start
+            )
             is_broken = products.exchange.total(tf.cast(is_broken, tf.int32)) > 0
         is_broken |= has_nan(products.encodings)
         return tf.where(is_broken, tf.constant(float("nan"), losses.dtype), losses)
 
 
 def _columns(ids: Tensor, wanted: Tensor) -> TensorPair:
-    """Columns of wanted ids `[batch, m]` among the rising ids of a block; which of them it has."""
+    """Columns of wanted ids `[batch, m]` in a block's rising ids, and which exist."""
     flat = tf.reshape(wanted, [-1])
     column = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
     is_in_block = tf.equal(tf.gather(ids, column), flat)
-    return tf.reshape(column, tf.shape(wanted)), tf.reshape(is_in_block, tf.shape(wanted))
+    return tf.reshape(column, tf.shape(wanted)), tf.reshape(
+        is_in_block, tf.shape(wanted)
+    )

@@ -1,6 +1,7 @@
 """Lists that hold the scores of all their items, and how labels become columns of them.
 
-Losses enter through `losses_of`, operations through `as_lists`, metrics through `over_positives`.
+Losses enter through `losses_of`, operations through `as_lists`, metrics through
+`over_positives`.
 """
 
 from __future__ import annotations
@@ -19,27 +20,40 @@ from rank4class_tf._lists.positives import FEW, are_few, masked
 from rank4class_tf._tf import gradients, raising, search
 from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
-from rank4class_tf._tf.gradients import keep_nan, value_and_gradients, with_ready_gradients
+from rank4class_tf._tf.gradients import (
+    keep_nan,
+    value_and_gradients,
+    with_ready_gradients,
+)
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    Function,
+    Tensor,
+    TensorPair,
+    Tensors,
+    WithGradient,
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DenseLists(Lists):
-    """Lists whose scores are a tensor `[batch, n]`, made by `as_lists` and the losses."""
+    """Lists with a tensor of scores `[batch, n]`, made by `as_lists` and the losses."""
 
-    # Scores `[batch, n]` in which a masked item has `LOWEST`: so low that it counts for nothing,
-    # yet finite, so that no difference of scores is NaN.
+    # Scores `[batch, n]` in which a masked item has `LOWEST`: so low that it counts for
+    # nothing, yet finite, so that no difference of scores is NaN.
     filled: Tensor
-    # The item of each column, `[batch, P]` int32, that of a positive where padded; None where item
-    # i is in column i.
+    # The item of each column, `[batch, P]` int32, that of a positive where padded; None
+    # where item i is in column i.
     class_ids: Tensor | None
     relevance: Tensor
     positive_scores: Tensor
     positive_weights: Tensor | None = None
     item_weights: Tensor | None = None
     is_graded: bool = True
-    unshifted: Tensor | None = None  # Before a shift, if any: only these still hold `LOWEST`.
+    unshifted: Tensor | None = (
+        None  # Before a shift, if any: only these still hold `LOWEST`.
+    )
     seed: Tensor | None = None
 
     @property
@@ -76,7 +90,7 @@ class DenseLists(Lists):
         return self
 
     def by_item(self, values: Tensor) -> Tensor:
-        """Values of the positives, `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
+        """Positives' values `[batch, P]`, 0 in other columns, by item, `[batch, n]`."""
         if self.class_ids is None:
             return values
         # Padding adds nothing to the item on which it stands.
@@ -97,7 +111,9 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = tf.convert_to_tensor(function(self.scores, *items, *parameters))
-        if not values.shape.is_compatible_with(self.filled.shape):  # One value for many items.
+        if not values.shape.is_compatible_with(
+            self.filled.shape
+        ):  # One value for many items.
             values = tf.broadcast_to(values, tf.shape(self.filled))
         return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
@@ -120,7 +136,10 @@ class DenseLists(Lists):
         levels = self.positive_scores if levels is None else levels
         if are_few(self.max_positives, self.filled.shape[1]):
             return _positives.sum_over_items(
-                lambda s, p: violation(s + -p, margin), [self.filled], [levels], self.relevance
+                lambda s, p: violation(s + -p, margin),
+                [self.filled],
+                [levels],
+                self.relevance,
             )
         return _positives.excess(self.filled, levels, margin)[0]
 
@@ -129,16 +148,20 @@ class DenseLists(Lists):
             return super().violations(margin)
         return _positives.excess(self.filled, self.positive_scores, margin)
 
-    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
+    def log_sum_exp(
+        self, temperature: Array = 1.0, smoothing: Array = 0.0
+    ) -> TensorPair:
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
-            # A masked item has the slope 0 in the temperature, times that of its score, which must
-            # be finite.
+            # A masked item has the slope 0 in the temperature, times that of its score,
+            # which must be finite.
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         total = tf.math.log(_sum_of_exp(divided(scores, temperature)))
         if not is_zero(smoothing):
-            mean = tf.reduce_sum(tf.where(self.mask, self.filled - highest, 0.0), -1, keepdims=True)
+            mean = tf.reduce_sum(
+                tf.where(self.mask, self.filled - highest, 0.0), -1, keepdims=True
+            )
             mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]
             total -= smoothing * divided(mean, temperature)
         return total, highest
@@ -146,7 +169,9 @@ class DenseLists(Lists):
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
         n = self.filled.shape[1]
         fits = not isinstance(k, int) or n is None or k <= n
-        _checks.require(fits, f"`k` must be at most the number of items, {n}.", f"k={k}")
+        _checks.require(
+            fits, f"`k` must be at most the number of items, {n}.", f"k={k}"
+        )
         _, columns = search.top_k(tf.stop_gradient(self.filled), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self.filled, columns)
@@ -158,7 +183,7 @@ class DenseLists(Lists):
         return self._with_scores(filled, positives, self.unshifted)
 
     def from_top(self) -> DenseLists:
-        """The same lists with the highest score subtracted, as a constant, from all scores."""
+        """The same lists less their highest score, which is taken as a constant."""
         highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
         positives = below(self.positive_scores, highest)
         return self._with_scores(self.filled - highest, positives, self._marked)
@@ -173,7 +198,9 @@ class DenseLists(Lists):
             return self._with_scores(self.filled + shift, positives, self._marked)
         filled = tf.where(self.mask, self.filled + shift, LOWEST[self.dtype])
         shift = tf.broadcast_to(shift, tf.shape(filled))
-        return self._with_scores(filled, self.positive_scores + self.at_positives(shift))
+        return self._with_scores(
+            filled, self.positive_scores + self.at_positives(shift)
+        )
 
     def _with_scores(
         self, filled: Tensor, positive_scores: Tensor, unshifted: Tensor | None = None
@@ -184,7 +211,9 @@ class DenseLists(Lists):
 
     def negatives(self) -> DenseLists:
         if self.class_ids is None:
-            return self._against(tf.where(self.is_positive, LOWEST[self.dtype], self.filled))
+            return self._against(
+                tf.where(self.is_positive, LOWEST[self.dtype], self.filled)
+            )
         return self.without(self.class_ids)
 
     def without(self, places: Tensor) -> DenseLists:
@@ -192,7 +221,9 @@ class DenseLists(Lists):
         def masked_there(filled: Tensor) -> WithGradient:
             # The gradient needs no mask: whatever reads `LOWEST` is constant.
             low = tf.fill(tf.shape(places), LOWEST[self.dtype])
-            return tf.tensor_scatter_nd_update(filled, indices(places), low), lambda x: x
+            return tf.tensor_scatter_nd_update(
+                filled, indices(places), low
+            ), lambda x: x
 
         return self._against(masked_there(self.filled))
 
@@ -202,20 +233,29 @@ class DenseLists(Lists):
 
     def _against(self, filled: Tensor) -> DenseLists:
         scores, weights = self.positive_scores, self.positive_weights
-        return UnlinkedLists(filled, None, self.relevance, scores, weights, seed=self.seed)
+        return UnlinkedLists(
+            filled, None, self.relevance, scores, weights, seed=self.seed
+        )
 
     @property
     def tensors(self) -> TensorPair:
-        """The tensors with a gradient: the filled scores, and those of the positives."""
+        """Tensors with a gradient: the filled scores, and those of the positives."""
         return self.filled, self.positive_scores
 
     def with_ready_gradients(self, function: Callable) -> Tensor:
-        """Values `[batch]` of a function of lists whose result is like `value_and_gradients`'."""
-        return with_ready_gradients(lambda *x: function(self._with_scores(*x)), *self.tensors)
+        """Values `[batch]` of a function of lists.
+
+        Its result is like that of `value_and_gradients`.
+        """
+        return with_ready_gradients(
+            lambda *x: function(self._with_scores(*x)), *self.tensors
+        )
 
     def value_and_gradients(self, compute: Callable) -> tuple[Tensor, list[Tensor]]:
         """`compute` of these lists, `[batch]`, and its gradients in the `tensors`."""
-        return value_and_gradients(lambda *x: compute(self._with_scores(*x)), *self.tensors)
+        return value_and_gradients(
+            lambda *x: compute(self._with_scores(*x)), *self.tensors
+        )
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         return keep_nan(losses, self.filled, self.positive_scores)
@@ -235,16 +275,19 @@ class UnlinkedLists(DenseLists):
 
 @tf.custom_gradient
 def _sum_of_exp(rows: Tensor) -> WithGradient:
-    """The sum of the powers of e, `[batch, 1]`; TensorFlow's gradient would take one more pass."""
+    """Sum of powers of e, `[batch, 1]`; TensorFlow's gradient takes one more pass."""
     powers = tf.exp(rows)
-    return tf.reduce_sum(powers, axis=-1, keepdims=True), lambda upstream: upstream * powers
+    return tf.reduce_sum(
+        powers, axis=-1, keepdims=True
+    ), lambda upstream: upstream * powers
 
 
 @tf.custom_gradient
 def below(scores: Tensor, highest: Tensor) -> WithGradient:
     """Scores less the highest one of each list, `[batch, 1]`, a constant."""
     # The minimum keeps TensorFlow from rewriting `a - (b - highest)` in a graph as
-    # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the gradient.
+    # `(a + highest) - b`. It cuts at most a rounding error, which must not cost the
+    # gradient.
     return tf.minimum(scores - highest, 0), lambda upstream: (upstream, None)
 
 
@@ -259,14 +302,23 @@ def as_lists(
     Args:
         scores: `[batch, n]`, or `Lists`, which need no other argument. Float64 and
             integers of 32 bits and more become float64, all others float32.
-        class_ids: integers `[batch]` or `[batch, P]` in [0, n), different within a list, padded
-            with -1; None for no positives. Under XLA a list with another id becomes NaN.
+        class_ids: integers `[batch]` or `[batch, P]` in [0, n), different within a
+            list, padded with -1; None for no positives. Under XLA a list with another
+            id becomes NaN.
         relevance: `[batch, P]`, the label of each positive; None means 1.
-        mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked too.
+        mask: `[batch, n]` booleans, False for a masked item. A score of -inf is masked
+            too.
     """
     if isinstance(scores, Lists):
-        for name, value in (("class_ids", class_ids), ("relevance", relevance), ("mask", mask)):
-            rule = f"`{name}` must be None where `scores` are `Lists`, which have their own."
+        for name, value in (
+            ("class_ids", class_ids),
+            ("relevance", relevance),
+            ("mask", mask),
+        ):
+            rule = (
+                f"`{name}` must be None where `scores` are `Lists`, which have "
+                "their own."
+            )
             _checks.require(value is None, rule, repr(value))
         return scores
     scores = as_scores("scores", scores)
@@ -294,7 +346,9 @@ def as_lists(
         is_present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(is_present, class_ids, -1)
         relevance = tf.where(is_present, relevance, 0.0)
-    if raising.in_xla():  # Elsewhere a wrong id has raised; here such a list gets a NaN positive.
+    if (
+        raising.in_xla()
+    ):  # Elsewhere a wrong id has raised; here such a list gets a NaN positive.
         is_broken = tf.math.is_nan(zero)
         mask = None if mask is None else mask | is_broken
         scores += zero
@@ -318,14 +372,18 @@ def dense_lists(
     else:
         class_ids = without_padding(class_ids, relevance)
         scores = gather(filled, class_ids)
-        weights = weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
+        weights = (
+            weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
+        )
     if weights is not None:  # An item that counts for nothing may weigh anything.
         weights = tf.where(relevance > 0, weights, 0.0)
-    return DenseLists(filled, class_ids, relevance, scores, weights, item_weights, seed=seed)
+    return DenseLists(
+        filled, class_ids, relevance, scores, weights, item_weights, seed=seed
+    )
 
 
 def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
-    """Replaces -1 by the id of another positive of the list, or 0; class ids `[batch, P]`."""
+    """Replaces -1 in class ids `[batch, P]` by another positive of the list, or 0."""
     if class_ids.shape[1] != 1:
         most_relevant = tf.argmax(relevance, axis=-1, output_type=tf.int32)
         most_relevant = tf.gather(class_ids, most_relevant[:, tf.newaxis], batch_dims=1)
@@ -333,10 +391,12 @@ def without_padding(class_ids: Tensor, relevance: Tensor) -> Tensor:
     return tf.maximum(class_ids, 0)
 
 
-def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None = None) -> Tensor:
+def fill_masked(
+    scores: Tensor, mask: Array | None = None, counted: Array | None = None
+) -> Tensor:
     """Scores with `LOWEST` for masked items; whatever reads these is constant there."""
-    # A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no loss,
-    # whatever its scores: it gets harmless ones, which its loss must not read.
+    # A score of -inf masks an item too. A list that is not `counted`, `[batch]`, has no
+    # loss, whatever its scores: it gets harmless ones, which its loss must not read.
     lowest = LOWEST[scores.dtype]
 
     @tf.custom_gradient
@@ -346,7 +406,8 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
             low = tf.fill(tf.shape(scores), lowest)
             scores = tf.raw_ops.Select(condition=mask, x=scores, y=low)
         if counted is not None:
-            # This works in place, unlike `tf.where`: .9 of the time of a step of 4,096 towers.
+            # This works in place, unlike `tf.where`: .9 of the time of a step of 4,096
+            # towers.
             is_counted = tf.expand_dims(tf.cast(counted, scores.dtype), 1)
             scores = tf.math.multiply_no_nan(scores, is_counted)
         return scores, lambda upstream: upstream
@@ -357,8 +418,9 @@ def fill_masked(scores: Tensor, mask: Array | None = None, counted: Array | None
 def losses_of(
     compute: Callable, labels: Labels, filled: Tensor, seed: Tensor | None = None
 ) -> Tensor:
-    """Applies a formula, `Lists` -> `[batch]`, to columns that hold all positives of a batch."""
-    # Labels of all n items, most of them 0, thus take only a few more passes than class ids.
+    """Applies a formula, `Lists` -> `[batch]`, to columns holding all positives."""
+    # Labels of all n items, most of them 0, thus take only a few more passes than class
+    # ids.
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
         lists = dense_lists(filled, ids, relevance, labels.item_weights, seed)
@@ -368,19 +430,22 @@ def losses_of(
         return losses(filled, *columns)
 
     def loss_and_gradient(filled: Tensor) -> tuple[Tensor, list[Tensor]]:
-        # Each column takes a pass over the items: there are only as many as the batch needs.
+        # Each column takes a pass over the items: there are only as many as the batch
+        # needs.
         return over_positives(
-            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled), labels
+            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled),
+            labels,
         )
 
-    # The gradient of `tf.cond` takes more time, and fails under XLA if the batch size is not known.
+    # The gradient of `tf.cond` takes more time, and fails under XLA if the batch size
+    # is not known.
     return with_ready_gradients(loss_and_gradient, filled)
 
 
 def over_positives(function: Callable, labels: Labels) -> Any:
-    """Applies a function without gradients to columns that hold all positives of a batch."""
-    # The function takes class ids `[batch, P]`, padded with -1, and relevance `[batch, P]`. The
-    # shape of its result must not depend on P.
+    """Applies a function without gradients to columns holding all positives."""
+    # The function takes class ids `[batch, P]`, padded with -1, and relevance
+    # `[batch, P]`. The shape of its result must not depend on P.
     if (columns := _few_columns(labels)) is not None:
         return function(*columns)
     # `FEW` columns, or as many as the list with the most positives has.
@@ -392,7 +457,7 @@ def over_positives(function: Callable, labels: Labels) -> Any:
 
 
 def _few_columns(labels: Labels) -> TensorPair | None:
-    """Ids and relevance `[batch, P]` of labels that cannot have many positives; otherwise None."""
+    """Ids and relevance `[batch, P]` if labels cannot have many positives; or None."""
     if not are_few(labels.max_positives, labels.scores.shape[1]):
         return None
     if labels.class_ids is not None:
@@ -404,7 +469,7 @@ def _few_columns(labels: Labels) -> TensorPair | None:
 
 
 def _most_relevant(labels: Labels, num_columns: int | Tensor) -> TensorPair:
-    """The positives `[batch, num_columns]`, padded with -1, and their relevance, 0 where padded."""
+    """The positives `[batch, num_columns]`, padded with -1, and relevance, with 0."""
     ids, relevance = labels.class_ids, labels.relevance
     if isinstance(num_columns, int) and relevance.shape[1] == num_columns:
         return labels.positives, relevance
@@ -418,17 +483,24 @@ def _most_relevant(labels: Labels, num_columns: int | Tensor) -> TensorPair:
 
 
 def _compact(labels: Labels) -> TensorPair:
-    """As `_most_relevant`, in the order of the labels, with as few columns as the batch needs."""
+    """As `_most_relevant`, in label order, with as few columns as the batch needs."""
     is_positive = labels.relevance > 0
     target = tf.cumsum(tf.cast(is_positive, tf.int32), axis=-1) - 1
-    # Count columns from 1, so that one without a positive adds 0, and 0 - 1 marks padding below.
+    # Count columns from 1, so that one without a positive adds 0, and 0 - 1 marks
+    # padding below.
     column = tf.where(is_positive, tf.range(1, tf.shape(is_positive)[1] + 1), 0)
     column = scatter_add(tf.maximum(target, 0), column, tf.shape(is_positive))
     # XLA needs a static width: the largest number of positives that is possible.
-    width = labels.max_positives if raising.in_xla() else tf.reduce_max(labels.num_positives)
+    width = (
+        labels.max_positives
+        if raising.in_xla()
+        else tf.reduce_max(labels.num_positives)
+    )
     column = column[:, :width] - 1
     is_padding, column = column < 0, tf.maximum(column, 0)
     ids = labels.class_ids
     ids = column if ids is None else tf.gather(ids, column, batch_dims=1)
     relevance = tf.gather(labels.relevance, column, batch_dims=1)
-    return tf.where(is_padding, -1, ids), tf.where(is_padding, tf.zeros_like(relevance), relevance)
+    return tf.where(is_padding, -1, ids), tf.where(
+        is_padding, tf.zeros_like(relevance), relevance
+    )

@@ -1,7 +1,8 @@
 """The label forms that losses and metrics accept, checked and brought to one form.
 
-A list that breaks a rule raises an error. XLA cannot raise: there the list becomes NaN, in `lists`,
-which the caller passes (`padded_ids`, `excluded_items`), or in `Labels.value_if_empty`.
+A list that breaks a rule raises an error. XLA cannot raise: there the list becomes NaN,
+in `lists`, which the caller passes (`padded_ids`, `excluded_items`), or in
+`Labels.value_if_empty`.
 """
 
 from __future__ import annotations
@@ -38,17 +39,26 @@ class Labels(NamedTuple):
     """Scores and labels of a batch, brought to one form."""
 
     scores: Tensor  # `[batch, n]`, float32 or float64.
-    mask: Tensor | None  # `[batch, n]` booleans, False for a masked item; None if none is masked.
-    # The items with a positive label, `[batch, P]` int32, padded with -1 anywhere. None where the
-    # relevance is that of all items, `[batch, n]`, 0 for one that is not positive.
+    mask: (
+        Tensor | None
+    )  # `[batch, n]` booleans, False for a masked item; None if none is masked.
+    # The items with a positive label, `[batch, P]` int32, padded with -1 anywhere. None
+    # where the relevance is that of all items, `[batch, n]`, 0 for one that is not
+    # positive.
     class_ids: Tensor | None
     relevance: Tensor  # `[batch, P]`, the label of each, 0 where padded.
-    # What a list without positives counts as, `[batch]`: 0, or NaN if XLA compiles labels that
-    # break the rules. Such a list has no positives.
+    # What a list without positives counts as, `[batch]`: 0, or NaN if XLA compiles
+    # labels that break the rules. Such a list has no positives.
     value_if_empty: Tensor
-    max_positives: int | None = None  # The most that a list can have; None if not static.
-    highest: Tensor | None = None  # `[batch]`, the highest relevance, if it takes no further pass.
-    item_weights: Tensor | None = None  # `[batch, n]`, 0 for a masked item; None means 1.
+    max_positives: int | None = (
+        None  # The most that a list can have; None if not static.
+    )
+    highest: Tensor | None = (
+        None  # `[batch]`, the highest relevance, if it takes no further pass.
+    )
+    item_weights: Tensor | None = (
+        None  # `[batch, n]`, 0 for a masked item; None means 1.
+    )
 
     @property
     def num_positives(self) -> Tensor:
@@ -67,7 +77,7 @@ class Labels(NamedTuple):
 
     @property
     def positives(self) -> Tensor:
-        """Ids of the positives; for relevance, column i holds i if item i is positive, else -1."""
+        """Ids of positives; for relevance, column i holds i if positive, else -1."""
         if self.class_ids is not None:
             return self.class_ids
         return tf.where(self.relevance > 0, tf.range(tf.shape(self.relevance)[1]), -1)
@@ -87,11 +97,11 @@ def parse(
     exclude: Array | None = None,
 ) -> Labels:
     """Brings labels and scores of any accepted form to `Labels`."""
-    # Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged; or
-    # relevance `[batch, n]`, where a negative entry masks the item, ragged if the scores are. A
-    # format of None tells them apart by their static shapes. A list of relevance may have
-    # `max_positives`; None means n. Further items to mask are ids `[batch, E]`, padded with -1 or
-    # ragged, or booleans `[batch, n]`.
+    # Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or
+    # ragged; or relevance `[batch, n]`, where a negative entry masks the item, ragged
+    # if the scores are. A format of None tells them apart by their static shapes. A
+    # list of relevance may have `max_positives`; None means n. Further items to mask
+    # are ids `[batch, E]`, padded with -1 or ragged, or booleans `[batch, n]`.
     is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of_items(y_pred)
     require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
@@ -101,7 +111,9 @@ def parse(
     if not scores.shape[1]:  # It is 0, or known only at run time.
         rule = "`y_pred` must score at least one item"
         require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
-        check_width = tf.debugging.assert_positive(tf.shape(scores)[1], f"{rule}. Received: none")
+        check_width = tf.debugging.assert_positive(
+            tf.shape(scores)[1], f"{rule}. Received: none"
+        )
         with tf.control_dependencies([check_width]):  # This error must come first.
             scores = tf.identity(scores)
 
@@ -117,7 +129,7 @@ def parse(
 def parse_ids(
     y_true: Array, encodings: Tensor, num_classes: int, label_format: str | None = None
 ) -> Labels:
-    """As `parse`, for K classes whose scores are never computed; labels must be class ids."""
+    """As `parse`, for K classes whose scores are never computed; needs class ids."""
     # Encodings `[batch, d]` take the place of the scores in the result.
     shape = encodings.shape[:1].concatenate([num_classes])
     y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
@@ -134,7 +146,10 @@ def _without_ragged(
     relevance: Tensor, scores: tf.RaggedTensor, label_format: str | None
 ) -> TensorPair:
     """Ragged relevance and scores as dense ones, in which missing items are masked."""
-    rule = "`y_true` must hold ragged relevance, a label for each score, where `y_pred` is ragged."
+    rule = (
+        "`y_true` must hold ragged relevance, a label for each score, where "
+        "`y_pred` is ragged."
+    )
     fits = isinstance(relevance, tf.RaggedTensor) and label_format != "ids"
     require(fits, rule, f"a {type(relevance).__name__}, label_format={label_format!r}")
     fits = scores.shape.rank == relevance.shape.rank == 2
@@ -152,7 +167,9 @@ def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
     """Ragged values of items as dense ones, with at least one column."""
     values = values.to_tensor(filler)
     missing = tf.cast(tf.equal(tf.shape(values)[1], 0), tf.int32)
-    return tf.pad(values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype))
+    return tf.pad(
+        values, [[0, 0], [0, missing]], constant_values=tf.cast(filler, values.dtype)
+    )
 
 
 # Which form labels have.
@@ -162,10 +179,16 @@ def _with_format(
     y_true: Array, shape: tf.TensorShape, label_format: str | None
 ) -> tuple[Tensor, bool, bool]:
     """Labels as a tensor, whether they are class ids, and whether this was inferred."""
-    require(not isinstance(y_true, tf.SparseTensor), "`y_true` must be dense.", "a SparseTensor")
+    require(
+        not isinstance(y_true, tf.SparseTensor),
+        "`y_true` must be dense.",
+        "a SparseTensor",
+    )
     if isinstance(y_true, tf.RaggedTensor):
         if label_format == "relevance":
-            raise ValueError("`y_true` must be dense with label_format='relevance', not ragged.")
+            raise ValueError(
+                "`y_true` must be dense with label_format='relevance', not ragged."
+            )
         rule = "`y_true` must hold integers where it is ragged."
         require(not y_true.dtype.is_bool, rule, "bool")
         return dense_ids(y_true), True, False
@@ -173,8 +196,10 @@ def _with_format(
     return y_true, are_ids(y_true, shape, label_format), label_format is None
 
 
-def are_ids(labels: Tensor, scores_shape: tf.TensorShape, label_format: str | None) -> bool:
-    """Whether labels are class ids, told by their static shape and dtype if the format is None."""
+def are_ids(
+    labels: Tensor, scores_shape: tf.TensorShape, label_format: str | None
+) -> bool:
+    """Whether labels are class ids, by static shape and dtype if the format is None."""
     if label_format is not None:
         return label_format == "ids"
     shape, dtype = labels.shape, labels.dtype
@@ -184,14 +209,16 @@ def are_ids(labels: Tensor, scores_shape: tf.TensorShape, label_format: str | No
         width, n = shape[1], scores_shape[1]
         if width is not None and width == n and n > 1:
             return False
-        # Floating labels and booleans are meant as labels of all items: a wrong width is a mistake.
+        # Floating labels and booleans are meant as labels of all items: a wrong width
+        # is a mistake.
         if width == n == 1 and dtype.is_floating:
             return False
         if width == 1 and not dtype.is_bool:
             return True
         require(
             None in (width, n) or dtype.is_integer,
-            "`y_true` must have as many columns as `y_pred` if it holds a label for each item. "
+            "`y_true` must have as many columns as `y_pred` if it holds a label for "
+            "each item. "
             "For class ids [batch, P], use integers or label_format='ids'.",
             f"{dtype.name} labels of {width} items and scores of {n}",
         )
@@ -199,19 +226,23 @@ def are_ids(labels: Tensor, scores_shape: tf.TensorShape, label_format: str | No
     if dtype.is_integer and shape.rank in (None, 2):
         return True
     raise ValueError(
-        "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do not "
+        "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do "
+        "not "
         "distinguish the two. Received: label_format=None, y_true of dtype "
         f"{dtype.name} and shape {shape}, y_pred of shape {scores_shape}. "
-        "(Keras forgets the shapes if it calls a model with labels of several ranks in turn.)"
+        "(Keras forgets the shapes if it calls a model with labels of several ranks "
+        "in turn.)"
     )
 
 
 # Labels that are class ids.
 
 
-def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None) -> Labels:
-    # `num_classes` is given if there are no scores. Ids whose format is `inferred` must not look
-    # like labels of all items.
+def _of_ids(
+    scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None
+) -> Labels:
+    # `num_classes` is given if there are no scores. Ids whose format is `inferred` must
+    # not look like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
     zero, is_checked = tf.zeros([num_rows(scores)], scores.dtype), False
@@ -222,14 +253,16 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
         if None in (width, static_items):
             as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
             rule = (
-                "`label_format` must be 'ids' or 'relevance' for integer labels of a shape that is "
+                "`label_format` must be 'ids' or 'relevance' for integer labels of a "
+                "shape that is "
                 "not known when the graph is made, and that are as wide as the scores"
             )
             zero = checked(zero, tf.fill(tf.shape(ids), as_wide), ids, rule)
         if width is None or width > 2:
             rule = (
                 "`y_true` must hold class ids or labels of all items; a list of "
-                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` scores "
+                f"{width or 'more than two'} zeros and ones is neither, since "
+                "`y_pred` scores "
                 f"{static_items} items"
             )
             is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
@@ -241,29 +274,37 @@ def _of_ids(scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None
     if is_checked:
         ids = replaced(ids, tf.math.is_nan(value_if_empty), -1)
     ids = distinct_ids(ids)
-    return Labels(scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1])
+    return Labels(
+        scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1]
+    )
 
 
 def padded_ids(
     class_ids: Array, num_classes: int | Tensor, lists: Tensor, argument: str = "y_true"
 ) -> TensorPair:
-    """Checks class ids of any form, and brings them to `[batch, P]` int32, padded with -1."""
-    # It also returns `lists`, a floating tensor `[batch, ...]`, with NaN for a list whose ids break
-    # the rules under XLA. Error messages call the ids `argument`.
+    """Checks class ids of any form; makes them `[batch, P]` int32, padded with -1."""
+    # It also returns `lists`, a floating tensor `[batch, ...]`, with NaN for a list
+    # whose ids break the rules under XLA. Error messages call the ids `argument`.
     is_bool = getattr(class_ids, "dtype", None) in (tf.bool, bool)
     require(not is_bool, f"`{argument}` must hold class ids as integers.", "bool")
     ids = in_rows(dense_ids(class_ids))
-    rule = f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]."
+    rule = (
+        f"`{argument}` must hold class ids of shape [batch], [batch, 1] or [batch, P]."
+    )
     require(ids.shape.rank == 2, rule, f"{ids.shape}")
     ids = same_sizes(ids, lists, f"`{argument}` must have a row for each list.")
     if not ids.shape[1]:  # Add a column if there is none.
         missing = tf.cast(tf.shape(ids)[1] == 0, tf.int32)
-        ids = tf.pad(ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype))
+        ids = tf.pad(
+            ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype)
+        )
     known, max_exact = tf.get_static_value(num_classes), _MAX_EXACT.get(ids.dtype)
     if None not in (known, max_exact) and known > max_exact:
         raise ValueError(
-            f"`{argument}` must hold class ids of an integer dtype if there are more than "
-            f"{max_exact} classes. Received: {ids.dtype.name}, for {known} classes. (Under mixed "
+            f"`{argument}` must hold class ids of an integer dtype if there are more "
+            "than "
+            f"{max_exact} classes. Received: {ids.dtype.name}, for {known} classes. "
+            "(Under mixed "
             "precision Keras 2 casts floating labels to the dtype of the scores.)"
         )
     is_invalid = (ids < -1) | (ids >= as_dtype(num_classes, ids.dtype))
@@ -282,7 +323,7 @@ def padded_ids(
 
 
 def in_rows(ids: Tensor) -> Tensor:
-    """Ids `[batch]` as `[batch, 1]`. Ids of an unknown rank, 1 or 2, become `[batch, P]`."""
+    """Ids `[batch]` as `[batch, 1]`; ids of unknown rank, 1 or 2, as `[batch, P]`."""
     if ids.shape.rank == 1:
         return tf.expand_dims(ids, 1)
     if ids.shape.rank is None:
@@ -301,10 +342,12 @@ def distinct_ids(ids: Tensor) -> Tensor:
 
 
 def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
-    """Ids, padded with -1 if ragged, as int32 or int64; floating ones and the dtype `keep` stay."""
+    """Ids, padded by -1 if ragged, as int32 or int64; floats and dtype `keep` stay."""
     if not isinstance(ids, tf.RaggedTensor):
         ids = tf.convert_to_tensor(ids)
-    require(ids.dtype not in _NON_NUMERIC, "Labels and ids must be numbers.", ids.dtype.name)
+    require(
+        ids.dtype not in _NON_NUMERIC, "Labels and ids must be numbers.", ids.dtype.name
+    )
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
@@ -319,10 +362,13 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     labels = tf.cast(same_sizes(labels, scores, rule, num_axes=2), scores.dtype)
     # Under XLA such a sum takes a third of the time of a sum of comparisons.
     total = tf.reduce_sum(labels, axis=-1)
-    rule = "`y_true` must hold finite relevance, also in sum, negative for a masked item"
+    rule = (
+        "`y_true` must hold finite relevance, also in sum, negative for a masked item"
+    )
     value = checked(  # 0, or NaN for a list that breaks a rule under XLA.
         tf.zeros_like(total),
-        # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in graphs.
+        # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in
+        # graphs.
         lambda relevance: (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance),
         labels,
         rule,
@@ -330,31 +376,45 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     )
     if max_positives is not None:
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
-        rule = f"`y_true` must hold at most max_positives={max_positives} positive labels a list"
+        rule = (
+            f"`y_true` must hold at most max_positives={max_positives} positive "
+            "labels a list"
+        )
         value = checked(value, count > max_positives, count, rule)
     if in_xla():  # A NaN would spoil the gradient of a formula.
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1) + value
-    most = min((x for x in (labels.shape[1], max_positives) if x is not None), default=None)
+    most = min(
+        (x for x in (labels.shape[1], max_positives) if x is not None), default=None
+    )
     return Labels(scores, labels >= 0, None, tf.nn.relu(labels), value, most, highest)
 
 
 def as_scores(name: str, values: Array) -> Tensor:
-    """Scores `[batch, n]`; float64 and integers of 32 bits or more as float64, else float32."""
+    """Scores `[batch, n]` as float32 or float64.
+
+    They are float64 if given as float64 or as integers of 32 bits or more.
+    """
     # Float32 holds no integers beyond 2**24, such as times in seconds.
     scores = as_numbers(name, values)
     dtype, rule = scores.dtype, f"`{name}` must hold numbers of the shape [batch, n]."
-    require(scores.shape.rank in (None, 2), rule, f"{dtype.name} of shape {scores.shape}")
+    require(
+        scores.shape.rank in (None, 2), rule, f"{dtype.name} of shape {scores.shape}"
+    )
     is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
     return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
 
 def as_numbers(name: str, values: Array) -> Tensor:
-    """A tensor; raises for strings, complex numbers, and `ClassProducts`, which hold no scores."""
+    """A tensor; raises for strings, complex numbers and scoreless `ClassProducts`."""
     rule = f"`{name}` must hold scores: only a `RankingLoss` reads classes by blocks."
     require(not hasattr(values, "encodings"), rule, "`over_classes` of a head")
     values = tf.convert_to_tensor(values)
-    require(values.dtype not in _NON_NUMERIC, f"`{name}` must be numbers.", values.dtype.name)
+    require(
+        values.dtype not in _NON_NUMERIC,
+        f"`{name}` must be numbers.",
+        values.dtype.name,
+    )
     return values
 
 
@@ -362,16 +422,24 @@ def as_numbers(name: str, values: Array) -> Tensor:
 
 
 def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
-    """The items to leave out, in any form that `parse` takes, as booleans `[batch, n]`."""
+    """The items to leave out, in any form `parse` takes, as booleans `[batch, n]`."""
     # Only the shape of the scores matters. `lists` are as in `padded_ids`.
     exclude = dense_ids(exclude, keep=tf.bool)
-    rule = "`exclude` must hold item ids [batch, E], -1 for padding, or booleans [batch, n]"
-    shape = scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
+    rule = (
+        "`exclude` must hold item ids [batch, E], -1 for padding, or booleans "
+        "[batch, n]"
+    )
+    shape = (
+        scores.shape if exclude.dtype.is_bool else scores.shape[:1].concatenate([None])
+    )
     fits = exclude.shape.rank == 2 and exclude.shape.is_compatible_with(shape)
     require(
         fits and (exclude.dtype.is_integer or exclude.dtype.is_bool),
         f"{rule}.",
-        f"{exclude.dtype.name} of shape {exclude.shape} for scores of shape {scores.shape}",
+        (
+            f"{exclude.dtype.name} of shape {exclude.shape} for scores of shape "
+            f"{scores.shape}"
+        ),
     )
     if exclude.dtype.is_bool:
         rule = "`exclude` must have the shape of the scores where it holds booleans."
@@ -382,13 +450,17 @@ def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
     lists = checked(lists, is_invalid, exclude, rule)
     # Padding goes to an extra column, which is cut off.
     column = tf.where(is_invalid | (exclude < 0), n, tf.cast(exclude, tf.int32))
-    mask = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
+    mask = (
+        tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
+    )
     return mask, lists
 
 
 def without(labels: Labels, exclude: Array) -> Labels:
     """The labels, with the items in `exclude` masked."""
-    excluded, value_if_empty = excluded_items(exclude, labels.scores, labels.value_if_empty)
+    excluded, value_if_empty = excluded_items(
+        exclude, labels.scores, labels.value_if_empty
+    )
     ids, is_excluded = labels.class_ids, excluded
     if ids is not None:
         is_excluded = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
@@ -397,7 +469,9 @@ def without(labels: Labels, exclude: Array) -> Labels:
     return labels._replace(
         mask=~excluded if labels.mask is None else labels.mask & ~excluded,
         class_ids=ids,
-        relevance=tf.where(is_excluded, tf.zeros_like(labels.relevance), labels.relevance),
+        relevance=tf.where(
+            is_excluded, tf.zeros_like(labels.relevance), labels.relevance
+        ),
         value_if_empty=value_if_empty,
         highest=None,
     )
@@ -409,18 +483,23 @@ def without(labels: Labels, exclude: Array) -> Labels:
 def example_weights(
     sample_weight: Array, y_pred: Array, per_item: bool = False, signed: bool = True
 ) -> Tensor:
-    """Weights, a scalar, `[batch]` or `[batch, 1]`, as a scalar or `[batch]`, floating."""
-    # Integers become float64. With `per_item`, weights `[batch, n]`, dense or ragged, are accepted
-    # too, and stay so. With `signed`, they may be negative, as in Keras's losses.
+    """Scalar, `[batch]` or `[batch, 1]` weights as a floating scalar or `[batch]`."""
+    # Integers become float64. With `per_item`, weights `[batch, n]`, dense or ragged,
+    # are accepted too, and stay so. With `signed`, they may be negative, as in Keras's
+    # losses.
     if isinstance(sample_weight, tf.RaggedTensor):
         sample_weight = _items(sample_weight, 0)
     if isinstance(y_pred, tf.RaggedTensor):
         y_pred = y_pred.row_lengths()  # One for each list.
     weights = tf.convert_to_tensor(sample_weight)
     rule = "`sample_weight` must have a weight for each example."
-    if not per_item and (weights.shape.rank is None or weights.shape[1:].as_list() == [None]):
+    if not per_item and (
+        weights.shape.rank is None or weights.shape[1:].as_list() == [None]
+    ):
         column = tf.ones([tf.shape(y_pred)[0], 1])
-        weights = tf.reshape(same_sizes(in_rows(weights), column, rule, num_axes=2), [-1])
+        weights = tf.reshape(
+            same_sizes(in_rows(weights), column, rule, num_axes=2), [-1]
+        )
     rank = weights.shape.rank
     has_columns = rank == 2 and weights.shape[1] != 1
     shapes = "[batch], [batch, 1] or [batch, n]"
@@ -455,7 +534,7 @@ def weights_of_items(weights: Tensor, scores: Tensor) -> Tensor:
 
 
 def mean_weights(labels: Labels, weights: Tensor) -> Tensor:
-    """The mean weight of each list's positives, by relevance; weights `[batch, n]` or `[n]`."""
+    """Mean weight of each list's positives by relevance, from `[batch, n]` or `[n]`."""
     if labels.class_ids is not None:
         ids = tf.maximum(labels.class_ids, 0)
         weights = tf.gather(weights, ids, batch_dims=weights.shape.rank - 1)

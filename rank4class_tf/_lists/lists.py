@@ -1,7 +1,7 @@
 """The type that every formula reads.
 
-`DenseLists` (dense.py) hold a matrix of scores, `BlockedLists` (blocked.py) make the scores of all
-classes block by block. A formula that only knows `Lists` works on both.
+`DenseLists` (dense.py) hold a matrix of scores, `BlockedLists` (blocked.py) make the
+scores of all classes block by block. A formula that only knows `Lists` works on both.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
 if TYPE_CHECKING:
     from rank4class_tf._lists.dense import DenseLists
 
-# The score of a masked item, in its dtype, which NumPy 1 would widen. Lists hold float32 or
-# float64; functions of margins take half precision, too.
+# The score of a masked item, in its dtype, which NumPy 1 would widen. Lists hold
+# float32 or float64; functions of margins take half precision, too.
 _DTYPES = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 LOWEST = {dtype: dtype.as_numpy_dtype(dtype.min / 8) for dtype in _DTYPES}
 
@@ -31,26 +31,31 @@ class EveryItemNeeded(ValueError):
 class Lists(abc.ABC):
     """A batch of lists of scored items, some of them positive.
 
-    A formula reads scores through reductions over the items, such as `sum_over_items`, and through
-    the `positive_scores`. A masked item takes part in no reduction.
+    A formula reads scores through reductions over the items, such as `sum_over_items`,
+    and through the `positive_scores`. A masked item takes part in no reduction.
 
-    The positives stand in columns: `relevance`, `positive_scores` and the results of the sums for
-    each positive are `[batch, P]`, in one order. `relevance` is 0 in a column without a positive;
-    the score there is that of a positive, or 0, so that no formula meets an infinite value.
+    The positives stand in columns: `relevance`, `positive_scores` and the results of
+    the sums for each positive are `[batch, P]`, in one order. `relevance` is 0 in a
+    column without a positive; the score there is that of a positive, or 0, so that no
+    formula meets an infinite value.
 
-    Lists over all classes of a large output layer never hold all their scores at once. A formula
-    takes them as well if it reads only reductions and asks for one sum with a gradient: `sum`,
-    `sum_over_...`, `sum_of_violations` or `log_sum_exp`. Any other formula still works there, for
-    a few examples at a time. One that needs every score asks for `dense()`.
+    Lists over all classes of a large output layer never hold all their scores at once.
+    A formula takes them as well if it reads only reductions and asks for one sum with a
+    gradient: `sum`, `sum_over_...`, `sum_of_violations` or `log_sum_exp`. Any other
+    formula still works there, for a few examples at a time. One that needs every score
+    asks for `dense()`.
 
     Attributes:
         relevance: `[batch, P]`, the label of each positive, 0 in other columns.
         positive_scores: `[batch, P]`.
-        item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None means 1.
-        positive_weights: `[batch, P]`, those of the positives, or None; `sum_of_positives` weighs
-            by them.
-        seed: two int64, for the stateless draws of a random loss on these lists; None in others.
-        is_graded: False if the labels are class ids, which make all positives equally relevant.
+        item_weights: `[batch, n]`, the weights of all items, 0 for a masked one; None
+            means 1.
+        positive_weights: `[batch, P]`, those of the positives, or None;
+            `sum_of_positives` weighs by them.
+        seed: two int64, for the stateless draws of a random loss on these lists; None
+            in others.
+        is_graded: False if the labels are class ids, which make all positives equally
+            relevant.
     """
 
     relevance: Tensor
@@ -89,11 +94,11 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def item_relevance(self) -> Tensor | Callable:
-        """Relevance by item, `[batch, n]`, for `items` of sums; a tensor only in `DenseLists`."""
+        """Relevance `[batch, n]` for `items` of sums; a tensor only in `DenseLists`."""
 
     @abc.abstractmethod
     def dense(self) -> DenseLists:
-        """The same lists with every score in memory; lists over all classes raise an error."""
+        """The same lists with every score in memory; lists over all classes raise."""
 
     # Reductions over the items.
 
@@ -108,16 +113,18 @@ class Lists(abc.ABC):
     ) -> Tensor:
         """`sum_j function(score_j, *items_j, *parameters)`, `[batch]`.
 
-        The gradient flows to the scores and the parameters, not to what the function captures.
+        The gradient flows to the scores and the parameters, not to what the function
+        captures.
 
         Args:
             function: works entry by entry.
             *parameters: `[batch, 1]` each.
             items: values by item, such as `item_relevance()`.
-            tends_to_zero: whether the function tends to 0, with its slope, as the score falls; then
-                a masked item needs no mask, which saves time.
-            vanishes: whether the function is 0 up to some score, and never negative. Of very many
-                items only those with a value above 0 may then take part in the gradient.
+            tends_to_zero: whether the function tends to 0, with its slope, as the score
+                falls; then a masked item needs no mask, which saves time.
+            vanishes: whether the function is 0 up to some score, and never negative. Of
+                very many items only those with a value above 0 may then take part in
+                the gradient.
         """
 
     @abc.abstractmethod
@@ -129,50 +136,65 @@ class Lists(abc.ABC):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        """`sum_j function(score_j, *items_j, score_p, *positives_p)` for each positive p.
+        """`sum_j function(score_j, *items_j, score_p, *positives_p)` per positive p.
 
-        Time is O(P n), memory O(n). The positives and the result are `[batch, P]`; all else is as
-        in `sum`.
+        Time is O(P n), memory O(n). The positives and the result are `[batch, P]`; all
+        else is as in `sum`.
         """
 
     def sum_over_differences(
         self, function: Callable, tends_to_zero: bool = False, vanishes: bool = False
     ) -> Tensor:
-        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`; see `sum`."""
+        """`sum_j function(score_j - score_p)` for each positive p, `[batch, P]`.
+
+        See `sum`.
+        """
         # The gradient of `s - p` would negate `[batch, n]` numbers for each positive.
-        return self.sum_over_items(lambda s, p: function(s + -p), (), (), tends_to_zero, vanishes)
+        return self.sum_over_items(
+            lambda s, p: function(s + -p), (), (), tends_to_zero, vanishes
+        )
 
     @abc.abstractmethod
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
-        r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`, of a margin $\eta$ > 0.
+        r"""$\sum_j (z_j - l_p + \eta)_+$ for each positive p, `[batch, P]`.
 
-        Levels default to the positives' scores. Few take a pass each, many O(n log P) in all.
+        The margin $\eta$ is > 0.
+
+        Levels default to the positives' scores. Few take a pass each, many O(n log P)
+        in all.
         """
 
     def violations(self, margin: float) -> TensorPair:
-        """`sum_of_violations`, and how many terms are above 0, a constant, `[batch, P]`."""
+        """`sum_of_violations` and how many terms exceed 0, a constant, `[batch, P]`."""
         count = self.constant().sum_over_items(
             lambda s, p: tf.cast(s - p > -margin, s.dtype), tends_to_zero=True
         )
         return self.sum_of_violations(margin), count
 
     @abc.abstractmethod
-    def log_sum_exp(self, temperature: Array = 1.0, smoothing: Array = 0.0) -> TensorPair:
-        r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, a constant, `[batch, 1]`.
+    def log_sum_exp(
+        self, temperature: Array = 1.0, smoothing: Array = 0.0
+    ) -> TensorPair:
+        r"""$\log \sum_j e^{(s_j - t) / T}$ and t, the highest score, `[batch, 1]`.
 
-        Only score differences count; the nearer to 0 the scores, the more digits these have.
+        The score t is a constant.
+
+        Only score differences count; the nearer to 0 the scores, the more digits these
+        have.
 
         Args:
             temperature: T, a number or a scalar tensor.
-            smoothing: $\epsilon$; $\epsilon$ times the mean of the $(s_j - t) / T$ is subtracted.
+            smoothing: $\epsilon$; $\epsilon$ times the mean of the $(s_j - t) / T$ is
+                subtracted.
         """
 
     @abc.abstractmethod
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
-        """The k highest scores, their places for `only` and `without`, and how many are items.
+        """The k top scores, places for `only` and `without`, and how many are items.
 
-        The scores `[batch, k]` fall; where a list has fewer items, they are far below all others.
-        The places are `[batch, k]`, the numbers `[batch]` int32, at least 1. k is at most n.
+        The scores `[batch, k]` fall; where a list has fewer items, they are far below
+        all others. The places are `[batch, k]`, the numbers `[batch]` int32, at least
+        1. k is at most n.
         """
 
     # Lists derived from these.
@@ -183,11 +205,11 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def scaled(self, factor: Array) -> Lists:
-        """The same lists with all scores times a factor > 0, a scalar or `[batch, 1]`."""
+        """The same lists with scores times a factor > 0, a scalar or `[batch, 1]`."""
 
     @abc.abstractmethod
     def shifted(self, shift: Tensor) -> Lists:
-        """The same lists with a shift added to each score: `[batch, 1]`, `[1, n]`, `[batch, n]`.
+        """The same lists with scores shifted by `[batch, 1]`, `[1, n]` or `[batch, n]`.
 
         Lists over all classes take `[1, n]` without a gradient, and no `[batch, n]`.
         """
@@ -198,18 +220,19 @@ class Lists(abc.ABC):
 
     @abc.abstractmethod
     def without(self, places: Tensor) -> Lists:
-        """The same positives, against the items that are not at the places, `[batch, k]`."""
+        """The same positives against items that are not at the places `[batch, k]`."""
 
     @abc.abstractmethod
     def only(self, places: Tensor) -> Lists:
-        """The same positives, against the items at the places, `[batch, k]`; -1 means none."""
+        """The same positives against items at places `[batch, k]`; -1 means none."""
 
     # Sums over the positives, and NaN.
 
     def sum_of_positives(self, values: Tensor, factors: Tensor | None = None) -> Tensor:
-        """Sum over the positives of values `[batch, P]`, times their weights, `[batch]`.
+        """Sum over positives of values `[batch, P]`, times their weights, `[batch]`.
 
-        Factors, such as `relevance`, multiply the values and are 0 in columns without a positive.
+        Factors, such as `relevance`, multiply the values and are 0 in columns without a
+        positive.
         """
         if factors is None:
             values = zero_unless(self.is_positive, values)
@@ -217,7 +240,11 @@ class Lists(abc.ABC):
             values = tf.math.multiply_no_nan(values, factors)
         if self.positive_weights is not None:
             values *= self.positive_weights
-        return tf.squeeze(values, 1) if self.max_positives == 1 else tf.reduce_sum(values, axis=-1)
+        return (
+            tf.squeeze(values, 1)
+            if self.max_positives == 1
+            else tf.reduce_sum(values, axis=-1)
+        )
 
     @abc.abstractmethod
     def keep_nan(self, losses: Tensor) -> Tensor:

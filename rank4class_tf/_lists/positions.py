@@ -1,7 +1,8 @@
-"""Positions of sequences: leading axes are merged into one axis of lists, and restored after.
+"""Positions of sequences: leading axes become one axis of lists, restored afterwards.
 
-Scores `[batch, time, n]` are batch * time lists. A mask `[batch, time]` or labels of -1 leave out
-some of them. Code below losses, metrics, heads and models sees only lists `[batch, n]`.
+Scores `[batch, time, n]` are batch * time lists. A mask `[batch, time]` or labels of -1
+leave out some of them. Code below losses, metrics, heads and models sees only lists
+`[batch, n]`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class Positions(NamedTuple):
     """The leading axes of scores or encodings, at each of which a list stands."""
 
     tensor: Tensor  # The scores or encodings, `[..., r]`.
-    mask: Tensor | None = None  # Booleans `[...]`, False for a position that counts for nothing.
+    mask: Tensor | None = (
+        None  # Booleans `[...]`, False for a position that counts for nothing.
+    )
 
     @property
     def shape(self) -> tf.TensorShape:
@@ -37,7 +40,7 @@ class Positions(NamedTuple):
         return None if self.mask is None else tf.reshape(self.mask, [-1])
 
     def rows(self) -> Tensor:
-        """The scores or encodings, `[lists, r]`, with a mask of their items if they have one."""
+        """Scores or encodings, `[lists, r]`, with a mask of items if they have one."""
         rows = tf.reshape(self.tensor, [-1, tf.shape(self.tensor)[-1]])
         rows = tf.ensure_shape(rows, [self.shape.num_elements(), self.tensor.shape[-1]])
         mask = _keras.mask_of(self.tensor)
@@ -46,12 +49,15 @@ class Positions(NamedTuple):
         return rows
 
     def flat(self, values: Array, argument: str) -> Tensor:
-        """Values `[...]` or `[..., r]` of all positions, as `[lists]` or `[lists, r]`."""
+        """Values `[...]` or `[..., r]` of positions, as `[lists]` or `[lists, r]`."""
         rank = self.shape.rank
         if isinstance(values, tf.RaggedTensor):  # Class ids.
             values = values.to_tensor(-1)
         values = tf.convert_to_tensor(values)
-        rule = f"`{argument}` must have the positions of the scores, {self.shape}, as first axes."
+        rule = (
+            f"`{argument}` must have the positions of the scores, {self.shape}, as "
+            "first axes."
+        )
         fits = values.shape.rank is None or rank <= values.shape.rank <= rank + 1
         require(fits, rule, f"shape {values.shape}")
         if values.shape.rank is None:  # Keras loses the rank of ids only, `[..., P]`.
@@ -59,17 +65,21 @@ class Positions(NamedTuple):
         values = raising.same_sizes(values, self.tensor, rule, num_axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
-    def labels(self, y_true: Array, label_format: str | None) -> tuple[Tensor, Positions]:
-        """Labels of all positions; and the positions, masked where all labels are padding.
+    def labels(
+        self, y_true: Array, label_format: str | None
+    ) -> tuple[Tensor, Positions]:
+        """Labels of positions, and the positions, masked where all labels are padding.
 
         Without scores, the labels are class ids, and `label_format` is "ids".
         """
-        # A position that is left out gets the label -1, in a signed dtype. With a single leading
-        # axis, only the mask leaves out a list: an example without a class counts, with loss 0.
+        # A position that is left out gets the label -1, in a signed dtype. With a
+        # single leading axis, only the mask leaves out a list: an example without a
+        # class counts, with loss 0.
         labels = dense_ids(self.flat(y_true, "y_true"))
         is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
         if self.shape.rank > 1:
-            # An id below -1 is an error, for the parser to raise; such a relevance masks an item.
+            # An id below -1 is an error, for the parser to raise; such a relevance
+            # masks an item.
             ids = are_ids(labels, self.tensor.shape[-2:], label_format)
             is_padding = tf.equal(labels, -1) if ids else labels < 0
             if labels.shape.rank != 1:
@@ -82,39 +92,54 @@ class Positions(NamedTuple):
         return labels, self._replace(mask=self.unflat(is_counted))
 
     def broadcast(self, values: Array, argument: str, axes: int = 0) -> Tensor:
-        """Broadcasts values to all positions, as `[lists, ...]`; their last `axes` axes stay."""
-        # Weights `[batch]`, of sequences, are refused: Keras 3 would apply them along time.
+        """Broadcasts values to positions, `[lists, ...]`; the last `axes` axes stay."""
+        # Weights `[batch]`, of sequences, are refused: Keras 3 would apply them along
+        # time.
         values, rank = tf.convert_to_tensor(values), self.shape.rank
         fits = values.shape.rank == rank + axes and all(
             size in (1, None) or static in (size, None)
             for size, static in zip(values.shape[:rank], self.shape, strict=True)
         )
-        rule = f"`{argument}` must have the axes of the positions, {self.shape}, each of its size"
+        rule = (
+            f"`{argument}` must have the axes of the positions, {self.shape}, each "
+            "of its size"
+        )
         require(fits, f"{rule} or 1, such as [batch, 1].", f"shape {values.shape}")
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[rank:]], axis=0)
-        return tf.reshape(tf.broadcast_to(values, sizes), tf.concat([[-1], sizes[rank:]], axis=0))
+        return tf.reshape(
+            tf.broadcast_to(values, sizes), tf.concat([[-1], sizes[rank:]], axis=0)
+        )
 
     def weights(self, sample_weight: Array) -> Tensor:
-        """Weights of all positions, a scalar, `[lists]`, or `[lists, n]` for those of items."""
+        """Weights of all positions, a scalar, `[lists]`, or for items `[lists, n]`."""
         weights = tf.convert_to_tensor(sample_weight)
         if not weights.shape.rank or self.shape.rank == 1:
             return weights
-        return self.broadcast(weights, "sample_weight", int(weights.shape.rank > self.shape.rank))
+        return self.broadcast(
+            weights, "sample_weight", int(weights.shape.rank > self.shape.rank)
+        )
 
     def unflat(self, values: Tensor) -> Tensor:
         """Values `[lists, ...]` with the leading axes restored."""
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[1:]], axis=0)
-        return tf.ensure_shape(tf.reshape(values, sizes), [*self.shape, *values.shape[1:]])
+        return tf.ensure_shape(
+            tf.reshape(values, sizes), [*self.shape, *values.shape[1:]]
+        )
 
 
 def positions_of(scores: Any) -> Positions | None:
-    """The positions of scores or encodings `[..., r]`; None if there is one axis and no mask."""
-    if isinstance(scores, ClassProducts):  # Not scored yet; what needs scores refuses it.
+    """Positions of scores or encodings `[..., r]`; None for one axis and no mask."""
+    if isinstance(
+        scores, ClassProducts
+    ):  # Not scored yet; what needs scores refuses it.
         return None
     scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
     rank = tf.TensorShape(scores.shape).rank
     if isinstance(scores, tf.RaggedTensor | tf.SparseTensor):
-        rule = "Positions must not be ragged: call `to_tensor()`, and use labels of -1 or a mask."
+        rule = (
+            "Positions must not be ragged: call `to_tensor()`, and use labels of "
+            "-1 or a mask."
+        )
         require(rank is None or rank <= 2, rule, f"shape {scores.shape}")
         return None
     mask = _keras.mask_of(scores)
@@ -126,9 +151,12 @@ def positions_of(scores: Any) -> Positions | None:
 
 
 def at_positions(
-    function: Callable, rows: Array, class_ids: Array | None = None, exclude: Array | None = None
+    function: Callable,
+    rows: Array,
+    class_ids: Array | None = None,
+    exclude: Array | None = None,
 ) -> Any:
-    """Applies a function of rows `[batch, d]`, class ids and ids to exclude to rows `[..., d]`."""
+    """Applies a function of `[batch, d]`, class ids and excluded ids to `[..., d]`."""
     positions = positions_of(rows)
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)
@@ -143,8 +171,8 @@ def at_positions(
 def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
     """One of the encodings `[batch, time, d]` of each sequence, `[batch, d]`.
 
-    `last` holds its position, `[batch]`; True means the last one that the mask does not leave out,
-    False all positions.
+    `last` holds its position, `[batch]`; True means the last one that the mask does not
+    leave out, False all positions.
     """
     if last is False:
         return encodings
@@ -155,8 +183,10 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
         mask = _keras.mask_of(encodings)
         if mask is None:
             warnings.warn(
-                "`last=True` takes the very last position, even if it is padding, because the "
-                f"encodings of {model_name!r} have no mask. Let all layers of the encoder keep the "
+                "`last=True` takes the very last position, even if it is padding, "
+                "because the "
+                f"encodings of {model_name!r} have no mask. Let all layers of the "
+                "encoder keep the "
                 "mask, or pass as `last` the positions, or a function of the features.",
                 stacklevel=3,
             )
@@ -167,6 +197,8 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
     rule = "`last` must hold a position for each sequence, [batch]."
     require(places.shape.rank == 1, rule, f"shape {places.shape}")
     places = raising.same_sizes(places, encodings, rule)[:, tf.newaxis]
-    rows = tf.gather(encodings, tf.clip_by_value(places[:, 0], 0, length - 1), batch_dims=1)
+    rows = tf.gather(
+        encodings, tf.clip_by_value(places[:, 0], 0, length - 1), batch_dims=1
+    )
     rule = f"`last` must hold positions in [0, {encodings.shape[1] or 'time'})"
     return raising.checked(rows, (places < 0) | (places >= length), places, rule)

@@ -1,6 +1,7 @@
-"""Sums over the items for each positive: all pairs at once, in blocks of positives, or by sorting.
+"""Sums over items per positive: all pairs at once, blocks of positives, or sorting.
 
-Which is the fastest depends on how many positives and items there are; this file decides.
+Which is the fastest depends on how many positives and items there are; this file
+decides.
 """
 
 from __future__ import annotations
@@ -16,33 +17,47 @@ from rank4class_tf._tf.gather import gather_rows, scatter_add
 from rank4class_tf._tf.gradients import keep_nan
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.search import searchsorted
-from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    Function,
+    Tensor,
+    TensorPair,
+    Tensors,
+    WithGradient,
+)
 
-# Up to this many positives, one pass over the items for each costs less than sorting: 8 take .4 of
-# its time, 64 take 2.4 times as long (64 x 1,000, in a graph, with the gradient).
+# Up to this many positives, one pass over the items for each costs less than sorting: 8
+# take .4 of its time, 64 take 2.4 times as long (64 x 1,000, in a graph, with the
+# gradient).
 FEW = 16
 
-# In lists of at most so many items any number of positives counts as few (measured with 64 lists).
-# XLA is an exception: it always has as many columns as a list may have positives.
+# In lists of at most so many items any number of positives counts as few (measured with
+# 64 lists). XLA is an exception: it always has as many columns as a list may have
+# positives.
 SHORT = 128
 
-# Lists of at most so many items get one tensor [batch, P, n], about 3 kB an item, except under XLA.
-# A loop over blocks is 2 to 9 times slower for few positives, a fifth to a half slower for many.
+# Lists of at most so many items get one tensor [batch, P, n], about 3 kB an item,
+# except under XLA. A loop over blocks is 2 to 9 times slower for few positives, a fifth
+# to a half slower for many.
 _ITEMS_AT_ONCE = 256
 
 # Compared with a block of 1,024 classes, so many positives take 128 MB.
 _POSITIVES_AT_ONCE = 1 << 15
 
-# Entries per list of a block of positives. In a graph, 8,192 take two to three times as long if
-# one of 1,000 items is positive; eagerly, 1,024 take four times as long (all ranks of 64 x 1,000).
+# Entries per list of a block of positives. In a graph, 8,192 take two to three times as
+# long if one of 1,000 items is positive; eagerly, 1,024 take four times as long (all
+# ranks of 64 x 1,000).
 _BLOCK_ENTRIES, _EAGER_BLOCK_ENTRIES = 1024, 8192
 
-_PASSES = 4  # Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time.
+# Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time.
+_PASSES = 4
 
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
-    """Whether each column gets its own pass over the items; None: known only at run time."""
-    return (num_columns is not None and num_columns <= FEW) or _are_at_most(num_items, SHORT)
+    """Whether each column gets a pass over the items; None: known only at run time."""
+    return (num_columns is not None and num_columns <= FEW) or _are_at_most(
+        num_items, SHORT
+    )
 
 
 def _are_at_most(num_items: int | None, limit: int) -> bool:
@@ -51,13 +66,15 @@ def _are_at_most(num_items: int | None, limit: int) -> bool:
 
 
 def num_used_columns(relevance: Tensor) -> Tensor:
-    """The smallest number of leading columns with all positives of a batch, a scalar."""
+    """The least number of leading columns with all positives of a batch, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    return tf.maximum(tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0)  # 0: an empty batch.
+    return tf.maximum(
+        tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0
+    )  # 0: an empty batch.
 
 
 def masked(function: Callable) -> Callable:
-    """The function with a mask as an additional first argument; the result is 0 where that is 0."""
+    """The function with an extra first argument, a mask: where 0, the result is 0."""
 
     def masked_function(mask: Tensor, *arguments: Tensor) -> Tensor:
         values = function(*arguments)
@@ -68,21 +85,26 @@ def masked(function: Callable) -> Callable:
 
 def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
     """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
-    return function(*(x[:, tf.newaxis] for x in items), *(x[..., tf.newaxis] for x in positives))
+    return function(
+        *(x[:, tf.newaxis] for x in items), *(x[..., tf.newaxis] for x in positives)
+    )
 
 
 def sum_over_items(
     function: Callable, items: Tensors, positives: Tensors, relevance: Tensor
 ) -> Tensor:
-    r"""$\sum_j f(\text{items}_j, \text{positives}_p)$ for every positive p, `[batch, P]`."""
-    # Time is O(P n); memory of lists of more than 256 items is O(n), since many positives are taken
-    # block by block, in the gradient too. The gradient flows to items, several `[batch, n]`, and
-    # positives, several `[batch, P]`, not to what `function` captures. Columns after the last
-    # positive of a batch, of relevance 0, may be left out.
+    r"""$\sum_j f(\text{items}_j, \text{positives}_p)$ per positive p, `[batch, P]`."""
+    # Time is O(P n); memory of lists of more than 256 items is O(n), since many
+    # positives are taken block by block, in the gradient too. The gradient flows to
+    # items, several `[batch, n]`, and positives, several `[batch, P]`, not to what
+    # `function` captures. Columns after the last positive of a batch, of relevance 0,
+    # may be left out.
     width, n = positives[0].shape[1], items[0].shape[1]
     entries = _EAGER_BLOCK_ENTRIES if tf.executing_eagerly() else _BLOCK_ENTRIES
     block = max(1, entries // n) if n else 1
-    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (width is not None and width <= max(block, _PASSES))
+    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (
+        width is not None and width <= max(block, _PASSES)
+    )
     # TensorFlow refuses to scatter into an empty batch.
     if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
@@ -99,27 +121,38 @@ def sum_over_items(
             return [_put(result, index, value)]
 
         def gradient(upstream: Tensor, variables: Sequence = ()) -> list[Tensor]:
-            rule = "A function of a sum must get a variable as a parameter, not capture it."
+            rule = (
+                "A function of a sum must get a variable as a parameter, not "
+                "capture it."
+            )
             require(not variables, rule, variables)
             upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
 
-            def add_gradients(index: Tensor, item_sums: Tensors, stacked: Tensors) -> list:
+            def add_gradients(
+                index: Tensor, item_sums: Tensors, stacked: Tensors
+            ) -> list:
                 sources = [*items], [stack[index] for stack in stacks]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     value = _sum_block(function, *sources)
-                new = tape.gradient(value, sources, upstream[index], unconnected_gradients="zero")
+                new = tape.gradient(
+                    value, sources, upstream[index], unconnected_gradients="zero"
+                )
                 return [
                     [total + x for total, x in zip(item_sums, new[0], strict=True)],
                     [_put(g, index, x) for g, x in zip(stacked, new[1], strict=True)],
                 ]
 
-            zeros = [tf.zeros_like(x) for x in items], [tf.zeros_like(x) for x in stacks]
+            zeros = (
+                [tf.zeros_like(x) for x in items],
+                [tf.zeros_like(x) for x in stacks],
+            )
             start = add_gradients(tf.constant(0), *zeros)
             item_sums, stacked = fold(add_gradients, num_blocks, start, first=1)
             return [*item_sums, *(_join(stack, width) for stack in stacked)]
 
-        # First block, usually the only one: adding it to zeros takes a fifth of the time of a loss.
+        # First block, usually the only one: adding it to zeros takes a fifth of the
+        # time of a loss.
         start = add(tf.constant(0), tf.zeros_like(stacks[0]))
         (result,) = fold(add, num_blocks, start, first=1)
         return _join(result, width), gradient
@@ -133,13 +166,16 @@ def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
     if width and width <= _PASSES and not _are_at_most(n, SHORT):
         columns = zip(*(tf.split(x, width, axis=1) for x in positives), strict=True)
-        return tf.concat([_sum_block(function, items, column) for column in columns], axis=1)
+        return tf.concat(
+            [_sum_block(function, items, column) for column in columns], axis=1
+        )
     return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 
 def _split(x: Tensor, block: int) -> Tensor:
     """`[batch, P]` -> `[blocks, batch, block]`, padded with the first column."""
-    # Not zeros: a function may have an infinite slope there, and the gradient 0 times that is NaN.
+    # Not zeros: a function may have an infinite slope there, and the gradient 0 times
+    # that is NaN.
     batch, width = tf.unstack(tf.shape(x))
     blocks = -(-width // block)
     x = tf.concat([x, tf.tile(x[:, :1], [1, blocks * block - width])], axis=1)
@@ -153,37 +189,48 @@ def _join(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    count = tf.minimum(tf.size(value), 1)  # TensorFlow refuses an update of an empty tensor.
-    return tf.tensor_scatter_nd_update(stack, tf.fill([count, 1], index), value[tf.newaxis][:count])
+    count = tf.minimum(
+        tf.size(value), 1
+    )  # TensorFlow refuses an update of an empty tensor.
+    return tf.tensor_scatter_nd_update(
+        stack, tf.fill([count, 1], index), value[tf.newaxis][:count]
+    )
 
 
 class FlatPositives(NamedTuple):
-    """The positives of all lists one after another, `[T]`, without the padding of `[batch, P]`."""
+    """Positives of all lists, joined, `[T]`, without the padding of `[batch, P]`."""
 
-    # With 5 of at most 22 positives, the value and gradient of Rankmax take a fifth of the time.
+    # With 5 of at most 22 positives, the value and gradient of Rankmax take a fifth of
+    # the time.
     lists: Tensor  # `[T]` int32, the list of each positive, a row of the batch.
     padded_index: Tensor  # `[T]` int32, the index of each in `[batch P]`.
-    flat_index: Tensor  # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
+    flat_index: (
+        Tensor  # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
+    )
 
     @classmethod
     def from_relevance(cls, relevance: Tensor) -> FlatPositives:
-        """The positives of relevance `[batch, P]`, 0 where padded; each list keeps column 0."""
+        """Positives of relevance `[batch, P]`, 0 where padded; lists keep column 0."""
         width = tf.shape(relevance)[1]
         is_kept = (relevance > 0) | (tf.range(width) == 0)
         flat = tf.reshape(is_kept, [-1])
         padded_index = tf.cast(tf.where(flat)[:, 0], tf.int32)
         index = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
-        return cls(padded_index // width, padded_index, tf.where(is_kept, index, index[:, :1]))
+        return cls(
+            padded_index // width, padded_index, tf.where(is_kept, index, index[:, :1])
+        )
 
     @property
     def are_few(self) -> Tensor:
-        """Whether there are at most `FEW` for each list on average, and not too many, a scalar."""
+        """Whether lists have at most `FEW` on average, and not too many, a scalar."""
         num_lists = tf.shape(self.flat_index)[0]
         return tf.size(self.lists) <= tf.minimum(FEW * num_lists, _POSITIVES_AT_ONCE)
 
     def to_flat(self, columns: Tensor) -> Tensor:
         """`[batch, P]` -> `[T]`."""
-        return gather_rows(tf.reshape(columns, [-1]), self.padded_index, tf.size(self.flat_index))
+        return gather_rows(
+            tf.reshape(columns, [-1]), self.padded_index, tf.size(self.flat_index)
+        )
 
     def to_columns(self, values: Tensor) -> Tensor:
         """`[T]` -> `[batch, P]`."""
@@ -197,19 +244,29 @@ class FlatPositives(NamedTuple):
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
-    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p; the number of terms above 0, a constant."""
-    # This takes O(n log P) time and O(n + P) memory. Binary search puts the scores into the P + 1
-    # gaps of the sorted thresholds. Sums by gap, all positive, so that nothing cancels, are enough.
+    r"""$\sum_i (z_i - l_p + \eta)_+$ for every level p.
+
+    Also the number of terms above 0, a constant.
+    """
+    # This takes O(n log P) time and O(n + P) memory. Binary search puts the scores into
+    # the P + 1 gaps of the sorted thresholds. Sums by gap, all positive, so that
+    # nothing cancels, are enough.
 
     @tf.custom_gradient
     def sorted_excess(scores: Tensor, levels: Tensor) -> WithGradient:
         batch, n = tf.unstack(tf.shape(scores))
         width = tf.shape(levels)[1]
-        # Subtract the highest level, or score if that is lower: every sum is then at least its
-        # distance to the threshold, so no digit that matters is lost.
-        highest = tf.minimum(*(tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores)))
-        # The minimum makes 0 exact, and keeps the graph from being rewritten, see `violation`.
-        scores, thresholds = scores - highest, tf.minimum(levels - highest, margin) - margin
+        # Subtract the highest level, or score if that is lower: every sum is then at
+        # least its distance to the threshold, so no digit that matters is lost.
+        highest = tf.minimum(
+            *(tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores))
+        )
+        # The minimum makes 0 exact, and keeps the graph from being rewritten, see
+        # `violation`.
+        scores, thresholds = (
+            scores - highest,
+            tf.minimum(levels - highest, margin) - margin,
+        )
         unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
 
         # The first of equal thresholds, which stands for all of them.
@@ -220,7 +277,9 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
 
         def by_gap(x: Tensor) -> Tensor:
-            sums = tf.math.unsorted_segment_sum(tf.reshape(x, [-1]), segment, batch * (width + 1))
+            sums = tf.math.unsorted_segment_sum(
+                tf.reshape(x, [-1]), segment, batch * (width + 1)
+            )
             return tf.reshape(sums, [batch, width + 1])[:, 1:]
 
         counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
@@ -229,7 +288,9 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         totals = tf.cumsum(by_gap(distance) + steps, axis=-1, reverse=True)
 
         def gradient(upstream: Tensor, _: Tensor) -> TensorPair:
-            upstream_below = tf.cumsum(scatter_add(first, upstream, tf.shape(levels)), axis=-1)
+            upstream_below = tf.cumsum(
+                scatter_add(first, upstream, tf.shape(levels)), axis=-1
+            )
             item_gradient = _take(tf.pad(upstream_below, [[0, 0], [1, 0]]), gap)
             return item_gradient, -(upstream * _take(counts, first))
 
@@ -242,4 +303,6 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
 def _take(rows: Tensor, columns: Tensor) -> Tensor:
     """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
     batch, width = tf.unstack(tf.shape(rows))
-    return tf.gather(tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width)
+    return tf.gather(
+        tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width
+    )

@@ -1,14 +1,21 @@
 """Plumbing of TensorFlow: what its own operations do slowly, wrongly or not at all.
 
-Every trick lives here, one file for each kind, and a comment there says what it gained (CPU, two
-cores, 64 x 1,000 unless said otherwise). A trick that gains less than a tenth is removed.
+Every trick lives here, one file for each kind, and a comment there says what it gained
+(CPU, two cores, 64 x 1,000 unless said otherwise). A trick that gains less than a tenth
+is removed.
 
 - `gather`: items by position, with scattered gradients; repeated values.
-- `search`: the highest of a list, or of a million by blocks; ranks in sorted lists; running sums.
-- `gradients`: values that carry their gradients, for choices made at run time; NaN kept.
-- `loops`: blocks one after the other, and pieces of a batch that the gradient recomputes.
-- `exact`: differences that graph rewriting would spoil; sums of many numbers beyond float32.
-- `exchange`: tensors between the replicas of a strategy, in code that all of them run alike.
-- `raising`: errors for bad values, from graphs that XLA does not compile; for sizes, also from XLA.
+- `search`: the highest of a list, or of a million by blocks; ranks in sorted lists;
+  running sums.
+- `gradients`: values that carry their gradients, for choices made at run time; NaN
+  kept.
+- `loops`: blocks one after the other, and pieces of a batch that the gradient
+  recomputes.
+- `exact`: differences that graph rewriting would spoil; sums of many numbers beyond
+  float32.
+- `exchange`: tensors between the replicas of a strategy, in code that all of them run
+  alike.
+- `raising`: errors for bad values, from graphs that XLA does not compile; for sizes,
+  also from XLA.
 - `seeds`: a new seed from a seed and a number.
 """

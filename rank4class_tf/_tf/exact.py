@@ -1,7 +1,7 @@
-"""Differences that TensorFlow would compute inexactly in a graph, and sums beyond float32.
+"""Differences TensorFlow would compute inexactly in a graph, and sums beyond float32.
 
-Formulas with a kink use `violation`; metrics use the sums. Casts of Python numbers are here too,
-since a number that passes through float32 loses digits.
+Formulas with a kink use `violation`; metrics use the sums. Casts of Python numbers are
+here too, since a number that passes through float32 loses digits.
 """
 
 import tensorflow as tf
@@ -12,25 +12,29 @@ from rank4class_tf._types import Array, Tensor, TensorPair, WithGradient
 def violation(difference: Tensor, margin: Tensor) -> Tensor:
     """`max(0, difference + margin)`, exact also for the difference of large numbers.
 
-    TensorFlow rewrites `(score - level) + margin` in a graph as `score + (margin - level)`, which
-    loses the margin where the level is large. It does not move a maximum. The margin is > 0.
+    TensorFlow rewrites `(score - level) + margin` in a graph as
+    `score + (margin - level)`, which loses the margin where the level is large. It does
+    not move a maximum. The margin is > 0.
     """
 
     @tf.custom_gradient
     def violations(difference: Tensor) -> WithGradient:
         value = tf.maximum(difference, -margin) + margin
-        return value, lambda upstream: tf.raw_ops.ReluGrad(gradients=upstream, features=value)
+        return value, lambda upstream: tf.raw_ops.ReluGrad(
+            gradients=upstream, features=value
+        )
 
     return violations(tf.convert_to_tensor(difference))
 
 
 def split(values: Tensor, highest: Tensor, count: Tensor) -> TensorPair:
-    """Splits float32 into leading digits, of which `count` add up without error, and the rest."""
-    # No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita & Oishi
-    # 2008, "Accurate floating-point summation", whose idea this is.
-    # This limit keeps the unit finite: all digits of a larger number are leading ones.
+    """Splits float32 into leading digits, of which `count` add exactly, and a rest."""
+    # No number is farther from 0 than `highest`, which broadcasts. Source: Rump, Ogita
+    # & Oishi 2008, "Accurate floating-point summation", whose idea this is. This limit
+    # keeps the unit finite: all digits of a larger number are leading ones.
     highest = tf.where(highest < float("inf"), tf.minimum(highest, 2.0**100), highest)
-    # A power of two. Sums of leading digits are multiples of it, less than 2**24 times as large.
+    # A power of two. Sums of leading digits are multiples of it, less than 2**24 times
+    # as large.
     unit = power_of_two(highest * tf.cast(count, tf.float32)) * 2.0**-22
     leading = tf.round(values / unit) * unit
     return leading, values - leading
@@ -47,15 +51,18 @@ def power_of_two(values: Tensor) -> Tensor:
 def exact_sum(
     values: Tensor, groups: Array | None = None, num_groups: int | None = None
 ) -> TensorPair:
-    """Sums of float32 `[batch, r]` in two parts, as of many more digits than float32 has."""
-    # Sums are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose group is
-    # negative is in none. The second part is the smaller one. What is not finite makes a sum NaN.
+    """Sums of float32 `[batch, r]` in two parts, with many more digits than float32."""
+    # Sums are of all examples, `[r]`, or of groups, `[num_groups, r]`; an example whose
+    # group is negative is in none. The second part is the smaller one. What is not
+    # finite makes a sum NaN.
     magnitudes, count = tf.abs(values), tf.shape(values)[0]
     if groups is None:
         highest = tf.maximum(tf.reduce_max(magnitudes, axis=0), 0)
         leading, rest = split(values, highest, count)
         return tf.reduce_sum(leading, axis=0), tf.reduce_sum(rest, axis=0)
-    highest = tf.maximum(tf.math.unsorted_segment_max(magnitudes, groups, num_groups), 0)
+    highest = tf.maximum(
+        tf.math.unsorted_segment_max(magnitudes, groups, num_groups), 0
+    )
     leading, rest = split(values, tf.gather(highest, tf.maximum(groups, 0)), count)
     total = tf.math.unsorted_segment_sum(leading, groups, num_groups)
     return total, tf.math.unsorted_segment_sum(rest, groups, num_groups)
@@ -78,14 +85,14 @@ def running_sums(values: Tensor) -> Tensor:
 
 
 def two_sum(a: Tensor, b: Tensor) -> TensorPair:
-    """`a + b`, rounded, and what rounding left out; neither may be a constant of a graph."""
+    """`a + b`, rounded, and what rounding left out; neither may be a graph constant."""
     total = a + b
     rounded_b = total - a
     return total, (a - (total - rounded_b)) + (b - rounded_b)
 
 
 def as_dtype(value: Array, dtype: tf.DType) -> Tensor:
-    """A tensor of a dtype; unlike with `tf.cast`, a Python number does not pass through float32."""
+    """A tensor of a dtype; unlike with `tf.cast`, a Python number skips float32."""
     return tf.cast(tf.convert_to_tensor(value, dtype_hint=dtype), dtype)
 
 
@@ -96,10 +103,12 @@ def as_floating(values: Array) -> Tensor:
 
 
 def is_zero(number: Array) -> bool:
-    """Whether this is the Python number 0; False for a tensor, whose value is unknown."""
+    """Whether this is Python's number 0; False for a tensor, whose value is unknown."""
     return isinstance(number, int | float) and number == 0
 
 
 def divided(values: Tensor, number: Array) -> Tensor:
-    """`values / number`; if that is 1, spares fourteen operations, those of the gradient too."""
-    return values if isinstance(number, (int, float)) and number == 1 else values / number
+    """`values / number`; for 1, saves fourteen operations, including the gradient's."""
+    return (
+        values if isinstance(number, (int, float)) and number == 1 else values / number
+    )

@@ -1,4 +1,4 @@
-"""Exchange between replicas: of classes in shards (`_lists`, `layers`), of in-batch negatives."""
+"""Replicas exchange classes in shards (`_lists`, `layers`) and in-batch negatives."""
 
 from typing import Any
 
@@ -8,10 +8,11 @@ from rank4class_tf._types import Array, Tensor, TensorPair
 
 
 class Exchange:
-    """Exchanges tensors among `size` replicas, which all make the same calls in the same order."""
+    """Exchanges tensors among `size` replicas that all make the same calls in order."""
 
-    # Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`. A replica
-    # that is alone gets back what it gives: outside of strategies, and where its tables are whole.
+    # Only `joined` has a gradient. No call may stand in a `tf.cond` or `tf.while_loop`.
+    # A replica that is alone gets back what it gives: outside of strategies, and where
+    # its tables are whole.
 
     def __init__(self, is_alone: bool = False) -> None:
         context: Any = None if is_alone else tf.distribute.get_replica_context()
@@ -29,12 +30,13 @@ class Exchange:
         if self.size == 1:
             return x
         self._check_graph()
-        # An argument of a function has no device, which the collectives of several workers need.
+        # An argument of a function has no device, which the collectives of several
+        # workers need.
         total = self._context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(x))
         return tf.ensure_shape(total, x.shape)
 
     def joined(self, x: Tensor) -> Tensor:
-        """The rows of a tensor of each replica, `[m, ...]`, one after the other; m may differ."""
+        """Rows of each replica's tensor, `[m, ...]`, one after another; m may vary."""
         if self.size == 1:
             return x
         self._check_graph()
@@ -42,10 +44,15 @@ class Exchange:
         return tf.ensure_shape(gathered, [None, *x.shape[1:]])
 
     def _check_graph(self) -> None:
-        if not tf.executing_eagerly() and tf.compat.v1.get_default_graph() is not self._graph:
+        if (
+            not tf.executing_eagerly()
+            and tf.compat.v1.get_default_graph() is not self._graph
+        ):
             raise NotImplementedError(
-                "Replicas exchange nothing within a loop or a condition of a graph. A loss whose "
-                "formula sums over all classes there, such as `SparsemaxLoss`, does not work with "
+                "Replicas exchange nothing within a loop or a condition of a graph. A "
+                "loss whose "
+                "formula sums over all classes there, such as `SparsemaxLoss`, does "
+                "not work with "
                 "classes in shards."
             )
 
@@ -55,23 +62,27 @@ class Exchange:
             return x
         width = tf.shape(x)[1]
         num_missing = self.highest(width) - width
-        return self.joined(tf.pad(x, [[0, 0], [0, num_missing]], constant_values=padding))
+        return self.joined(
+            tf.pad(x, [[0, 0], [0, num_missing]], constant_values=padding)
+        )
 
     def highest(self, x: Tensor) -> Tensor:
         """The elementwise maximum of a tensor over the replicas."""
         return x if self.size == 1 else tf.reduce_max(self._stacked(x), axis=0)
 
     def first_row(self, x: Tensor) -> Tensor:
-        """Where the rows of this replica's x begin among those of `joined(x)`, an int32 scalar."""
+        """Where this replica's rows of x begin in `joined(x)`, an int32 scalar."""
         return tf.reduce_sum(self._stacked(tf.shape(x)[0])[: self._replica])
 
     def best(self, values: Tensor, ids: Tensor, k: Tensor) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
         if self.size == 1:
             return values, ids
-        # Each replica gives its highest, `[batch, at most k]`, for the same lists. Of equal values
-        # those of the lower replica come first.
-        stacks = [tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)]
+        # Each replica gives its highest, `[batch, at most k]`, for the same lists. Of
+        # equal values those of the lower replica come first.
+        stacks = [
+            tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)
+        ]
         values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
         return _best(values, ids, k)
 
@@ -91,7 +102,9 @@ def _padded(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
     """Values and ids `[batch, k]`, padded; the padding ranks below values of -inf."""
     paddings = [[0, 0], [0, k - tf.shape(values)[1]]]
     values = tf.maximum(values, values.dtype.min)
-    return tf.pad(values, paddings, constant_values=-float("inf")), tf.pad(ids, paddings)
+    return tf.pad(values, paddings, constant_values=-float("inf")), tf.pad(
+        ids, paddings
+    )
 
 
 def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:

@@ -1,30 +1,36 @@
-"""Gathers and scatters at places `[batch, ...]`, columns of each list of `[batch, n, ...]`."""
+"""Gathers and scatters at places `[batch, ...]`, columns of lists `[batch, n, ...]`."""
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._types import Function, Tensor, TensorPair, WithGradient
 
-# Numbers of places a list at which `tf.scatter_nd` takes less time than `unsorted_segment_sum` (64
-# lists of 1,000), which TFLite and ONNX cannot convert.
+# Numbers of places a list at which `tf.scatter_nd` takes less time than
+# `unsorted_segment_sum` (64 lists of 1,000), which TFLite and ONNX cannot convert.
 _FEW = range(17)
 
 
 def gather(values: Tensor, places: Tensor) -> Tensor:
     """`tf.gather(values, places, batch_dims=1)`, whose gradient is a `scatter_add`."""
-    # It takes half as many operations as TensorFlow's gradient, and is right for an empty batch,
-    # for which that of TensorFlow 2.15 has another shape.
-    return _gather(values, places, lambda x: scatter_add(places, x, tf.shape(values)), batch_dims=1)
+    # It takes half as many operations as TensorFlow's gradient, and is right for an
+    # empty batch, for which that of TensorFlow 2.15 has another shape.
+    return _gather(
+        values, places, lambda x: scatter_add(places, x, tf.shape(values)), batch_dims=1
+    )
 
 
 def gather_rows(values: Tensor, rows: Tensor, num_rows: Tensor) -> Tensor:
-    """`tf.gather(values, rows)` of `num_rows` rows, whose gradient is a dense tensor."""
-    # Both branches of a `tf.cond` need a dense one. If the gradient took the number of rows from
-    # `values`, it would compute these again.
-    return _gather(values, rows, lambda x: tf.math.unsorted_segment_sum(x, rows, num_rows))
+    """`tf.gather(values, rows)` of `num_rows` rows, with a dense gradient."""
+    # Both branches of a `tf.cond` need a dense one. If the gradient took the number of
+    # rows from `values`, it would compute these again.
+    return _gather(
+        values, rows, lambda x: tf.math.unsorted_segment_sum(x, rows, num_rows)
+    )
 
 
-def _gather(values: Tensor, places: Tensor, gradient: Function, batch_dims: int = 0) -> Tensor:
+def _gather(
+    values: Tensor, places: Tensor, gradient: Function, batch_dims: int = 0
+) -> Tensor:
     """`tf.gather` with a gradient of its own."""
 
     @tf.custom_gradient
@@ -45,20 +51,20 @@ def scatter_add(places: Tensor, values: Tensor, shape: Tensor) -> Tensor:
 
 
 def flat_places(places: Tensor, shape: Tensor) -> TensorPair:
-    """Places `[batch, P]` in all lists `[batch, n, ...]` one after another; and batch * n."""
+    """Places `[batch, P]` in all lists `[batch, n, ...]` end to end; and batch * n."""
     # In int64, since batch * n may not fit into int32.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
     return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
 
 
 def within(places: Tensor, size: int | Tensor) -> TensorPair:
-    """The places, with 0 for those outside [0, size); and which are inside, as booleans."""
+    """Places, with 0 for those outside [0, size); and which are inside, as booleans."""
     is_inside = (places >= 0) & (places < size)
     return tf.where(is_inside, places, 0), is_inside
 
 
 def indices(places: Tensor) -> Tensor:
-    """The indices `[batch, ..., 2]` of places `[batch, ...]`, as `tf.scatter_nd` takes them."""
+    """Indices `[batch, ..., 2]` of places `[batch, ...]`, as for `tf.scatter_nd`."""
     places = tf.convert_to_tensor(places)
     size = num_rows(places)  # Where it is known, an array takes no operations.
     rows = np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
@@ -69,12 +75,12 @@ def indices(places: Tensor) -> Tensor:
 
 
 def num_rows(x: Tensor) -> int | Tensor:
-    """The size of the first axis; an int where it is known, which saves eager mode operations."""
+    """The first axis's size; an int where known, which saves eager mode operations."""
     return tf.unstack(tf.shape(x))[0] if x.shape[0] is None else x.shape[0]
 
 
 def table_rows(table: tf.Variable | Tensor, ids: Tensor) -> Tensor:
-    """`tf.gather(table, ids)`, whose gradient has one part for each row; see `sums_once`."""
+    """`tf.gather(table, ids)`, with a gradient of one part per row; see `sums_once`."""
     ids = tf.convert_to_tensor(ids)
     flat_ids = tf.reshape(ids, [-1])
 
@@ -91,30 +97,33 @@ def table_rows(table: tf.Variable | Tensor, ids: Tensor) -> Tensor:
 
 
 def sums_once(ids: Tensor, gradients: Tensor) -> Tensor:
-    """The sum of the gradients `[m, ...]` of equal ids `[m]` where an id occurs first, else 0."""
-    # Keras squares and clips the parts of `IndexedSlices` before it adds up those of a row. Not one
-    # part for each distinct row: XLA and TPUs need a size that is known before running.
+    """Sums gradients `[m, ...]` of equal ids `[m]` where an id occurs first; else 0."""
+    # Keras squares and clips the parts of `IndexedSlices` before it adds up those of a
+    # row. Not one part for each distinct row: XLA and TPUs need a size that is known
+    # before running.
     size = tf.size(ids)
     group = group_numbers(ids[tf.newaxis])[0]
     first_of_group = tf.math.unsorted_segment_min(tf.range(size), group, size)
-    return tf.math.unsorted_segment_sum(gradients, tf.gather(first_of_group, group), size)
+    return tf.math.unsorted_segment_sum(
+        gradients, tf.gather(first_of_group, group), size
+    )
 
 
 def first_occurrences(ids: Tensor) -> Tensor:
-    """Whether each of the integers `[batch, n]` is the first of its value in its row, booleans."""
+    """Whether each integer of `[batch, n]` is the first of its value in its row."""
     order, is_new = _order_and_new_ids(ids)
     return scatter_add(order, tf.cast(is_new, tf.int32), tf.shape(ids)) > 0
 
 
 def group_numbers(ids: Tensor) -> Tensor:
-    """Numbers the distinct integers of each row `[batch, n]` in rising order from 0, int32."""
+    """Numbers each row's distinct integers, `[batch, n]`, upward from 0, int32."""
     order, is_new = _order_and_new_ids(ids)
     numbers = tf.cumsum(tf.cast(is_new, tf.int32), axis=-1) - 1
     return scatter_add(order, numbers, tf.shape(ids))
 
 
 def _order_and_new_ids(ids: Tensor) -> TensorPair:
-    """The columns in a stable order of their ids; and whether a new id starts at each."""
+    """The columns in a stable order of ids; and whether a new id starts at each."""
     # `tf.unique` has no static shape.
     order = tf.argsort(ids, axis=-1, stable=True)
     ordered = tf.gather(ids, order, batch_dims=1)

@@ -1,7 +1,7 @@
-"""Gradients made together with values, conditions within loops, and NaN that must not get lost.
+"""Gradients made with values, conditions within loops, and NaN that must not get lost.
 
-Where the batch size is unknown, XLA cannot compile TensorFlow's gradient of a choice made at run
-time; `with_ready_gradients` and `cond` take its place.
+Where the batch size is unknown, XLA cannot compile TensorFlow's gradient of a choice
+made at run time; `with_ready_gradients` and `cond` take its place.
 """
 
 import functools
@@ -14,22 +14,26 @@ from rank4class_tf._types import Function, Tensor, WithGradient
 
 
 def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
-    """Values `[batch]` that are computed with their gradients, without second derivatives."""
-    # The function maps tensors of rank 2 to values `[batch]` and a list of their gradients, one in
-    # the shape of each input. An example depends only on its own inputs. The function may read
-    # variables, such as a layer's weights.
+    """Values `[batch]` computed with their gradients, without second derivatives."""
+    # The function maps tensors of rank 2 to values `[batch]` and a list of their
+    # gradients, one in the shape of each input. An example depends only on its own
+    # inputs. The function may read variables, such as a layer's weights.
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:
-        # The gradient of a variable is a sum over the batch, which needs the upstream, so this tape
-        # records what variables flow into. The backward pass must not call the function again: it
-        # would read variables after the optimizer's write, and draw the next step's numbers.
+        # The gradient of a variable is a sum over the batch, which needs the upstream,
+        # so this tape records what variables flow into. The backward pass must not call
+        # the function again: it would read variables after the optimizer's write, and
+        # draw the next step's numbers.
         with tf.GradientTape(persistent=True) as tape:  # Nested calls read it twice.
-            # Stopped, or an outer tape would differentiate this loop, which XLA cannot compile.
+            # Stopped, or an outer tape would differentiate this loop, which XLA cannot
+            # compile.
             value, gradients = function(*map(tf.stop_gradient, inputs))
         gradients = [tf.stop_gradient(g) for g in gradients]
 
-        def gradient(upstream: Tensor, variables: Sequence | None = None) -> tuple[Any, ...]:
+        def gradient(
+            upstream: Tensor, variables: Sequence | None = None
+        ) -> tuple[Any, ...]:
             input_gradients = tuple(upstream[:, tf.newaxis] * g for g in gradients)
             if not variables:
                 return input_gradients
@@ -42,8 +46,10 @@ def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
     return values(*inputs)
 
 
-def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[Tensor]]:
-    """The values of a function, and a list of their gradients; see `with_ready_gradients`."""
+def value_and_gradients(
+    function: Callable, *inputs: Tensor
+) -> tuple[Any, list[Tensor]]:
+    """A function's values and a list of their gradients; see `with_ready_gradients`."""
     with tf.GradientTape() as tape:
         tape.watch(inputs)
         values = function(*inputs)
@@ -53,23 +59,28 @@ def value_and_gradients(function: Callable, *inputs: Tensor) -> tuple[Any, list[
 
 def together(tensors: Any) -> Any:
     """The tensors, in any structure; none of them is ready before all are."""
-    # A backward pass that reads variables returns its gradients through here. Otherwise an
-    # optimizer may write one gradient to a variable before the pass has read that variable for
-    # another: only a control edge orders the two, and grappler drops some control edges.
+    # A backward pass that reads variables returns its gradients through here. Otherwise
+    # an optimizer may write one gradient to a variable before the pass has read that
+    # variable for another: only a control edge orders the two, and grappler drops some
+    # control edges.
     if tf.executing_eagerly():
         return tensors
     # An operation of a graph returns all of its results at once, if nothing inlines it.
     attributes = {"_noinline": True}
-    return tf.function(lambda x: x, autograph=False, experimental_attributes=attributes)(tensors)
+    return tf.function(
+        lambda x: x, autograph=False, experimental_attributes=attributes
+    )(tensors)
 
 
 def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) -> Tensor:
     """`tf.cond` of functions of tensors, whose gradient may be taken within a loop."""
-    # TensorFlow's own fails there. The gradient flows to the inputs, not to what is captured.
+    # TensorFlow's own fails there. The gradient flows to the inputs, not to what is
+    # captured.
 
     @tf.custom_gradient
     def values(*inputs: Tensor) -> WithGradient:
-        # Stopped, since a persistent outer tape records the gradient, and fails at the loop.
+        # Stopped, since a persistent outer tape records the gradient, and fails at the
+        # loop.
         inputs = tuple(map(tf.stop_gradient, inputs))
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
@@ -77,17 +88,24 @@ def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) ->
                 with tf.GradientTape() as tape:
                     tape.watch(inputs)
                     value = function(*inputs)
-                return tape.gradient(value, inputs, upstream, unconnected_gradients="zero")
+                return tape.gradient(
+                    value, inputs, upstream, unconnected_gradients="zero"
+                )
 
             return tf.cond(predicate, lambda: gradients(true), lambda: gradients(false))
 
-        return tf.cond(predicate, lambda: true(*inputs), lambda: false(*inputs)), gradient
+        return tf.cond(
+            predicate, lambda: true(*inputs), lambda: false(*inputs)
+        ), gradient
 
     return values(*inputs)
 
 
 def zero_unless(condition: Tensor, values: Tensor) -> Tensor:
-    """`tf.where(condition, values, 0)` of one shape, with 3 operations in its gradient, not 14."""
+    """`tf.where(condition, values, 0)` of one shape, with a smaller gradient.
+
+    The gradient has 3 operations instead of 14.
+    """
     return tf.raw_ops.Select(condition=condition, x=values, y=tf.zeros_like(values))
 
 
@@ -97,7 +115,7 @@ def has_nan(rows: Tensor) -> Tensor:
 
 
 def keep_nan(losses: Tensor, *scores: Tensor) -> Tensor:
-    """Losses `[batch]` or `[batch, P]`, made NaN, gradient included, for lists with a NaN score."""
+    """Makes losses `[batch]` or `[batch, P]` and gradients NaN where a score is NaN."""
     has_no_nan = ~functools.reduce(tf.logical_or, map(has_nan, scores))
     if losses.shape.rank == 2:
         has_no_nan = has_no_nan[:, tf.newaxis]

@@ -1,6 +1,7 @@
-"""Loops: over blocks of indices, and over pieces of a batch that the gradient recomputes.
+"""Loops over blocks of indices and over pieces of a batch that the gradient recomputes.
 
-Blocks and pieces run one after the other: parallel ones would need all their memory at once.
+Blocks and pieces run one after the other: parallel ones would need all their memory at
+once.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from rank4class_tf._types import Tensor, Tensors, WithGradient
 
 
 def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -> list:
-    """Folds `state = step(index, *state)` over the indices in [first, count); no gradient."""
+    """Folds `state = step(index, *state)` over [first, count), without a gradient."""
     if isinstance(count, int) and count <= first:
         return list(state)
     _, *result = tf.while_loop(
@@ -22,7 +23,8 @@ def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -
         lambda index, *state: (index + 1, *step(index, *state)),
         (tf.constant(first), *state),
         parallel_iterations=1,
-        # XLA compiles the gradient of a variable that a step reads only if it knows this number.
+        # XLA compiles the gradient of a variable that a step reads only if it knows
+        # this number.
         maximum_iterations=count - first if isinstance(count, int) else None,
     )
     return result
@@ -31,12 +33,15 @@ def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -
 def fold_blocks(
     step: Callable, number: int | Tensor, size: int | Tensor, state: Sequence = ()
 ) -> list:
-    """Folds `state = step(ids, *state)` over blocks of `size` of the ids in [0, number)."""
-    # The last block may be shorter. The lengths of blocks are static only if both are ints.
+    """Folds `state = step(ids, *state)` over blocks of `size` ids in [0, number)."""
+    # The last block may be shorter. The lengths of blocks are static only if both are
+    # ints.
     if not (isinstance(number, int) and isinstance(size, int)):
 
         def block_step(block: Tensor, *state: Any) -> Sequence:
-            return step(tf.range(block * size, tf.minimum((block + 1) * size, number)), *state)
+            return step(
+                tf.range(block * size, tf.minimum((block + 1) * size, number)), *state
+            )
 
         return fold(block_step, -(-number // size), state)
     size = min(size, number)
@@ -44,7 +49,9 @@ def fold_blocks(
     if num_full == 1:
         state = step(tf.range(size), *state)
     else:
-        state = fold(lambda block, *s: step(block * size + tf.range(size), *s), num_full, state)
+        state = fold(
+            lambda block, *s: step(block * size + tf.range(size), *s), num_full, state
+        )
     return list(step(tf.range(num_full * size, number), *state) if rest else state)
 
 
@@ -57,50 +64,67 @@ def in_pieces(
     shared: Tensors = (),
     states: tuple[Sequence, Sequence] = ((), ()),
 ) -> Tensor:
-    """Values `[batch, ...]` of a function, piece by piece; the gradient recomputes each piece."""
-    # The function takes a piece of `data`, in any structure, a piece of each of `inputs`, and each
-    # of `shared` whole. All but `data` get gradients, as do variables that the function reads.
-    # `spec` describes the values of a full piece, `[size, ...]`. The function changes `states`:
-    # variables of random generators, and others. A layer may look at all rows of a piece, so the
-    # last piece is not padded.
+    """A function's values `[batch, ...]`, in pieces that the gradient recomputes."""
+    # The function takes a piece of `data`, in any structure, a piece of each of
+    # `inputs`, and each of `shared` whole. All but `data` get gradients, as do
+    # variables that the function reads. `spec` describes the values of a full piece,
+    # `[size, ...]`. The function changes `states`: variables of random generators, and
+    # others. A layer may look at all rows of a piece, so the last piece is not padded.
     generator_states, other_states = states
     tensor = tf.nest.flatten([data, inputs])[0]
     batch, maximum = tensor.shape[0], max
     if batch is None:
-        batch = tensor.nrows() if isinstance(tensor, tf.RaggedTensor) else tf.shape(tensor)[0]
+        batch = (
+            tensor.nrows()
+            if isinstance(tensor, tf.RaggedTensor)
+            else tf.shape(tensor)[0]
+        )
         batch, maximum = tf.cast(batch, tf.int32), tf.maximum
     # The last piece runs outside the loops, so that their shapes are static.
     num_full = maximum(batch - 1, 0) // size
     last_size = batch - num_full * size
 
     def padded(x: Tensor, number: int | Tensor) -> Tensor:
-        return tf.pad(x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)])
+        return tf.pad(
+            x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)]
+        )
 
     @tf.custom_gradient
     def values(*tensors: Tensor) -> WithGradient:
         batch_inputs, common = tensors[: len(inputs)], tensors[len(inputs) :]
 
-        def take_piece(piece: int | Tensor, length: int | Tensor) -> tuple[Any, list[Tensor]]:
+        def take_piece(
+            piece: int | Tensor, length: int | Tensor
+        ) -> tuple[Any, list[Tensor]]:
             indices = piece * size + tf.range(length)
-            return tf.nest.map_structure(lambda x: tf.gather(x, indices), (data, [*batch_inputs]))
+            return tf.nest.map_structure(
+                lambda x: tf.gather(x, indices), (data, [*batch_inputs])
+            )
 
-        # Forward: each piece writes its values, and the states of the generators before it.
+        # Forward: each piece writes its values, and the states of the generators before
+        # it.
         def forward(
             piece: int | Tensor, *arrays: tf.TensorArray, length: int | Tensor = size
         ) -> list[tf.TensorArray]:
             before = [tf.identity(state) for state in generator_states]
             data_rows, input_rows = take_piece(piece, length)
             results = [padded(function(data_rows, *input_rows, *common), size), *before]
-            return [array.write(piece, x) for array, x in zip(arrays, results, strict=True)]
+            return [
+                array.write(piece, x) for array, x in zip(arrays, results, strict=True)
+            ]
 
         specs = (spec, *generator_states)
-        arrays = [tf.TensorArray(x.dtype, num_full + 1, element_shape=x.shape) for x in specs]
+        arrays = [
+            tf.TensorArray(x.dtype, num_full + 1, element_shape=x.shape) for x in specs
+        ]
         arrays = forward(num_full, *fold(forward, num_full, arrays), length=last_size)
         pieces, *before = [array.stack() for array in arrays]
 
         def gradient(upstream: Tensor, variables: Sequence | None = None) -> Sequence:
             variables = variables or []
-            upstream = tf.reshape(padded(upstream, (num_full + 1) * size), tf.shape(pieces))
+            upstream = tf.reshape(
+                padded(upstream, (num_full + 1) * size), tf.shape(pieces)
+            )
             after = [tf.identity(state) for state in (*generator_states, *other_states)]
 
             @tf.function(autograph=False)
@@ -113,11 +137,17 @@ def in_pieces(
                     result = function(data_rows, *input_rows, *common)
                 sources = [*input_rows, *common, *variables]
                 piece_upstream = upstream[piece][:length]
-                return tape.gradient(result, sources, piece_upstream, unconnected_gradients="zero")
+                return tape.gradient(
+                    result, sources, piece_upstream, unconnected_gradients="zero"
+                )
 
-            sums = _over_pieces(backward, num_full, last_size, len(inputs), [*common, *variables])
+            sums = _over_pieces(
+                backward, num_full, last_size, len(inputs), [*common, *variables]
+            )
             sums = together(sums)  # All is read before the optimizer writes.
-            for state, later in zip((*generator_states, *other_states), after, strict=True):
+            for state, later in zip(
+                (*generator_states, *other_states), after, strict=True
+            ):
                 state.assign(later)
             gradients = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
             return (gradients, sums[len(tensors) :]) if variables else gradients
@@ -130,16 +160,24 @@ def in_pieces(
 
 
 def _over_pieces(
-    backward: Any, num_full: int | Tensor, last_size: int | Tensor, num_inputs: int, summed: Tensors
+    backward: Any,
+    num_full: int | Tensor,
+    last_size: int | Tensor,
+    num_inputs: int,
+    summed: Tensors,
 ) -> list:
-    """Gradients of all pieces: rows of inputs joined, others summed, or slices of tables joined."""
+    """Gradients of all pieces: input rows and table slices joined, others summed."""
     last_gradients = backward(tf.convert_to_tensor(num_full), last_size)
     if isinstance(num_full, int) and not num_full:
         return list(last_gradients)
-    specs = backward.get_concrete_function(tf.TensorSpec([], tf.int32)).structured_outputs
+    specs = backward.get_concrete_function(
+        tf.TensorSpec([], tf.int32)
+    ).structured_outputs
     slices = tf.IndexedSlices | tf.IndexedSlicesSpec
     kinds = ["rows"] * num_inputs
-    kinds += ["sparse" if isinstance(g, slices) else "dense" for g in specs[num_inputs:]]
+    kinds += [
+        "sparse" if isinstance(g, slices) else "dense" for g in specs[num_inputs:]
+    ]
     sources = [*[None] * num_inputs, *summed]
 
     def components(kind: str, gradient: Any) -> list[Tensor]:
@@ -148,9 +186,13 @@ def _over_pieces(
     def start(kind: str, gradient: Any, source: Any) -> Any:
         if kind == "dense":
             is_known = source.shape.is_fully_defined()
-            return tf.zeros(source.shape if is_known else tf.shape(source), source.dtype)
+            return tf.zeros(
+                source.shape if is_known else tf.shape(source), source.dtype
+            )
         arrays = components(kind, gradient)
-        return [tf.TensorArray(x.dtype, num_full, element_shape=x.shape) for x in arrays]
+        return [
+            tf.TensorArray(x.dtype, num_full, element_shape=x.shape) for x in arrays
+        ]
 
     def accumulated(piece: Tensor, kind: str, total: Any, gradient: Any) -> Any:
         if kind == "dense":
@@ -159,9 +201,14 @@ def _over_pieces(
         return [array.write(piece, x) for array, x in pairs]
 
     def step(piece: Tensor, *sums: Any) -> list:
-        return [accumulated(piece, *x) for x in zip(kinds, sums, backward(piece), strict=True)]
+        return [
+            accumulated(piece, *x)
+            for x in zip(kinds, sums, backward(piece), strict=True)
+        ]
 
-    sums = fold(step, num_full, [start(*x) for x in zip(kinds, specs, sources, strict=True)])
+    sums = fold(
+        step, num_full, [start(*x) for x in zip(kinds, specs, sources, strict=True)]
+    )
     for i, kind in enumerate(kinds):
         if kind == "dense":
             sums[i] += last_gradients[i]

@@ -1,7 +1,7 @@
 """Errors for bad values and sizes, in eager mode and from graphs.
 
-A graph that XLA compiles cannot raise for values: `check` then returns which rows are bad, and the
-caller makes them NaN. It can raise for sizes, which `same_sizes` compares.
+A graph that XLA compiles cannot raise for values: `check` then returns which rows are
+bad, and the caller makes them NaN. It can raise for sizes, which `same_sizes` compares.
 """
 
 import re
@@ -16,11 +16,12 @@ from rank4class_tf._types import Array, Tensor
 def check(
     bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array | None = None
 ) -> Tensor:
-    """Raises if any row is bad, but not under XLA, which cannot; returns which are, `[batch]`."""
-    # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule says what the
-    # values `[batch, r]` must be, with the name of the argument. `bad` is True where they break it,
-    # which makes their row bad; or it is a function from values to such booleans, called with those
-    # of `bad_rows` only, which spares a search in all values. Others give no `bad_rows`.
+    """Raises for bad rows, except under XLA; returns which rows are bad, `[batch]`."""
+    # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule
+    # says what the values `[batch, r]` must be, with the name of the argument. `bad` is
+    # True where they break it, which makes their row bad; or it is a function from
+    # values to such booleans, called with those of `bad_rows` only, which spares a
+    # search in all values. Others give no `bad_rows`.
     if bad_rows is None:
         bad_rows = tf.reduce_any(bad, axis=-1)
     eager = tf.executing_eagerly()
@@ -33,21 +34,25 @@ def check(
     if eager:
         raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
     assertion = tf.raw_ops.Assert(
-        condition=~tf.reduce_any(bad_rows), data=[f"{rule}. Received:", received], summarize=5
+        condition=~tf.reduce_any(bad_rows),
+        data=[f"{rule}. Received:", received],
+        summarize=5,
     )
-    with tf.control_dependencies([assertion]):  # So that this error comes before those it causes.
+    with tf.control_dependencies(
+        [assertion]
+    ):  # So that this error comes before those it causes.
         return tf.identity(bad_rows)
 
 
 def checked(
     x: Tensor, bad: Array, values: Tensor, rule: str, bad_rows: Array | None = None
 ) -> Tensor:
-    """Floating `x` `[batch, ...]` after a `check`; NaN in bad rows where nothing can raise."""
+    """Floating `x` `[batch, ...]`; bad rows of a `check` are NaN if it cannot raise."""
     return replaced(x, check(bad, values, rule, bad_rows), float("nan"))
 
 
 def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
-    """`x` `[batch, ...]`, with a filler in the bad rows of a `check` where nothing can raise."""
+    """`x` `[batch, ...]`; bad rows of a `check` hold a filler if it cannot raise."""
     if tf.executing_eagerly():
         return x
     if x.shape.rank > 1:
@@ -56,30 +61,36 @@ def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
 
 
 def in_xla() -> bool:
-    """Whether XLA will compile the graph, for a TPU as well: it would drop the assertion."""
+    """Whether XLA, also for a TPU, compiles the graph: it would drop the assertion."""
     # TensorFlow has no public function for this.
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return control_flow_util.GraphOrParentsInXlaContext(
+        tf.compat.v1.get_default_graph()
+    )
 
 
 def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor:
-    """Returns `x`; raises for what broadcasting would hide, also from what XLA compiles."""
-    # Compares the sizes of x and other along the first `num_axes` axes. The rule is a sentence that
-    # names the argument. Known sizes raise `ValueError`, other ones TensorFlow's
-    # `InvalidArgumentError`, whose text has the rule as a name under XLA. XLA compares bounds where
-    # sizes are dynamic, as after `tf.boolean_mask`. A graph that was traced elsewhere and is then
-    # compiled has an assertion, which XLA drops.
+    """Returns `x`; raises for what broadcasting would hide, even if XLA compiles it."""
+    # Compares the sizes of x and other along the first `num_axes` axes. The rule is a
+    # sentence that names the argument. Known sizes raise `ValueError`, other ones
+    # TensorFlow's `InvalidArgumentError`, whose text has the rule as a name under XLA.
+    # XLA compares bounds where sizes are dynamic, as after `tf.boolean_mask`. A graph
+    # that was traced elsewhere and is then compiled has an assertion, which XLA drops.
     static, other_static = x.shape[:num_axes], other.shape[:num_axes]
     if not static.is_compatible_with(other_static):
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
     if static.is_fully_defined() and other_static.is_fully_defined():
         return x
-    if in_xla():  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
+    if (
+        in_xla()
+    ):  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
         name = re.sub(r"\W+", "_", rule).strip("_")
         sizes = tf.concat([tf.shape(other)[:num_axes], tf.shape(x)[num_axes:]], axis=0)
         return tf.raw_ops.Select(condition=tf.ones(sizes, tf.bool), x=x, y=x, name=name)
     # `tf.debugging.assert_equal` and slices would take twice as many operations.
     sizes, other_sizes = (
-        tf.shape(t) if t.shape.rank == num_axes else tf.stack(tf.unstack(tf.shape(t))[:num_axes])
+        tf.shape(t)
+        if t.shape.rank == num_axes
+        else tf.stack(tf.unstack(tf.shape(t))[:num_axes])
         for t in (x, other)
     )
     assertion = tf.raw_ops.Assert(
@@ -87,8 +98,11 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor
         data=[f"{rule} Received: sizes", sizes, other_sizes],
         summarize=5,
     )
-    with tf.control_dependencies([assertion]):  # So that this error comes before those it causes.
-        # A copy. TensorFlow may write the result of an operation to the memory of an input that no
-        # other one reads, and shares the memory of a batch from a generator with its NumPy array.
-        # Under a strategy, a step would change the user's labels and weights.
+    with tf.control_dependencies(
+        [assertion]
+    ):  # So that this error comes before those it causes.
+        # A copy. TensorFlow may write the result of an operation to the memory of an
+        # input that no other one reads, and shares the memory of a batch from a
+        # generator with its NumPy array. Under a strategy, a step would change the
+        # user's labels and weights.
         return tf.concat([x, x[:0]], axis=0)

@@ -1,4 +1,7 @@
-"""Real datasets as tf.data pipelines of `(features, class_ids)`. Most need the `data` extra."""
+"""Real datasets as tf.data pipelines of `(features, class_ids)`.
+
+Most need the `data` extra.
+"""
 
 from rank4class_tf.data import elwc
 from rank4class_tf.data.extreme import (
@@ -16,5 +19,11 @@ from rank4class_tf.data.texts import goemotions, mind
 
 __all__ = ["digits", "cifar10", "goemotions", "imagenet2012", "movielens", "mind"]
 __all__ += ["extreme_classification", "read_extreme_header", "read_extreme_split"]
-__all__ += ["write_extreme_classification", "write_top_k", "Splits", "UserItems", "elwc"]
+__all__ += [
+    "write_extreme_classification",
+    "write_top_k",
+    "Splits",
+    "UserItems",
+    "elwc",
+]
 __all__ += ["read_letor", "lists_from_groups"]

@@ -1,7 +1,7 @@
-"""Files of `ExampleListWithContext`, TF-Ranking's format: a context and a list of examples.
+"""Files of `ExampleListWithContext`, TF-Ranking's format of a context and examples.
 
-For classification, the context holds the features of an example, and the list holds the classes,
-with a label of 1 for the right class. None of this needs TF-Ranking.
+For classification, the context holds the features of an example, and the list holds the
+classes, with a label of 1 for the right class. None of this needs TF-Ranking.
 """
 
 import contextlib
@@ -37,16 +37,18 @@ def lists(
     """Turns classification examples into lists of classes, one after the other.
 
     Args:
-        batches: batches of `(features, class_ids)`, such as `digits().train`: features are a tensor
-            `[batch, ...]` or a dict of them, class ids integers `[batch]`, or `[batch, P]` padded
-            with -1.
+        batches: batches of `(features, class_ids)`, such as `digits().train`: features
+            are a tensor `[batch, ...]` or a dict of them, class ids integers `[batch]`,
+            or `[batch, P]` padded with -1.
         num_classes: number of classes.
-        num_negatives: how many of the other classes go into a list, drawn uniformly without
-            replacement; None puts all classes into each list, in the order of their ids.
+        num_negatives: how many of the other classes go into a list, drawn uniformly
+            without replacement; None puts all classes into each list, in the order of
+            their ids.
         seed: seed of the draws, in [0, 2**32).
 
     Yields:
-        Pairs of the context, a dict of the features (one tensor is `"features"`), and the examples.
+        Pairs of the context, a dict of the features (one tensor is `"features"`), and
+        the examples.
 
     Example:
         >>> context, examples = next(lists([([[0.5, 0.1]], [1])], num_classes=2))
@@ -58,7 +60,9 @@ def lists(
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in _checks.dataset_that_ends("batches", batches):
         rule = "`batches` must hold pairs of features and class ids, without weights."
-        _checks.require(isinstance(batch, list | tuple) and len(batch) == 2, rule, batch)
+        _checks.require(
+            isinstance(batch, list | tuple) and len(batch) == 2, rule, batch
+        )
         features, class_ids = batch
         if not isinstance(features, dict):
             features = {FEATURES: features}
@@ -70,11 +74,14 @@ def lists(
         class_ids = np.asarray(class_ids)
         rule = "Class ids must be integers [batch] or [batch, P]"
         if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
-            raise ValueError(f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}.")
+            raise ValueError(
+                f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}."
+            )
         if class_ids.ndim == 2:
             for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
                 raise ValueError(
-                    f"{rule}; a row of zeros and ones, or with a label for each class, looks like "
+                    f"{rule}; a row of zeros and ones, or with a label for each "
+                    "class, looks like "
                     f"one-hot labels. Received: {row}."
                 )
         for name, value in features.items():
@@ -93,7 +100,9 @@ def lists(
             else:  # Finds the j-th negative class without a list of all classes.
                 drawn = rng.choice(num_available, num_negatives, replace=False)
                 negatives_below = positives - np.arange(positives.size)
-                negatives = drawn + np.searchsorted(negatives_below, drawn, side="right")
+                negatives = drawn + np.searchsorted(
+                    negatives_below, drawn, side="right"
+                )
                 items = rng.permutation(np.concatenate([positives, negatives]))
             labels = np.isin(items, positives).astype(float).tolist()
             examples = zip(items.tolist(), labels, strict=True)
@@ -104,8 +113,9 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
     r"""Serializes a list to the bytes of an `ExampleListWithContext`.
 
     Args:
-        context: name -> number that fits int64 or float32, string, bytes, or an array of one of
-            these, which is flattened. Readers take an empty array for a missing feature.
+        context: name -> number that fits int64 or float32, string, bytes, or an array
+            of one of these, which is flattened. Readers take an empty array for a
+            missing feature.
         examples: a dict of the same form for each example.
 
     Example:
@@ -117,21 +127,26 @@ def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> by
 
 
 def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
-    """Writes lists in turns to TFRecord files `<path>-00000-of-0000N`; returns how many lists.
+    """Writes lists in turn to TFRecord files `<path>-00000-of-0000N`; returns how many.
 
     The files get their names when all are complete.
 
     Args:
-        lists: pairs of context and examples, see `serialize`; they are read once, one by one.
+        lists: pairs of context and examples, see `serialize`; they are read once, one
+            by one.
         path: the beginning of the files' names.
         num_shards: number of files N, >= 1.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    names = [_shard_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)]
+    names = [
+        _shard_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)
+    ]
     count = 0
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
-        files = [stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries]
+        files = [
+            stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries
+        ]
         for context, examples in lists:
             files[count % num_shards].write(serialize(context, examples))
             count += 1
@@ -149,55 +164,79 @@ def read(
 
     Args:
         pattern: the files, with `*`, `?` and `[...]`. If it matches one file of a set
-            `-of-0000N`, every file of the set that it would match must exist. An empty file gives a
-            warning; one that was cut between two lists is read as a shorter one.
+            `-of-0000N`, every file of the set that it would match must exist. An empty
+            file gives a warning; one that was cut between two lists is read as a
+            shorter one.
         context_spec: name -> `tf.io.FixedLenFeature` of the context.
-        example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a `default_value` that
-            pads short lists: -1 for the label, as losses and metrics expect.
+        example_spec: name -> `tf.io.FixedLenFeature` of the examples, with a
+            `default_value` that pads short lists: -1 for the label, as losses and
+            metrics expect.
         batch_size: lists per batch, >= 1.
-        list_size: longer lists are cut to this size and shorter ones padded to it; None pads to the
-            longest list of each batch.
+        list_size: longer lists are cut to this size and shorter ones padded to it; None
+            pads to the longest list of each batch.
 
     Returns:
-        A `tf.data.Dataset`, in the order of the files, of dicts: context features `[batch, ...]`,
-        those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for padding.
+        A `tf.data.Dataset`, in the order of the files, of dicts: context features
+            `[batch, ...]`,
+        those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for
+        padding.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     list_size = _checks.positive_int_or_none("list_size", list_size)
     if MASK in context_spec or MASK in example_spec:
-        raise ValueError(f"`context_spec` and `example_spec` must not name {MASK!r}, an output.")
+        raise ValueError(
+            f"`context_spec` and `example_spec` must not name {MASK!r}, an output."
+        )
     shared = sorted(context_spec.keys() & example_spec.keys())
     rule = "`context_spec` and `example_spec` must not share a name."
     _checks.require(not shared, rule, f"{', '.join(map(repr, shared))} in both")
     for name, spec in example_spec.items():
-        has_default = isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
+        has_default = (
+            isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
+        )
         rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
         _checks.require(has_default, rule, f"{name!r}, {spec}")
     files = _files_of(pattern)
-    _checks.require(bool(example_spec), "`example_spec` must name at least one feature.", "none")
+    _checks.require(
+        bool(example_spec), "`example_spec` must name at least one feature.", "none"
+    )
     descriptor = b"bytes://" + _descriptor_set()
 
     def parse(serialized: Tensor) -> dict[str, Any]:
         names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
-            serialized, f"{_PACKAGE}.{_MESSAGE}", names, dtypes, descriptor_source=descriptor
+            serialized,
+            f"{_PACKAGE}.{_MESSAGE}",
+            names,
+            dtypes,
+            descriptor_source=descriptor,
         )
         # Cut or pad the serialized examples; an empty one parses to the default values.
         n = tf.shape(examples)[1] if list_size is None else list_size
-        examples = tf.pad(examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]])
+        examples = tf.pad(
+            examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]]
+        )
         batch = tf.shape(examples)[0]
         features = tf.io.parse_example(tf.reshape(examples, [-1]), example_spec)
-        features = {name: tf.reshape(x, [batch, n, *x.shape[1:]]) for name, x in features.items()}
+        features = {
+            name: tf.reshape(x, [batch, n, *x.shape[1:]])
+            for name, x in features.items()
+        }
         if context_spec:
             features.update(tf.io.parse_example(context[:, 0], context_spec))
         return {**features, MASK: tf.sequence_mask(sizes[:, 1], n)}
 
     records = tf.data.TFRecordDataset(files).batch(batch_size)
-    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(tf.data.AUTOTUNE)
+    return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
+        tf.data.AUTOTUNE
+    )
 
 
 def read_classes(
-    pattern: PathLike, context_spec: dict[str, Any], batch_size: int, list_size: int | None = None
+    pattern: PathLike,
+    context_spec: dict[str, Any],
+    batch_size: int,
+    list_size: int | None = None,
 ) -> tf.data.Dataset:
     """Reads files of `lists` as classification examples.
 
@@ -208,19 +247,22 @@ def read_classes(
         list_size: as for `read`.
 
     Returns:
-        A `tf.data.Dataset` of `(features, class_ids)`: a dict of the features, and int64
-        `[batch, n]`, the classes with a positive label first, then -1.
+        A `tf.data.Dataset` of `(features, class_ids)`: a dict of the features, and
+        int64 `[batch, n]`, the classes with a positive label first, then -1.
     """
     example_spec = {
         CLASS_ID: tf.io.FixedLenFeature([], tf.int64, default_value=-1),
         LABEL: tf.io.FixedLenFeature([], tf.float32, default_value=-1.0),
     }
 
-    # Padding has the label -1, so that its class ids become -1 as well, and go to the end.
+    # Padding has the label -1, so that its class ids become -1 as well, and go to the
+    # end.
     def split(features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
         order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)
-        return {name: features[name] for name in context_spec}, tf.gather(ids, order, batch_dims=1)
+        return {name: features[name] for name in context_spec}, tf.gather(
+            ids, order, batch_dims=1
+        )
 
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
@@ -229,18 +271,27 @@ def _files_of(pattern: PathLike) -> list[str]:
     """The files that a pattern matches, in order."""
     pattern = os.fspath(pattern)
     files = sorted(glob.glob(pattern))
-    _checks.require(bool(files), "`pattern` must match at least one file.", f"{pattern!r}")
+    _checks.require(
+        bool(files), "`pattern` must match at least one file.", f"{pattern!r}"
+    )
     shard_sets: dict[str, dict[str, int]] = {}
     for file in files:
         if match := re.fullmatch(r"(.*)-\d{5,}-of-(\d{5,})", file):
             shard_sets.setdefault(match[1], {})[file] = int(match[2])
     for path, shards in shard_sets.items():
         sizes = sorted(set(shards.values()))
-        received = f"{pattern!r}, which matches files of sets of {' and of '.join(map(str, sizes))}"
-        _checks.require(len(sizes) == 1, "`pattern` must match files of one set.", received)
+        received = (
+            f"{pattern!r}, which matches files of sets of "
+            f"{' and of '.join(map(str, sizes))}"
+        )
+        _checks.require(
+            len(sizes) == 1, "`pattern` must match files of one set.", received
+        )
         # A pattern may match only some files of a set, but all of these must exist.
         expected = [_shard_name(path, shard, sizes[0]) for shard in range(sizes[0])]
-        missing = [f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)]
+        missing = [
+            f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)
+        ]
         listed = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
         rule = "`pattern` must match all files of a set."
         _checks.require(not missing, rule, f"{pattern!r}; missing: {listed}")
@@ -256,7 +307,9 @@ def _shard_name(path: str, shard: int, num_shards: int) -> str:
 
 def _example(features: dict[str, Any]) -> bytes:
     feature = {name: _feature(name, value) for name, value in features.items()}
-    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+    return tf.train.Example(
+        features=tf.train.Features(feature=feature)
+    ).SerializeToString()
 
 
 def _feature(name: str, value: Any) -> tf.train.Feature:
@@ -272,12 +325,18 @@ def _feature(name: str, value: Any) -> tf.train.Feature:
         return tf.train.Feature(float_list=tf.train.FloatList(value=flat))
     if flat.dtype.kind in "iub" or all(isinstance(item, int) for item in flat):
         if not -(2**63) <= int(flat.min()) <= int(flat.max()) < 2**63:
-            raise ValueError(f"Features must be in [-2**63, 2**63). Received: {name}={value!r}.")
-        return tf.train.Feature(int64_list=tf.train.Int64List(value=flat.astype(np.int64)))
+            raise ValueError(
+                f"Features must be in [-2**63, 2**63). Received: {name}={value!r}."
+            )
+        return tf.train.Feature(
+            int64_list=tf.train.Int64List(value=flat.astype(np.int64))
+        )
     if flat.dtype.kind in "SU" or all(isinstance(item, str | bytes) for item in flat):
         encoded = [item.encode() if isinstance(item, str) else item for item in flat]
         return tf.train.Feature(bytes_list=tf.train.BytesList(value=encoded))
-    raise TypeError(f"Features must be numbers, strings or bytes. Received: {name}={value!r}.")
+    raise TypeError(
+        f"Features must be numbers, strings or bytes. Received: {name}={value!r}."
+    )
 
 
 def _array(value: Any) -> np.ndarray:
@@ -291,7 +350,7 @@ def _holds_text(value: Any) -> bool:
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    """A protobuf field of wire type 2: its key, the payload's length as a varint, the payload."""
+    """A protobuf field of wire type 2: key, payload length as a varint, payload."""
     rest, varint = len(payload), bytearray()
     while rest > 0x7F:
         varint.append(rest & 0x7F | 0x80)
@@ -301,12 +360,16 @@ def _field(number: int, payload: bytes) -> bytes:
 
 
 def _descriptor_set() -> bytes:
-    """A serialized description of the message; its parts are bytes, so they stay serialized."""
+    """A serialized message description; its parts, as bytes, stay serialized."""
     field = descriptor_pb2.FieldDescriptorProto
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="elwc.proto", package=_PACKAGE, syntax="proto3")
     message = file.message_type.add(name=_MESSAGE)
     kind = field.TYPE_BYTES
-    message.field.add(name="examples", number=_EXAMPLES, type=kind, label=field.LABEL_REPEATED)
-    message.field.add(name="context", number=_CONTEXT, type=kind, label=field.LABEL_OPTIONAL)
+    message.field.add(
+        name="examples", number=_EXAMPLES, type=kind, label=field.LABEL_REPEATED
+    )
+    message.field.add(
+        name="context", number=_CONTEXT, type=kind, label=field.LABEL_OPTIONAL
+    )
     return files.SerializeToString()

@@ -11,9 +11,10 @@ __all__ = ["WriteELWC"]
 
 
 class WriteELWC(beam.PTransform):
-    """Writes lists, as pairs for `elwc.serialize`, to TFRecord files of `ExampleListWithContext`.
+    """Writes lists, pairs for `elwc.serialize`, to `ExampleListWithContext` TFRecords.
 
-    The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the order.
+    The files are `<path>-00000-of-0000N`, like those of `elwc.write`; Beam chooses the
+    order.
 
     Args:
         path: the beginning of the files' names.

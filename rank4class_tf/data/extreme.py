@@ -1,4 +1,4 @@
-"""Files of the Extreme Classification Repository, and batches of their sparse features."""
+"""Files of the Extreme Classification Repository and batches of sparse features."""
 
 import contextlib
 import gzip
@@ -24,7 +24,7 @@ def batches(
     num_points: int | None = None,
     one_label: bool = False,
 ) -> tf.data.Dataset:
-    """A `tf.data.Dataset` of the points that `points()` yields, which is called for each epoch.
+    """A `tf.data.Dataset` of the points that `points()` yields, called for each epoch.
 
     A point is `(labels, feature_ids, feature_values)`. Batches are those of
     `extreme_classification`. The dataset knows its length if `num_points` is given.
@@ -39,7 +39,9 @@ def batches(
                 row[: len(point_labels)] = point_labels
             rows = np.repeat(np.arange(len(batch)), [*map(len, ids)])
             columns = np.fromiter(itertools.chain(*ids), np.int64)
-            order = np.lexsort([columns, rows])  # A sparse tensor needs ordered columns.
+            order = np.lexsort(
+                [columns, rows]
+            )  # A sparse tensor needs ordered columns.
             indices = np.stack([rows, columns], axis=1)[order]
             numbers = np.fromiter(itertools.chain(*values), np.float32)[order]
             features = tf.SparseTensor(indices, numbers, [len(batch), num_features])
@@ -65,32 +67,35 @@ def extreme_classification(
 ) -> tf.data.Dataset:
     """Streams a file of the Extreme Classification Repository.
 
-    The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the labels and
-    the features of a point, by number. A line that starts with a space is a point without labels.
-    An error names the file and the line. If no line break ends the last line, the file may be cut:
-    reading warns.
+    The first line is `points features labels`. Each other line is `l1,l2 f:v f:v`: the
+    labels and the features of a point, by number. A line that starts with a space is a
+    point without labels. An error names the file and the line. If no line break ends
+    the last line, the file may be cut: reading warns.
 
     Source: K. Bhatia et al., "The Extreme Classification Repository", 2016.
 
     Args:
         path: the file; if its name ends in `.gz`, it is unpacked while it is read.
         batch_size: points per batch, >= 1.
-        one_label: whether to give each point only one of its labels, drawn uniformly in each epoch,
-            as in "Stochastic Negative Mining", and to leave out points without labels. The other
-            labels are then negatives; `ExtremeClassifier` avoids this, since it draws a label
-            itself.
+        one_label: whether to give each point only one of its labels, drawn uniformly in
+            each epoch, as in "Stochastic Negative Mining", and to leave out points
+            without labels. The other labels are then negatives; `ExtremeClassifier`
+            avoids this, since it draws a label itself.
         rows: None for all points, or the numbers of the points to keep, from 1 on, as
             `read_extreme_split` gives them.
         seed: seed of the draws of labels, in [0, 2**32); None takes a random one.
 
     Returns:
         A `tf.data.Dataset` of `(features, class_ids)`: a float32 `tf.SparseTensor`
-        `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`, `[batch]`.
+        `[batch, features]`, and int64 `[batch, P]` padded with -1 or, with `one_label`,
+        `[batch]`.
 
     Example:
         >>> import tempfile
         >>> path = tempfile.mkdtemp() + "/toy.txt"
-        >>> write_extreme_classification(path, [([0, 2], [1], [0.5])], num_features=4, num_labels=3)
+        >>> write_extreme_classification(
+        ...     path, [([0, 2], [1], [0.5])], num_features=4, num_labels=3
+        ... )
         >>> features, class_ids = next(iter(extreme_classification(path)))
         >>> class_ids.numpy(), features.shape
         (array([[0, 2]]), TensorShape([1, 4]))
@@ -113,23 +118,32 @@ def extreme_classification(
     def points() -> Iterator[tuple]:
         rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
         for number, (labels, *features) in enumerate(_points(path), start=1):
-            if kept_points is not None and number not in kept_points or one_label and not labels:
+            if (
+                kept_points is not None
+                and number not in kept_points
+                or one_label
+                and not labels
+            ):
                 continue
             yield [rng.choice(labels)] if one_label else labels, *features
 
     count = num_points if kept_points is None else len(kept_points)
     # With `one_label`, only the end of the file tells how many points have a label.
-    return batches(points, num_features, batch_size, None if one_label else count, one_label)
+    return batches(
+        points, num_features, batch_size, None if one_label else count, one_label
+    )
 
 
 def read_extreme_header(path: PathLike) -> tuple[int, ...]:
-    """Reads the numbers of points, features and labels from the first line of a file."""
+    """Reads the numbers of points, features and labels from a file's first line."""
     with splits.opened(path) as lines:
         first = lines.readline()
     fields = first.split()
     header = tuple(map(int, fields)) if all(map(_is_natural, fields)) else ()
     if len(header) != 3 or not 1 <= min(header) <= max(header) < 2**63:
-        raise ValueError(f"{path}, line 1: must be `points features labels`. Received: {first!r}.")
+        raise ValueError(
+            f"{path}, line 1: must be `points features labels`. Received: {first!r}."
+        )
     return header
 
 
@@ -137,7 +151,8 @@ def read_extreme_split(path: PathLike, column: int = 0) -> np.ndarray:
     r"""Reads one split of a split file: the numbers of its points, counted from 1.
 
     Args:
-        path: a file of the repository with a split in each column, such as `trSplit.txt`.
+        path: a file of the repository with a split in each column, such as
+            `trSplit.txt`.
         column: the number of the column, counted from 0.
 
     Example:
@@ -166,8 +181,10 @@ def write_extreme_classification(
     """Writes points in the format of the Extreme Classification Repository.
 
     Args:
-        path: the file, which replaces an older one once it is complete; `.gz` compresses it.
-        points: a sequence of `(labels, feature_ids, feature_values)`, each a list of numbers.
+        path: the file, which replaces an older one once it is complete; `.gz`
+            compresses it.
+        points: a sequence of `(labels, feature_ids, feature_values)`, each a list of
+            numbers.
         num_features: number of features.
         num_labels: number of labels.
     """
@@ -180,20 +197,22 @@ def write_extreme_classification(
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=2):
             labels, ids = ([*map(operator.index, numbers)] for numbers in (labels, ids))
-            _check_point(path, number, (labels, num_labels), (ids, num_features), values)
+            _check_point(
+                path, number, (labels, num_labels), (ids, num_features), values
+            )
             file.write(",".join(map(str, labels)) + " " + _pairs(ids, values))
 
 
 def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
-    r"""Writes predictions as the tools of the Extreme Classification Repository read them.
+    r"""Writes predictions as the Extreme Classification Repository's tools read them.
 
-    The first line is `points labels`. Each other line is `l:score l:score`: the predictions for a
-    point, in the order of the labels.
+    The first line is `points labels`. Each other line is `l:score l:score`: the
+    predictions for a point, in the order of the labels.
 
     Args:
         path: as for `write_extreme_classification`.
-        batches: pairs `(scores, class_ids)` of `[batch, k]`, as `ExtremeClassifier.top_k` gives;
-            the id -1 is left out.
+        batches: pairs `(scores, class_ids)` of `[batch, k]`, as
+            `ExtremeClassifier.top_k` gives; the id -1 is left out.
         num_labels: number of labels.
 
     Example:
@@ -226,19 +245,25 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
 
 @contextlib.contextmanager
 def _replacing_text(path: PathLike) -> Iterator[TextIO]:
-    """Yields a text file, compressed if `.gz`, that gets its name only when it is complete."""
+    """Yields a text file, compressed if `.gz`, that gets its name once complete."""
     opener = gzip.open if str(path).endswith(".gz") else open
-    with _files.replacing(path) as temporary, opener(temporary, "wt", encoding="utf-8") as file:
+    with (
+        _files.replacing(path) as temporary,
+        opener(temporary, "wt", encoding="utf-8") as file,
+    ):
         yield file
 
 
 def _pairs(ids: Iterable, values: Iterable) -> str:
     """The end of a line, `i:v i:v`."""
-    return " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True)) + "\n"
+    return (
+        " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True))
+        + "\n"
+    )
 
 
 def _warn_if_cut(path: PathLike) -> None:
-    """Warns if no line break ends the last line: a number there may lack its last digits."""
+    """Warns if no line break ends the last line: a number there may lack digits."""
     if str(path).endswith(".gz"):  # A gzip file has its size inside.
         return
     with open(path, "rb") as file:
@@ -246,12 +271,13 @@ def _warn_if_cut(path: PathLike) -> None:
         file.seek(max(size - 1, 0))
         if size and file.read() not in (b"\n", b"\r"):
             warnings.warn(
-                f"{path}: no line break ends the last line; the file may be cut.", stacklevel=3
+                f"{path}: no line break ends the last line; the file may be cut.",
+                stacklevel=3,
             )
 
 
 def _is_natural(text: str) -> bool:
-    """Whether a text is an integer >= 0 in digits; `int` accepts other texts too, such as 1_0."""
+    """Whether a text is an integer >= 0 in digits; `int` takes others, such as 1_0."""
     return text.isascii() and text.isdigit()
 
 
@@ -264,25 +290,35 @@ def _points(path: PathLike) -> Iterator[tuple]:
         for number, line in enumerate(lines, start=2):
             label_field, *feature_fields = line.rstrip("\n").split(" ")
             try:
-                if "_" in line or not line.isascii():  # Python would accept both in a number.
+                if (
+                    "_" in line or not line.isascii()
+                ):  # Python would accept both in a number.
                     raise ValueError
-                labels = [int(label) for label in label_field.split(",")] if label_field else []
+                labels = (
+                    [int(label) for label in label_field.split(",")]
+                    if label_field
+                    else []
+                )
                 pairs = [field.split(":") for field in feature_fields if field]
                 ids = [int(feature_id) for feature_id, _ in pairs]
                 values = [float(value) for _, value in pairs]
             except ValueError as error:
                 rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
                 raise ValueError(f"{rule} Received: {line[:80]!r}.") from error
-            _check_point(path, number, (labels, num_labels), (ids, num_features), values)
+            _check_point(
+                path, number, (labels, num_labels), (ids, num_features), values
+            )
             yield labels, ids, values
     rule = f"{path}, line 1: must have the number of points."
-    _checks.require(number - 1 == count, rule, f"{count}, but the file has {number - 1}")
+    _checks.require(
+        number - 1 == count, rule, f"{count}, but the file has {number - 1}"
+    )
 
 
 def _check_point(
     path: PathLike, line: int, labels: tuple, features: tuple, values: Iterable
 ) -> None:
-    """Raises unless the numbers of pairs `(numbers, n)` are in [0, n), and values are finite."""
+    """Raises unless numbers of `(numbers, n)` are in [0, n) and values are finite."""
     largest = float(np.finfo(np.float32).max)
     for quantity, (numbers, n) in (("label", labels), ("feature", features)):
         for x in numbers:
@@ -291,4 +327,6 @@ def _check_point(
                 raise ValueError(f"{path}, line {line}: {rule}. Received: {x}.")
     for x in values:
         if not -largest <= x <= largest:
-            raise ValueError(f"{path}, line {line}: a value must be finite. Received: {x}.")
+            raise ValueError(
+                f"{path}, line {line}: a value must be finite. Received: {x}."
+            )

@@ -16,28 +16,36 @@ _LINE = re.compile(rf"({_NUMBER})(?:\s+qid:([0-9]{{1,18}}))?({_PAIRS})", re.ASCI
 
 
 def lists_from_groups(
-    features: Any, grades: Any, qid: Any = None, group: Any = None, list_size: int | None = None
+    features: Any,
+    grades: Any,
+    qid: Any = None,
+    group: Any = None,
+    list_size: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Turns rows with query ids or group sizes, as for XGBoost and LightGBM, into padded lists.
+    """Makes padded lists of rows with query ids or group sizes (XGBoost, LightGBM).
 
     Losses, metrics and `try_out` take the result; a model scores `[lists, n]`. Then
     `scores[labels >= 0]` are the scores of the rows, in their order.
 
     Args:
-        features: finite numbers `[rows, d]`: an array, SciPy's sparse matrix or a pandas table. The
-            rows of a list follow each other.
+        features: finite numbers `[rows, d]`: an array, SciPy's sparse matrix or a
+            pandas table. The rows of a list follow each other.
         grades: `[rows]`, finite numbers >= 0.
         qid: `[rows]`, the query of each row.
-        group: in place of `qid`, the number of rows of each list, integers >= 1, such as
-            `np.loadtxt("rank.train.query", int)` for LightGBM's files.
-        list_size: the width n; the rows of a longer list after its first n are left out. None means
-            the longest list, with `4 * lists * n * d` bytes of features.
+        group: in place of `qid`, the number of rows of each list, integers >= 1, such
+            as `np.loadtxt("rank.train.query", int)` for LightGBM's files.
+        list_size: the width n; the rows of a longer list after its first n are left
+            out. None means the longest list, with `4 * lists * n * d` bytes of
+            features.
 
     Returns:
-        float32 features `[lists, n, d]`, padded with 0, and labels `[lists, n]`, padded with -1.
+        float32 features `[lists, n, d]`, padded with 0, and labels `[lists, n]`, padded
+        with -1.
 
     Example:
-        >>> features, labels = lists_from_groups([[1], [2], [3]], [0, 2, 1], qid=[7, 7, 9])
+        >>> features, labels = lists_from_groups(
+        ...     [[1], [2], [3]], [0, 2, 1], qid=[7, 7, 9]
+        ... )
         >>> features[..., 0].tolist(), labels.tolist()
         ([[1.0, 2.0], [3.0, 0.0]], [[0.0, 2.0], [1.0, -1.0]])
     """
@@ -45,22 +53,37 @@ def lists_from_groups(
     features = features.toarray() if hasattr(features, "toarray") else features
     with np.errstate(over="ignore"):
         features, grades = (np.asarray(x, np.float32) for x in (features, grades))
-    rule = "`features` [rows, d] and `grades` [rows] must have the same rows, at least one."
-    is_right = features.ndim == 2 and features.size and grades.shape == features.shape[:1]
+    rule = (
+        "`features` [rows, d] and `grades` [rows] must have the same rows, at "
+        "least one."
+    )
+    is_right = (
+        features.ndim == 2 and features.size and grades.shape == features.shape[:1]
+    )
     _checks.require(is_right, rule, f"the shapes {features.shape} and {grades.shape}")
     rule = "`features` must be finite in float32, without missing values."
     _checks.require(np.isfinite(features).all(), rule, "NaN or an infinity")
     wrong = grades[~((grades >= 0) & (grades < np.inf))]
-    _checks.require(not wrong.size, "`grades` must be finite numbers >= 0.", str(*wrong[:1]))
-    rule = "Pass either `qid`, the query of each row, or `group`, the sizes of the lists."
-    _checks.require((qid is None) != (group is None), rule, "neither" if group is None else "both")
+    _checks.require(
+        not wrong.size, "`grades` must be finite numbers >= 0.", str(*wrong[:1])
+    )
+    rule = (
+        "Pass either `qid`, the query of each row, or `group`, the sizes of the lists."
+    )
+    _checks.require(
+        (qid is None) != (group is None), rule, "neither" if group is None else "both"
+    )
     if group is None:
         qid = np.asarray(qid)
-        _checks.require(qid.shape == grades.shape, "`qid` must have one id a row.", f"{qid.shape}")
+        _checks.require(
+            qid.shape == grades.shape, "`qid` must have one id a row.", f"{qid.shape}"
+        )
         starts = np.flatnonzero(np.append(True, qid[1:] != qid[:-1]))
         queries, counts = np.unique(qid[starts], return_counts=True)
         rule = "`qid` must have the rows of a query one after the other."
-        _checks.require((counts == 1).all(), rule, f"rows of {queries[counts.argmax()]} apart")
+        _checks.require(
+            (counts == 1).all(), rule, f"rows of {queries[counts.argmax()]} apart"
+        )
         sizes = np.diff(starts, append=len(qid))
     else:
         sizes = np.asarray(group)
@@ -71,7 +94,9 @@ def lists_from_groups(
 
     n = list_size or int(sizes.max())
     is_kept = np.arange(len(grades)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < n
-    is_item = np.arange(n) < sizes[:, np.newaxis]  # Row by row, the order of the rows that stay.
+    is_item = (
+        np.arange(n) < sizes[:, np.newaxis]
+    )  # Row by row, the order of the rows that stay.
     padded = np.zeros([*is_item.shape, features.shape[1]], np.float32)
     labels = np.full(is_item.shape, -1, np.float32)
     padded[is_item], labels[is_item] = features[is_kept], grades[is_kept]
@@ -81,19 +106,21 @@ def lists_from_groups(
 def read_letor(
     path: PathLike, num_features: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    r"""Reads a ranking file of LETOR, MSLR-WEB or SVMlight: `2 qid:10 1:0.03 3:1.0 # comment`.
+    r"""Reads LETOR, MSLR-WEB or SVMlight rankings: `2 qid:10 1:0.03 3:1.0 # comment`.
 
-    A line has the grade of an item, its query, and its features by number, in rising order from 1;
-    the others are 0. Ten thousand lines of 136 features take about a second.
+    A line has the grade of an item, its query, and its features by number, in rising
+    order from 1; the others are 0. Ten thousand lines of 136 features take about a
+    second.
 
     Args:
         path: the file, which may be compressed as `.gz`.
-        num_features: the number d of features; None means the highest in the file. Pass that of the
-            training file for the others, which may lack the last features.
+        num_features: the number d of features; None means the highest in the file. Pass
+            that of the training file for the others, which may lack the last features.
 
     Returns:
-        `(features, grades, qid)` for `lists_from_groups`: float32 `[rows, d]` and `[rows]`, int64
-        `[rows]`; `qid` is None if no line has one, as in LightGBM's own files.
+        `(features, grades, qid)` for `lists_from_groups`: float32 `[rows, d]` and
+        `[rows]`, int64 `[rows]`; `qid` is None if no line has one, as in LightGBM's own
+        files.
 
     Example:
         >>> import pathlib, tempfile
@@ -105,7 +132,10 @@ def read_letor(
     """
     num_features = _checks.positive_int_or_none("num_features", num_features)
     end = "" if num_features is None else f" to {num_features}"
-    form = f"`grade qid:q f:v f:v`, with finite numbers, and features in rising order from 1{end}"
+    form = (
+        "`grade qid:q f:v f:v`, with finite numbers, and features in rising order "
+        f"from 1{end}"
+    )
     rows, qids = [], []
     with splits.opened(path) as lines, np.errstate(over="ignore"):
         for line_number, line in enumerate(lines, 1):
@@ -118,17 +148,23 @@ def read_letor(
             numbers = ["0", grade, *pairs.replace(":", " ").split()]
             columns = np.array([*map(int, numbers[::2])])
             values = np.array([*map(float, numbers[1::2])]).astype(np.float32)
-            in_order = (np.diff(columns) > 0).all() and columns[-1] <= (num_features or np.inf)
+            in_order = (np.diff(columns) > 0).all() and columns[-1] <= (
+                num_features or np.inf
+            )
             if not (in_order and np.isfinite(values).all()):
                 text = f"{line[:80]!r}, of {len(line)} characters"
-                raise ValueError(f"{path}, line {line_number}: must be {form}. Received: {text}.")
+                raise ValueError(
+                    f"{path}, line {line_number}: must be {form}. Received: {text}."
+                )
             rows.append(np.zeros(columns[-1] + 1, np.float32))
             rows[-1][columns] = values
             qids += [] if qid is None else [int(qid)]
     rule = f"{path}: must hold at least one line, and `qid:` in all lines or in none."
     received = f"{len(qids)} of {len(rows)} lines with `qid:`"
     _checks.require(rows and len(qids) in (0, len(rows)), rule, received)
-    table = np.zeros([len(rows), 1 + (num_features or max(map(len, rows)) - 1)], np.float32)
+    table = np.zeros(
+        [len(rows), 1 + (num_features or max(map(len, rows)) - 1)], np.float32
+    )
     for number, row in enumerate(rows):
         table[number, : len(row)] = row
     return table[:, 1:], table[:, 0], np.array(qids, np.int64) if qids else None

@@ -1,4 +1,4 @@
-"""Images with their classes: digits from scikit-learn, CIFAR-10 and ImageNet from TFDS."""
+"""Images with classes: digits from scikit-learn, CIFAR-10 and ImageNet from TFDS."""
 
 import functools
 from typing import Any
@@ -12,7 +12,8 @@ from rank4class_tf.data import splits
 
 _CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
 _IMAGENET = (
-    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org (which asks for "
+    "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org "
+    "(which asks for "
     "a registration)"
 )
 
@@ -22,18 +23,20 @@ def digits(
 ) -> splits.Splits:
     """Returns 1,797 real images of handwritten digits, 8 x 8 pixels, in 10 classes.
 
-    The images come with scikit-learn, so nothing is downloaded. Features are float32 `[batch, 64]`
-    in [0, 1], class ids int64 `[batch]`. 60 % of the images of each class are for training (1,077)
-    and 20 % each for validation and testing (360 each).
+    The images come with scikit-learn, so nothing is downloaded. Features are float32
+    `[batch, 64]` in [0, 1], class ids int64 `[batch]`. 60 % of the images of each class
+    are for training (1,077) and 20 % each for validation and testing (360 each).
 
-    Source: the test part of E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits",
-    UCI Machine Learning Repository, 1998, as `sklearn.datasets.load_digits` has it.
+    Source: the test part of E. Alpaydin and C. Kaynak, "Optical Recognition of
+    Handwritten Digits", UCI Machine Learning Repository, 1998, as
+    `sklearn.datasets.load_digits` has it.
 
     Args:
         batch_size: examples per batch, >= 1.
-        seed: seed of the split into training and validation, not of the test images, and of the
-            training order, in [0, 2**32).
-        examples_per_class: how many training images of each class to keep, in [1, 104]; None: all.
+        seed: seed of the split into training and validation, not of the test images,
+            and of the training order, in [0, 2**32).
+        examples_per_class: how many training images of each class to keep, in [1, 104];
+            None: all.
 
     Example:
         >>> splits = digits(batch_size=32)
@@ -47,47 +50,67 @@ def digits(
     pixels = (bunch.data / 16.0).astype("float32")
     class_ids = bunch.target.astype("int64")
     # The test images do not depend on the seed.
-    rest, test = split(np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0)
-    train, validation = split(rest, test_size=0.25, stratify=class_ids[rest], random_state=seed)
+    rest, test = split(
+        np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0
+    )
+    train, validation = split(
+        rest, test_size=0.25, stratify=class_ids[rest], random_state=seed
+    )
     if examples_per_class is not None:
         num_kept = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
         max_per_class = min(map(len, by_class))
         rule = f"`examples_per_class` must be at most {max_per_class}."
-        _checks.require(num_kept <= max_per_class, rule, f"examples_per_class={num_kept}")
+        _checks.require(
+            num_kept <= max_per_class, rule, f"examples_per_class={num_kept}"
+        )
         train = np.concatenate([images[:num_kept] for images in by_class])
     parts = [(pixels[part], class_ids[part]) for part in (train, validation, test)]
     return splits.from_arrays(parts, batch_size, seed, map(str, bunch.target_names))
 
 
 def cifar10(
-    data_dir: PathLike | None = None, batch_size: int = 64, augment: bool = True, seed: int = 0
+    data_dir: PathLike | None = None,
+    batch_size: int = 64,
+    augment: bool = True,
+    seed: int = 0,
 ) -> splits.Splits:
     """Returns CIFAR-10: photographs of 32 x 32 pixels in 10 classes.
 
-    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`. 45,000 images
-    are for training, 5,000, the last of CIFAR-10's training part, for validation and 10,000 for
-    testing.
+    Features are float32 `[batch, 32, 32, 3]` in [0, 255], class ids int64 `[batch]`.
+    45,000 images are for training, 5,000, the last of CIFAR-10's training part, for
+    validation and 10,000 for testing.
 
-    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009, through
-    TensorFlow Datasets, which downloads it on first use.
+    Source: A. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images",
+    2009, through TensorFlow Datasets, which downloads it on first use.
 
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: images per batch, >= 1.
-        augment: whether to change training images anew in each epoch: pad them by 4 pixels on each
-            side, cut them to their size at a random place, and mirror half of them.
+        augment: whether to change training images anew in each epoch: pad them by 4
+            pixels on each side, cut them to their size at a random place, and mirror
+            half of them.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
-    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
+    batch_size, seed = (
+        _checks.positive_int("batch_size", batch_size),
+        _checks.seed(seed),
+    )
     names = ["train[:90%]", "train[90%:]", "test"]
-    options = {"name": "cifar10", "data_dir": data_dir, "source": _CIFAR_10, "split": names}
+    options = {
+        "name": "cifar10",
+        "data_dir": data_dir,
+        "source": _CIFAR_10,
+        "split": names,
+    }
 
     def as_floats(image: Tensor, _: Tensor) -> Tensor:
         return tf.cast(image, tf.float32)
 
     train_transform = _crop_and_mirror if augment else as_floats
-    return _splits_of_images(options, batch_size, seed, 50_000, train_transform, as_floats)
+    return _splits_of_images(
+        options, batch_size, seed, 50_000, train_transform, as_floats
+    )
 
 
 def imagenet2012(
@@ -99,30 +122,40 @@ def imagenet2012(
 ) -> splits.Splits:
     """Returns ImageNet (ILSVRC 2012): 1.28 million photographs in 1,000 classes.
 
-    Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids int64
-    `[batch]`. The labels of ImageNet's own test part are not public, so its 50,000 validation
-    images are `test`, as is usual, and the last hundredth of its training images is `validation`.
-    Both are cut to their centre, a square of 224/256 of the shorter side.
+    Features are float32 `[batch, image_size, image_size, 3]` in [0, 255], class ids
+    int64 `[batch]`. The labels of ImageNet's own test part are not public, so its
+    50,000 validation images are `test`, as is usual, and the last hundredth of its
+    training images is `validation`. Both are cut to their centre, a square of 224/256
+    of the shorter side.
 
-    Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge", IJCV 2015,
-    through TensorFlow Datasets. The files must be downloaded from image-net.org by hand.
+    Source: O. Russakovsky et al., "ImageNet Large Scale Visual Recognition Challenge",
+    IJCV 2015, through TensorFlow Datasets. The files must be downloaded from
+    image-net.org by hand.
 
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
         batch_size: images per batch, >= 1.
         image_size: height and width in pixels, >= 1.
-        augment: whether to change training images anew in each epoch: cut a random part (8 to 100 %
-            of the area, 3:4 to 4:3), and mirror half of them. Otherwise as the others.
+        augment: whether to change training images anew in each epoch: cut a random part
+            (8 to 100 % of the area, 3:4 to 4:3), and mirror half of them. Otherwise as
+            the others.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     size, seed = _checks.positive_int("image_size", image_size), _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
-    options: dict[str, Any] = {"name": "imagenet2012", "data_dir": data_dir, "source": _IMAGENET}
+    options: dict[str, Any] = {
+        "name": "imagenet2012",
+        "data_dir": data_dir,
+        "source": _IMAGENET,
+    }
     options["split"] = ["train[:99%]", "train[99%:]", "validation"]
-    # We decode after the shuffle, so that its buffer holds small files, and only the part we keep.
+    # We decode after the shuffle, so that its buffer holds small files, and only the
+    # part we keep.
     options["decoders"] = {"image": tfds.decode.SkipDecoding()}
-    random_part, centre = (functools.partial(f, size=size) for f in (_random_part, _centre))
+    random_part, centre = (
+        functools.partial(f, size=size) for f in (_random_part, _centre)
+    )
     train_transform = random_part if augment else centre
     return _splits_of_images(options, batch_size, seed, 16_384, train_transform, centre)
 
@@ -136,11 +169,16 @@ def _splits_of_images(
     eval_transform: Function,
 ) -> splits.Splits:
     """`Splits` of a dataset of TFDS; the transforms take an image and a seed."""
-    (first, second, third), info = splits.load(**options, with_info=True, as_supervised=True)
+    (first, second, third), info = splits.load(
+        **options, with_info=True, as_supervised=True
+    )
 
     def batches(images: tf.data.Dataset, transform: Function) -> tf.data.Dataset:
-        # Each image gets a seed of two numbers, others in each epoch, which follow from `seed`.
-        image_seeds = tf.data.Dataset.random(seed, rerandomize_each_iteration=True).batch(2)
+        # Each image gets a seed of two numbers, others in each epoch, which follow from
+        # `seed`.
+        image_seeds = tf.data.Dataset.random(
+            seed, rerandomize_each_iteration=True
+        ).batch(2)
         examples = tf.data.Dataset.zip((images, image_seeds)).map(
             lambda example, image_seed: (transform(example[0], image_seed), example[1]),
             num_parallel_calls=tf.data.AUTOTUNE,
@@ -156,10 +194,12 @@ def _splits_of_images(
 
 
 def _crop_and_mirror(image: Tensor, seed: Tensor) -> Tensor:
-    """Cuts an image of the same size out of the padded one; mirrors it with probability 1/2."""
+    """Cuts an image of equal size out of the padded one; mirrors it half the time."""
     padded = tf.pad(image, [[4, 4], [4, 4], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
-    return tf.cast(tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32)
+    return tf.cast(
+        tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32
+    )
 
 
 def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
@@ -179,7 +219,7 @@ def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
 
 
 def _centre(encoded: Tensor, _: Tensor, size: int) -> Tensor:
-    """Decodes the central square of a JPEG; resizing before the cut would give the same pixels."""
+    """Decodes a JPEG's central square; resizing first would give the same pixels."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * 224 // 256, 1)
     window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])

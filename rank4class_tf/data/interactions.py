@@ -17,8 +17,9 @@ from rank4class_tf.data import splits
 
 _PARTS = ("train", "validation", "test")
 _SPLITS = ("random", "last", "time")
-# The formats of a line in `UserItems.from_file`. Groups are the user, the item and the timestamp.
-# Three or four integers with spaces are items of a user, unless `from_file` leaves this form out.
+# The formats of a line in `UserItems.from_file`. Groups are the user, the item and the
+# timestamp. Three or four integers with spaces are items of a user, unless `from_file`
+# leaves this form out.
 _ID, _TIME = "([0-9]{1,10})", "([0-9]{1,18})"
 _ITEMS = "the item ids of one user"
 _LINE_FORMATS = {
@@ -35,13 +36,14 @@ class UserItems:
     """The items of each user in three parts, and batches of them.
 
     Attributes:
-        train: ragged int32 `[num_users, None]`, the item numbers of each user for training.
+        train: ragged int32 `[num_users, None]`, the item numbers of each user for
+            training.
         validation: the items for choosing a model, in the same form.
         test: the items for reporting results, in the same form.
         item_ids: `[num_items]`, the source's id of each item number, in rising order.
         user_ids: `[num_users]`, the source's id of each row, in rising order.
-        in_order: whether the items of a user are in order of time, and may repeat; else they are
-            distinct and sorted by number.
+        in_order: whether the items of a user are in order of time, and may repeat; else
+            they are distinct and sorted by number.
     """
 
     train: tf.RaggedTensor
@@ -53,7 +55,10 @@ class UserItems:
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(getattr(self, x).flat_values):,} {x}" for x in _PARTS)
-        return f"UserItems({self.num_users:,} users, {self.num_items:,} items; pairs: {sizes})"
+        return (
+            f"UserItems({self.num_users:,} users, {self.num_items:,} items; pairs: "
+            f"{sizes})"
+        )
 
     @property
     def num_items(self) -> int:
@@ -66,10 +71,11 @@ class UserItems:
         return len(self.user_ids)
 
     def item_numbers(self, ids: Any) -> np.ndarray:
-        """Returns the numbers of items by their ids; `item_ids[numbers]` gives the ids again.
+        """Returns item numbers by their ids; `item_ids[numbers]` gives the ids again.
 
         Args:
-            ids: one id, or an array or a column of them; an unknown one raises `ValueError`.
+            ids: one id, or an array or a column of them; an unknown one raises
+                `ValueError`.
         """
         return _numbers_of(ids, self.item_ids)
 
@@ -78,25 +84,31 @@ class UserItems:
         return _numbers_of(ids, self.user_ids)
 
     @classmethod
-    def from_pairs(cls, batches: Iterable, seed: int = 0, split: str = "random") -> Self:
-        """Splits pairs of a user and an item, at random into 80, 10 and 10 %, or by time.
+    def from_pairs(
+        cls, batches: Iterable, seed: int = 0, split: str = "random"
+    ) -> Self:
+        """Splits pairs of user and item, at random into 80, 10 and 10 %, or by time.
 
         20 million pairs need at most some 1.5 GB.
 
         Args:
-            batches: a list of pairs `(user_ids, item_ids)` or triples `(user_ids, item_ids,
-                timestamps)`: arrays, lists or pandas columns of one length. Ids are integers in
-                [-2**31, 2**31) or strings; timestamps are finite numbers or dates. Users and items
-                are numbered in rising order of their ids.
+            batches: a list of pairs `(user_ids, item_ids)` or triples
+                `(user_ids, item_ids, timestamps)`: arrays, lists or pandas columns of
+                one length. Ids are integers in [-2**31, 2**31) or strings; timestamps
+                are finite numbers or dates. Users and items are numbered in rising
+                order of their ids.
             seed: seed of the random split, in [0, 2**32).
-            split: `"random"`, where a repeated pair counts once; `"last"`, where the last item of
-                each user is for testing and the one before it for validation, and users with fewer
-                than three items are only for training; or `"time"`, where the latest tenth of all
-                pairs is for testing and the tenth before it for validation. The last two sort the
-                pairs by timestamp, if any, and keep repeated ones; ties keep their order.
+            split: `"random"`, where a repeated pair counts once; `"last"`, where the
+                last item of each user is for testing and the one before it for
+                validation, and users with fewer than three items are only for training;
+                or `"time"`, where the latest tenth of all pairs is for testing and the
+                tenth before it for validation. The last two sort the pairs by
+                timestamp, if any, and keep repeated ones; ties keep their order.
 
         Example:
-            >>> users = UserItems.from_pairs([(["ann", "ann", "bob"], ["tea", "milk", "milk"])])
+            >>> users = UserItems.from_pairs(
+            ...     [(["ann", "ann", "bob"], ["tea", "milk", "milk"])]
+            ... )
             >>> users.item_ids, int(users.item_numbers("tea"))
             (array(['milk', 'tea'], dtype='<U4'), 1)
             >>> triples = [([7, 7, 7], [4, 5, 6], [300, 100, 200])]
@@ -106,20 +118,29 @@ class UserItems:
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
-        id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = [], []  # Of users and of items.
+        id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = (
+            [],
+            [],
+        )  # Of users and of items.
         timestamps: list[np.ndarray] = []
         for batch in batches:
             arrays = [*map(_as_ids, batch[:2])]
             for times in batch[2:]:
-                # pandas gives dates with a time zone as objects, unless asked for dates in UTC.
+                # pandas gives dates with a time zone as objects, unless asked for dates
+                # in UTC.
                 has_zone = hasattr(getattr(times, "dtype", None), "tz")
                 arrays.append(np.asarray(times, "datetime64[ns]" if has_zone else None))
             are_ids = all(x.dtype.kind in "iuU" or not x.size for x in arrays[:2])
             same_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
             form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
-            rule = f"`batches` must hold {form}: arrays of one length, ids integers or strings."
+            rule = (
+                f"`batches` must hold {form}: arrays of one length, ids integers "
+                "or strings."
+            )
             received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays[:4])
-            _checks.require(len(arrays) in (2, 3) and are_ids and same_length, rule, received)
+            _checks.require(
+                len(arrays) in (2, 3) and are_ids and same_length, rule, received
+            )
             for chunks, x in zip(id_chunks, arrays, strict=False):
                 if x.dtype.kind != "U":
                     rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
@@ -128,12 +149,20 @@ class UserItems:
                     x = x.astype(np.int32)
                 chunks.append(x)
             for x in arrays[2:]:
-                rule = "`batches` must hold timestamps that are finite numbers or dates."
-                _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
-                _checks.require(np.isfinite(x).all(), rule, str(*x[~np.isfinite(x)][:1]))
+                rule = (
+                    "`batches` must hold timestamps that are finite numbers or dates."
+                )
+                _checks.require(
+                    x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}"
+                )
+                _checks.require(
+                    np.isfinite(x).all(), rule, str(*x[~np.isfinite(x)][:1])
+                )
                 timestamps.append(x)
         if not (num_batches := len(id_chunks[0])):
-            raise ValueError("`batches` must hold at least one batch of pairs. Received none.")
+            raise ValueError(
+                "`batches` must hold at least one batch of pairs. Received none."
+            )
         rule = "`batches` must hold timestamps in each batch or in none."
         received = f"{len(timestamps)} of {num_batches} with timestamps"
         _checks.require(len(timestamps) in (0, num_batches), rule, received)
@@ -142,26 +171,33 @@ class UserItems:
         if split == "random":
             pairs = users.astype(np.int64) * len(item_ids) + items
             _, first = np.unique(pairs, return_index=True)
-            if len(first) < len(pairs):  # A repeated pair could be in training and in the test.
+            if len(first) < len(
+                pairs
+            ):  # A repeated pair could be in training and in the test.
                 first.sort()
                 users, items = users[first], items[first]
             del pairs, first  # For their memory.
             by_user = np.lexsort((items, users))
             held_out = rng.permutation(len(users))[: len(users) // 10 * 2]
         else:
-            # All sorts by time are stable: pairs of equal times keep the order of the input.
+            # All sorts by time are stable: pairs of equal times keep the order of the
+            # input.
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
 
         part_of = np.zeros(len(users), np.int8)  # Indices in `_PARTS`.
         if split == "last":
             lengths = np.bincount(users)
-            num_later = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
+            num_later = (
+                np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
+            )
             is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
             part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
         else:
             if split == "time":
-                held_out = np.argsort(times, kind="stable")[len(users) - len(users) // 10 * 2 :]
+                held_out = np.argsort(times, kind="stable")[
+                    len(users) - len(users) // 10 * 2 :
+                ]
             part_of[held_out] = np.repeat([1, 2], len(held_out) // 2)
 
         parts = []
@@ -174,26 +210,28 @@ class UserItems:
 
     @classmethod
     def from_file(cls, path: PathLike, split: str = "last") -> Self:
-        """Reads the pairs of a text file, which may be compressed as `.gz`, and splits them.
+        """Reads and splits the pairs of a text file, which may be compressed as `.gz`.
 
         All lines have the format of the first:
 
-        - `user::item::rating::timestamp`, GroupLens's `ratings.dat`, whatever the rating.
-        - `user item rating timestamp`, MovieLens-100k's `u.data`, or `user item timestamp`, with
-          tabs or spaces.
+        - `user::item::rating::timestamp`, GroupLens's `ratings.dat`, whatever the
+          rating.
+        - `user item rating timestamp`, MovieLens-100k's `u.data`, or
+          `user item timestamp`, with tabs or spaces.
         - `user item`, two ids, the pairs of a user in order of time (SASRec's files).
-        - A line per user, with the ids of the items in order of time and spaces between them
-          (gSASRec's files). The first line must not have two. If more than nine tenths of the lines
-          have three ids, or four, the file is read as pairs with timestamps. A user's id is the
-          number of the line, from 1.
+        - A line per user, with the ids of the items in order of time and spaces between
+          them (gSASRec's files). The first line must not have two. If more than nine
+          tenths of the lines have three ids, or four, the file is read as pairs with
+          timestamps. A user's id is the number of the line, from 1.
 
         Args:
             path: the file, with ids in [0, 2**31).
-            split: as in `from_pairs`; without timestamps, lines must be in order of time.
+            split: as in `from_pairs`; without timestamps, lines must be in order of
+                time.
 
         Raises:
-            ValueError: if a line has another format, or if all timestamps are at most 10, which are
-                ratings.
+            ValueError: if a line has another format, or if all timestamps are at most
+                10, which are ratings.
         """
         _checks.one_of("split", split, _SPLITS)
         with splits.opened(path, "utf-8-sig") as lines:
@@ -208,22 +246,36 @@ class UserItems:
             for line_number, line in enumerate(lines, 1):
                 line = line.strip()
                 try:
-                    match = next(filter(None, (x.fullmatch(line) for x in formats.values())))
+                    match = next(
+                        filter(None, (x.fullmatch(line) for x in formats.values()))
+                    )
                     if match.re.groups:
-                        for column, digits in zip(columns, match.groups(), strict=False):
+                        for column, digits in zip(
+                            columns, match.groups(), strict=False
+                        ):
                             column.append(int(digits))
                     else:
                         pairs[1].extend(map(int, line.split()))
                         pairs[0].extend([line_number] * (len(pairs[1]) - len(pairs[0])))
                 except (StopIteration, OverflowError):
-                    rule = f"{path}, line {line_number}: must be {' or '.join(formats)}, with ids"
+                    rule = (
+                        f"{path}, line {line_number}: must be "
+                        f"{' or '.join(formats)}, with ids"
+                    )
                     received = f"{line[:80]!r}, of {len(line)} characters"
-                    raise ValueError(f"{rule} below 2**31. Received: {received}.") from None
+                    raise ValueError(
+                        f"{rule} below 2**31. Received: {received}."
+                    ) from None
                 if line_number == 1:  # All lines must have the format of the first.
                     formats = {name: x for name, x in formats.items() if x is match.re}
-        _checks.require(pairs[0], f"{path}: must hold at least one line.", "an empty file")
+        _checks.require(
+            pairs[0], f"{path}: must hold at least one line.", "an empty file"
+        )
         latest = max(times, default=math.inf)
-        rule = f"{path}: must have timestamps in the last column, not ratings of at most 10."
+        rule = (
+            f"{path}: must have timestamps in the last column, not ratings of at "
+            "most 10."
+        )
         _checks.require(latest > 10, rule, f"{latest} as the latest")
         return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
 
@@ -232,19 +284,26 @@ class UserItems:
         return [self.train, self.validation, self.test][: _PARTS.index(part) + 1]
 
     def batches(
-        self, part: str, batch_size: int = 128, ragged: bool = False, seed: int | None = None
+        self,
+        part: str,
+        batch_size: int = 128,
+        ragged: bool = False,
+        seed: int | None = None,
     ) -> tf.data.Dataset:
-        """Returns batches `(features, class_ids)` of the users that have an item in `part`.
+        """Returns batches `(features, class_ids)` of users that have an item in `part`.
 
-        Features are a dictionary: `items`, the user's training items, and `exclude`, the items of
-        earlier parts, which an evaluation must leave out. Class ids are the items in `part`.
+        Features are a dictionary: `items`, the user's training items, and `exclude`,
+        the items of earlier parts, which an evaluation must leave out. Class ids are
+        the items in `part`.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
             batch_size: users per batch, >= 1.
-            ragged: whether lists are ragged tensors; else -1 pads them to the longest of a batch.
-            seed: seed of a new order of users in each epoch; None sorts users by the length of
-                their lists, shortest first, so that batches need little padding.
+            ragged: whether lists are ragged tensors; else -1 pads them to the longest
+                of a batch.
+            seed: seed of a new order of users in each epoch; None sorts users by the
+                length of their lists, shortest first, so that batches need little
+                padding.
         """
         *earlier, labels = self._parts_up_to(part)
         exclude = tf.concat([self.train[:, :0], *earlier], axis=1)
@@ -254,7 +313,9 @@ class UserItems:
 
         def features_and_labels(users: Tensor) -> tuple[dict[str, Any], Any]:
             lists = (tf.gather(x, users) for x in (self.train, exclude, labels))
-            items, excluded, class_ids = (x if ragged else x.to_tensor(-1) for x in lists)
+            items, excluded, class_ids = (
+                x if ragged else x.to_tensor(-1) for x in lists
+            )
             return {"items": items, "exclude": excluded}, class_ids
 
         return _batched(users, batch_size, seed, features_and_labels)
@@ -262,12 +323,13 @@ class UserItems:
     def sequences(
         self, part: str, length: int, batch_size: int = 128, seed: int | None = None
     ) -> tf.data.Dataset:
-        """Returns batches `(inputs, next_items)` of item numbers, int32 `[batch, length]`.
+        """Returns batches `(inputs, next_items)`, item numbers int32 `[batch, length]`.
 
         A row has the last `length + 1` items of a user up to the end of the part:
-        `next_items[:, t]` comes after `inputs[:, t]`, and -1 pads both at the end. `next_items` is
-        also -1 where the next item is in an earlier part, so that losses and metrics leave out that
-        position. Users without a next item in the part are left out.
+        `next_items[:, t]` comes after `inputs[:, t]`, and -1 pads both at the end.
+        `next_items` is also -1 where the next item is in an earlier part, so that
+        losses and metrics leave out that position. Users without a next item in the
+        part are left out.
 
         Args:
             part: `"train"`, `"validation"` or `"test"`.
@@ -283,11 +345,15 @@ class UserItems:
             >>> users = UserItems.from_pairs(pairs, split="last")
             >>> inputs, next_items = next(iter(users.sequences("test", 4)))
             >>> inputs.numpy(), next_items.numpy()
-            (array([[ 0,  1,  2, -1]], dtype=int32), array([[-1, -1,  3, -1]], dtype=int32))
+            (array([[ 0,  1,  2, -1]], dtype=int32),
+             array([[-1, -1,  3, -1]], dtype=int32))
         """
         parts = self._parts_up_to(part)
         length = _checks.positive_int("length", length)
-        rule = "`sequences` needs the items in order of time: split them by 'last' or 'time'."
+        rule = (
+            "`sequences` needs the items in order of time: split them by 'last' or "
+            "'time'."
+        )
         _checks.require(self.in_order, rule, "a random split")
         items = tf.concat(parts, axis=1)
         counts, part_counts = items.row_lengths(), parts[-1].row_lengths()
@@ -300,7 +366,10 @@ class UserItems:
             inputs = tf.where(next_items >= 0, dense[:, :-1], -1)
             # The position of each next item, counted from the part's first item.
             part_start = latest.row_lengths() - tf.gather(part_counts, users)
-            position = tf.range(1, length + 1, dtype=part_start.dtype) - part_start[:, tf.newaxis]
+            position = (
+                tf.range(1, length + 1, dtype=part_start.dtype)
+                - part_start[:, tf.newaxis]
+            )
             return inputs, tf.where(position >= 0, next_items, -1)
 
         return _batched(users, batch_size, seed, inputs_and_next_items)
@@ -314,7 +383,8 @@ def _batched(
     dataset = tf.data.Dataset.from_tensor_slices(users)
     if seed is not None:
         dataset = dataset.shuffle(max(len(users), 1), seed=_checks.seed(seed))
-    # There is nothing to tune here, and the tuning thread only delays the end of each epoch.
+    # There is nothing to tune here, and the tuning thread only delays the end of each
+    # epoch.
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.batch(batch_size).map(function).prefetch(1).with_options(options)
@@ -341,10 +411,12 @@ def _numbers_of(ids: Any, distinct: np.ndarray) -> np.ndarray:
 
 
 def _distinct_and_numbers(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ids, sorted, and the index of each id among them; empties `chunks`."""
+    """The distinct ids, sorted, and the index of each id in them; empties `chunks`."""
     kinds = {ids.dtype.kind for ids in chunks if ids.size}
     rule = "`batches` must hold integers as ids in all batches, or strings in all."
-    _checks.require(len(kinds) < 2, rule, "both")  # NumPy would make strings of integers.
+    _checks.require(
+        len(kinds) < 2, rule, "both"
+    )  # NumPy would make strings of integers.
     ids = np.concatenate(chunks)
     chunks.clear()  # For its memory.
     distinct = np.unique(ids)
@@ -356,12 +428,13 @@ def movielens(
 ) -> UserItems:
     """Returns the MovieLens users with the films that they rated, whatever the rating.
 
-    Pairs of a user and a film are split at random: 80 % for training and 10 % each for validation
-    and testing. 20 million pairs need less than 4 GB.
+    Pairs of a user and a film are split at random: 80 % for training and 10 % each for
+    validation and testing. 20 million pairs need less than 4 GB.
 
-    Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015, through
-    TensorFlow Datasets, which downloads it on first use. The licence is for research. The Rankmax
-    paper calls `"latest-small"` (610 users, 100,836 pairs) "Movielens 100k".
+    Source: F. M. Harper and J. A. Konstan, "The MovieLens Datasets", ACM TiiS, 2015,
+    through TensorFlow Datasets, which downloads it on first use. The licence is for
+    research. The Rankmax paper calls `"latest-small"` (610 users, 100,836 pairs)
+    "Movielens 100k".
 
     Args:
         version: `"latest-small"`, `"100k"`, `"1m"`, `"20m"` or `"25m"`.
@@ -380,7 +453,8 @@ def movielens(
         f"movielens/{version}-ratings",
         split="train",
         data_dir=data_dir,
-        batch_size=65_536,  # TFDS takes several times longer to read ratings one by one.
+        # TFDS takes several times longer to read ratings one by one.
+        batch_size=65_536,
         decoders=tfds.decode.PartialDecoding(dict.fromkeys(fields, True)),
         shuffle_files=False,
     )

@@ -15,10 +15,11 @@ from rank4class_tf._types import PathLike
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """A dataset in three parts, each of batches `(features [batch, ...], class_ids [batch])`.
+    """A dataset in three parts of batches `(features [batch, ...], class_ids [batch])`.
 
     Attributes:
-        train: the training examples, in a new order each epoch, which depends on the seed.
+        train: the training examples, in a new order each epoch, which depends on the
+            seed.
         validation: the examples for choosing a model, always in the same order.
         test: the examples for reporting results, always in the same order.
         class_names: the name of each class; a class id is an index into it.
@@ -48,7 +49,9 @@ def from_arrays(
     batch_size = _checks.positive_int("batch_size", batch_size)
     datasets = [tf.data.Dataset.from_tensor_slices(part) for part in parts]
     datasets[0] = datasets[0].shuffle(len(parts[0][1]), seed=_checks.seed(seed))
-    train, validation, test = (x.batch(batch_size).prefetch(tf.data.AUTOTUNE) for x in datasets)
+    train, validation, test = (
+        x.batch(batch_size).prefetch(tf.data.AUTOTUNE) for x in datasets
+    )
     return Splits(train, validation, test, tuple(class_names), tuple(vocabulary))
 
 
@@ -58,26 +61,32 @@ def import_extra(module: str, extra: str = "data") -> Any:
 
 
 def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) -> Any:
-    """Calls `tfds.load`; its errors say to fetch `source` by hand if it cannot be downloaded."""
+    """Calls `tfds.load`; errors say to fetch `source` by hand if downloading fails."""
     tfds = import_extra("tensorflow_datasets")
     try:
         return tfds.load(name, data_dir=data_dir, **kwargs)
-    # TFDS raises AssertionError if files to fetch by hand are missing, OSError if it is offline.
+    # TFDS raises AssertionError if files to fetch by hand are missing, OSError if it is
+    # offline.
     except (AssertionError, OSError, tfds.download.DownloadError) as error:
         raise FileNotFoundError(
-            f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets cannot make it: "
+            f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets "
+            "cannot make it: "
             f"put {source} into the folder `downloads/manual` of the data directory. "
             f"Received: {error}"
         ) from error
 
 
 @contextlib.contextmanager
-def opened(path: PathLike, encoding: str = "utf-8", newline: str | None = None) -> Iterator[TextIO]:
-    """Opens a text file for reading, unpacks it if it ends in `.gz`; raises if it is damaged."""
+def opened(
+    path: PathLike, encoding: str = "utf-8", newline: str | None = None
+) -> Iterator[TextIO]:
+    """Opens a text file for reading, unpacked if `.gz`; raises if it is damaged."""
     opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:
         with opener(path, "rt", encoding=encoding, newline=newline) as lines:
             yield lines
     # Bytes that are not text, and what gzip raises for a file that was cut or changed.
     except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: must be whole, and text in UTF-8. Received: {error}.") from error
+        raise ValueError(
+            f"{path}: must be whole, and text in UTF-8. Received: {error}."
+        ) from error

@@ -1,4 +1,4 @@
-"""Texts with their classes: the comments of GoEmotions and the news articles of MIND."""
+"""Texts with their classes: comments of GoEmotions and the news articles of MIND."""
 
 import os
 import pathlib
@@ -20,7 +20,8 @@ _GOEMOTIONS = (
 # TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
 _LINE_RULE = (
-    "`path` must hold lines of 8 fields, separated by tabs: id, category, subcategory, title, "
+    "`path` must hold lines of 8 fields, separated by tabs: id, category, "
+    "subcategory, title, "
     "abstract, URL, entities of title and abstract."
 )
 _MIND = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
@@ -35,16 +36,17 @@ def goemotions(
     text: bool = False,
     multi_label: bool = False,
 ) -> splits.Splits:
-    """Returns the GoEmotions comments, by default the comments with exactly one of the 28 labels.
+    """Returns GoEmotions comments, by default those with exactly one of 28 labels.
 
-    The dataset's own split has 36,308 such comments for training, 4,548 for validation and 4,590
-    for testing; of all comments 43,410, 5,426 and 5,427. Features are the int64 ids of the words,
-    `[batch, sequence_length]`: 0 pads short comments, 1 is a word that no training comment has, or
-    a comment without words. Longer comments are cut. Class ids are int64 `[batch]`. For new text
-    use `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
+    The dataset's own split has 36,308 such comments for training, 4,548 for validation
+    and 4,590 for testing; of all comments 43,410, 5,426 and 5,427. Features are the
+    int64 ids of the words, `[batch, sequence_length]`: 0 pads short comments, 1 is a
+    word that no training comment has, or a comment without words. Longer comments are
+    cut. Class ids are int64 `[batch]`. For new text use
+    `keras.layers.TextVectorization(vocabulary=splits.vocabulary)`.
 
-    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL 2020, through
-    TensorFlow Datasets, which downloads it on first use.
+    Source: D. Demszky et al., "GoEmotions: A Dataset of Fine-Grained Emotions", ACL
+    2020, through TensorFlow Datasets, which downloads it on first use.
 
     Args:
         data_dir: where TensorFlow Datasets keeps its data; None for its default.
@@ -52,23 +54,36 @@ def goemotions(
         max_tokens: size of the vocabulary, including the two special ids, >= 3.
         sequence_length: words per comment, >= 1.
         seed: seed of the training order, in [0, 2**32).
-        text: whether features are the comments themselves, strings `[batch]`, without a vocabulary.
-        multi_label: whether to keep all comments; class ids are then `[batch, P]`, padded with -1.
+        text: whether features are the comments themselves, strings `[batch]`, without a
+            vocabulary.
+        multi_label: whether to keep all comments; class ids are then `[batch, P]`,
+            padded with -1.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     sequence_length = _checks.positive_int("sequence_length", sequence_length)
     if _checks.positive_int("max_tokens", max_tokens) < 3:
-        raise ValueError(f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}.")
+        raise ValueError(
+            f"`max_tokens` must be at least 3. Received: max_tokens={max_tokens}."
+        )
     seed = _checks.seed(seed)
     parts, class_names = read(data_dir)
 
-    def with_class_ids(texts: np.ndarray, label_matrix: np.ndarray) -> tuple[Tensor, np.ndarray]:
+    def with_class_ids(
+        texts: np.ndarray, label_matrix: np.ndarray
+    ) -> tuple[Tensor, np.ndarray]:
         if not multi_label:
             has_one_label = label_matrix.sum(axis=-1) == 1
-            return tf.constant(texts[has_one_label]), label_matrix[has_one_label].argmax(axis=-1)
-        # A stable sort of the negated labels puts those that a comment has first, in their order.
-        order = np.argsort(~label_matrix, axis=-1, kind="stable")[:, : label_matrix.sum(-1).max()]
-        class_ids = np.where(np.take_along_axis(label_matrix, order, axis=-1), order, -1)
+            return tf.constant(texts[has_one_label]), label_matrix[
+                has_one_label
+            ].argmax(axis=-1)
+        # A stable sort of the negated labels puts those that a comment has first, in
+        # their order.
+        order = np.argsort(~label_matrix, axis=-1, kind="stable")[
+            :, : label_matrix.sum(-1).max()
+        ]
+        class_ids = np.where(
+            np.take_along_axis(label_matrix, order, axis=-1), order, -1
+        )
         return tf.constant(texts), class_ids
 
     parts = [with_class_ids(*part) for part in parts]
@@ -78,61 +93,94 @@ def goemotions(
         vectorizer = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )
-        vectorizer.adapt(tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH))
-        # Each text has at least one word, unknown (1) or not: a masked mean over none would be NaN.
+        vectorizer.adapt(
+            tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH)
+        )
+        # Each text has at least one word, unknown (1) or not: a masked mean over none
+        # would be NaN.
         tokenized = [(vectorizer(texts), class_ids) for texts, class_ids in parts]
         parts = [
-            (tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1), class_ids)
+            (
+                tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1),
+                class_ids,
+            )
             for tokens, class_ids in tokenized
         ]
         vocabulary = (str(token) for token in vectorizer.get_vocabulary())
     return splits.from_arrays(parts, batch_size, seed, class_names, vocabulary)
 
 
-def read(data_dir: PathLike | None) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
-    """Returns texts and label matrix of train, validation and test, and the labels' names."""
+def read(
+    data_dir: PathLike | None,
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[str]]:
+    """Returns texts and label matrix of train, validation and test, and label names."""
     parts, info = splits.load(
-        "goemotions", data_dir=data_dir, source=_GOEMOTIONS, batch_size=READ_BATCH, with_info=True
+        "goemotions",
+        data_dir=data_dir,
+        source=_GOEMOTIONS,
+        batch_size=READ_BATCH,
+        with_info=True,
     )
     class_names = [name for name in info.features if name != _TEXT]
 
     def arrays(part: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
         batches = list(part.as_numpy_iterator())
-        labels = [np.stack([batch[name] for name in class_names], axis=-1) for batch in batches]
-        return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(labels)
+        labels = [
+            np.stack([batch[name] for name in class_names], axis=-1)
+            for batch in batches
+        ]
+        return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(
+            labels
+        )
 
-    return [arrays(parts[name]) for name in ("train", "validation", "test")], class_names
+    return [
+        arrays(parts[name]) for name in ("train", "validation", "test")
+    ], class_names
 
 
 def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
-    """Returns the news articles of MIND as text; their categories, in order, are the classes.
+    """Returns MIND news articles as text; their categories, in order, are the classes.
 
-    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between them, or
-    only the title if the article has no abstract; class ids are int64 `[batch]`. MIND splits its
-    readers and not its articles, so we split the articles at random: 60 % for training and 20 %
-    each for validation and testing. An article that is in several files counts once.
+    Features are strings `[batch]`, the title and the abstract with `" [SEP] "` between
+    them, or only the title if the article has no abstract; class ids are int64
+    `[batch]`. MIND splits its readers and not its articles, so we split the articles at
+    random: 60 % for training and 20 % each for validation and testing. An article that
+    is in several files counts once.
 
-    Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL 2020. The files
-    must be downloaded by hand, from https://msnews.github.io.
+    Source: F. Wu et al., "MIND: A Large-scale Dataset for News Recommendation", ACL
+    2020. The files must be downloaded by hand, from https://msnews.github.io.
 
     Args:
-        path: a `news.tsv`, or a folder, in which all files of this name are read, at any depth.
+        path: a `news.tsv`, or a folder, in which all files of this name are read, at
+            any depth.
         batch_size: articles per batch, >= 1.
         seed: seed of the split and of the training order, in [0, 2**32).
     """
-    batch_size, seed = _checks.positive_int("batch_size", batch_size), _checks.seed(seed)
+    batch_size, seed = (
+        _checks.positive_int("batch_size", batch_size),
+        _checks.seed(seed),
+    )
     path = pathlib.Path(path)
-    files = sorted(path.rglob("news.tsv")) if path.is_dir() else [path] if path.exists() else []
+    files = (
+        sorted(path.rglob("news.tsv"))
+        if path.is_dir()
+        else [path]
+        if path.exists()
+        else []
+    )
     if not files:
         raise FileNotFoundError(
-            "`path` must be a news.tsv of MIND or a folder with such files, which come from "
+            "`path` must be a news.tsv of MIND or a folder with such files, which "
+            "come from "
             f"{_MIND}. Received: {os.fspath(path)!r}."
         )
     articles: dict[str, tuple[str, str]] = {}
     for file in files:
         for news_id, article in _articles(file).items():
             category = articles.setdefault(news_id, article)[0]
-            received = f"{news_id!r} of {category!r} and of {article[0]!r}, in {str(file)!r}"
+            received = (
+                f"{news_id!r} of {category!r} and of {article[0]!r}, in {str(file)!r}"
+            )
             rule = "`path` must hold articles of one category each."
             _checks.require(category == article[0], rule, received)
     received = f"{os.fspath(path)!r}, which has none"
@@ -140,7 +188,9 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     # Sorted by id, so that the split does not depend on the order of files and lines.
     rows = [articles[news_id] for news_id in sorted(articles)]
     texts = np.array([text.encode() for _, text in rows], dtype=object)
-    categories, class_ids = np.unique([category for category, _ in rows], return_inverse=True)
+    categories, class_ids = np.unique(
+        [category for category, _ in rows], return_inverse=True
+    )
     order = np.random.default_rng(seed).permutation(len(rows))
     ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
     parts = [(texts[part], class_ids[part]) for part in np.split(order, ends)]
@@ -157,7 +207,12 @@ def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
             _checks.require(len(fields) == 8, _LINE_RULE, f"{len(fields)} {where}")
             news_id, category, _, title, abstract, *_ = fields
             is_right = news_id and category and news_id not in articles
-            rule = "`path` must hold articles with a category, and each id once in a file."
+            rule = (
+                "`path` must hold articles with a category, and each id once in a file."
+            )
             _checks.require(is_right, rule, f"{news_id!r} of {category!r} {where}")
-            articles[news_id] = category, " [SEP] ".join(filter(None, (title, abstract)))
+            articles[news_id] = (
+                category,
+                " [SEP] ".join(filter(None, (title, abstract))),
+            )
     return articles

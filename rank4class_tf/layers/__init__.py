@@ -1,4 +1,4 @@
-"""Keras layers: heads that score classes, layers for training and serving, and sorters."""
+"""Keras layers: heads that score classes, layers for training or serving, sorters."""
 
 from rank4class_tf.layers.classes import (
     ClassAttention,
@@ -27,7 +27,11 @@ from rank4class_tf.layers.interactions import (
     MLPInteraction,
     get_interaction,
 )
-from rank4class_tf.layers.learned_sorters import ConvolutionalSorter, RecurrentSorter, SetSorter
+from rank4class_tf.layers.learned_sorters import (
+    ConvolutionalSorter,
+    RecurrentSorter,
+    SetSorter,
+)
 from rank4class_tf.layers.negatives import (
     CandidateFrequencies,
     CrossBatchMemory,
@@ -54,13 +58,46 @@ from rank4class_tf.layers.sorters import (
     get_sorter,
 )
 
-__all__ = ["DotProductHead", "CosineHead", "BilinearHead", "LatentCrossHead", "ConcatHead"]
-__all__ += ["ClassTable", "EncodedClasses", "ClassAttention", "ShardedClassTable", "Classes"]
+__all__ = [
+    "DotProductHead",
+    "CosineHead",
+    "BilinearHead",
+    "LatentCrossHead",
+    "ConcatHead",
+]
+__all__ += [
+    "ClassTable",
+    "EncodedClasses",
+    "ClassAttention",
+    "ShardedClassTable",
+    "Classes",
+]
 __all__ += ["Head", "get_head", "TiedClasses", "ClassEmbedding"]
-__all__ += ["SampledScores", "HardNegativeMining", "UniformNegatives", "CrossBatchMemory"]
-__all__ += ["RemoveAccidentalHits", "SamplingProbabilityCorrection", "CandidateFrequencies"]
-__all__ += ["Probabilities", "TopClasses", "PredictionSets", "ExcludeItems", "SparseDense"]
-__all__ += ["LaplaceSorter", "SoftRankSorter", "SigmoidSorter", "SetSorter", "RecurrentSorter"]
+__all__ += [
+    "SampledScores",
+    "HardNegativeMining",
+    "UniformNegatives",
+    "CrossBatchMemory",
+]
+__all__ += [
+    "RemoveAccidentalHits",
+    "SamplingProbabilityCorrection",
+    "CandidateFrequencies",
+]
+__all__ += [
+    "Probabilities",
+    "TopClasses",
+    "PredictionSets",
+    "ExcludeItems",
+    "SparseDense",
+]
+__all__ += [
+    "LaplaceSorter",
+    "SoftRankSorter",
+    "SigmoidSorter",
+    "SetSorter",
+    "RecurrentSorter",
+]
 __all__ += ["ConvolutionalSorter", "Companion", "Sorter", "get_sorter"]
 __all__ += ["DotProductInteraction", "CosineInteraction", "BilinearInteraction"]
 __all__ += ["LatentCrossInteraction", "ConcatInteraction", "MLPInteraction"]

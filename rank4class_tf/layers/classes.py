@@ -1,6 +1,7 @@
-"""The classes that a head scores: a table, features through an encoder, attention among them.
+"""The classes a head scores: a table, features via an encoder, attention among them.
 
-A layer of classes gives rows (encodings), and perhaps biases, by class id. Heads compute scores.
+A layer of classes gives rows (encodings), and perhaps biases, by class id. Heads
+compute scores.
 """
 
 import base64
@@ -24,14 +25,15 @@ _ENCODED_AT_ONCE = 1024
 
 
 class Classes(keras.layers.Layer):
-    """Base of what any head accepts: the encodings of classes, their number and their width.
+    """Base of what any head accepts: encodings of classes, their number and width.
 
-    A subclass has `num_classes`, `rows` and, once built, the `width` of an encoding; `build` gets
-    the shape of the encodings that are scored, `(None, d)`.
+    A subclass has `num_classes`, `rows` and, once built, the `width` of an encoding;
+    `build` gets the shape of the encodings that are scored, `(None, d)`.
 
     Example:
         >>> class OneHot(Classes):
         ...     num_classes = width = 3
+        ...
         ...     def rows(self, ids=None):
         ...         rows = tf.eye(3)
         ...         return rows if ids is None else tf.gather(rows, ids)
@@ -44,11 +46,11 @@ class Classes(keras.layers.Layer):
     width: Any
 
     def rows(self, ids: Array | None = None) -> Tensor:
-        """Encodings of all classes, or of ids of any shape, in the dtype of the weights."""
+        """Encodings of all classes, or of ids of any shape, in the weights' dtype."""
         raise NotImplementedError
 
     def biases(self, ids: Array | None = None) -> Tensor | None:
-        """Numbers that heads add to the scores of some classes or of all; None for none."""
+        """Numbers that heads add to scores of some or all classes; None for none."""
         return None
 
     def tables(self) -> tuple[Any, ...]:
@@ -66,7 +68,7 @@ class Classes(keras.layers.Layer):
         return None
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
-        """Rows for each tensor of ids: `[m]`, the same on all replicas, or `[batch, m]`."""
+        """Rows per tensor of ids: `[m]`, the same on all replicas, or `[batch, m]`."""
         return at_joined_ids(self.rows, ids)
 
     def biases_of_step(self, *ids: Tensor) -> list[Tensor | None]:
@@ -74,23 +76,28 @@ class Classes(keras.layers.Layer):
         return at_joined_ids(self.biases, ids)
 
     def to_table(self, block_size: int = 1024) -> "Classes":
-        """Encodes all classes, in blocks, as a `ClassTable` that later training does not change."""
+        """Encodes all classes, in blocks, as a `ClassTable` fixed in later training."""
         ids = tf.range(self.num_classes)
-        starts = range(0, self.num_classes, _checks.positive_int("block_size", block_size))
+        starts = range(
+            0, self.num_classes, _checks.positive_int("block_size", block_size)
+        )
         rows = tf.concat([self.rows(ids[i : i + block_size]) for i in starts], axis=0)
         return ClassTable.from_rows(rows, self.biases(), dtype=self.dtype_policy)
 
 
 def at_joined_ids(function: Callable, ids: Tensors) -> list:
-    """The values `[m, ...]` of ids `[m]` for each of several tensors of ids, from one call."""
-    # One call, since the gradients of several would be several parts for one row of a table.
+    """The values `[m, ...]` of ids `[m]` for several tensors of ids, from one call."""
+    # One call, since the gradients of several would be several parts for one row of a
+    # table.
     values = function(tf.concat([tf.reshape(x, [-1]) for x in ids], axis=0))
     if values is None:
         return [None] * len(ids)
     width = values.shape[1:]
     parts = tf.split(values, [tf.size(x) for x in ids])
     return [
-        tf.ensure_shape(tf.reshape(part, tf.concat([tf.shape(x), width], axis=0)), x.shape + width)
+        tf.ensure_shape(
+            tf.reshape(part, tf.concat([tf.shape(x), width], axis=0)), x.shape + width
+        )
         for part, x in zip(parts, ids, strict=True)
     ]
 
@@ -101,7 +108,8 @@ class ClassTable(_registry.Configured, Classes):
 
     Args:
         num_classes: number of classes, >= 1.
-        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
+        width: numbers in a row, >= 1; None for the width of the encodings that are
+            scored.
         use_bias: whether each class has a bias, which heads add to its score.
         initializer: initializer of the rows.
         regularizer: None or a regularizer of the rows.
@@ -130,8 +138,13 @@ class ClassTable(_registry.Configured, Classes):
         self.regularizer = keras.regularizers.get(regularizer)
 
     @classmethod
-    def from_rows(cls, rows: Array, biases: Array | None = None, **kwargs: Any) -> "ClassTable":
-        """Returns a table of rows `[n, width]` and biases `[n]`; `kwargs` are the constructor's."""
+    def from_rows(
+        cls, rows: Array, biases: Array | None = None, **kwargs: Any
+    ) -> "ClassTable":
+        """Returns a table of rows `[n, width]` and biases `[n]`.
+
+        `kwargs` are the constructor's.
+        """
         rows = tf.convert_to_tensor(rows)
         rule = "`rows` must have the shape [n, width]."
         _checks.require(rows.shape.rank == 2, rule, f"{rows.shape}")
@@ -144,10 +157,12 @@ class ClassTable(_registry.Configured, Classes):
 
     @classmethod
     def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "ClassTable":
-        """Returns a table with the weights of a built `keras.layers.Dense` without activation."""
+        """Returns a table with the weights of a built, linear `keras.layers.Dense`."""
         is_dense = isinstance(layer, keras.layers.Dense) and layer.built
         is_right = is_dense and layer.activation is keras.activations.linear
-        _checks.require(is_right, "`layer` must be a built Dense without activation.", repr(layer))
+        _checks.require(
+            is_right, "`layer` must be a built Dense without activation.", repr(layer)
+        )
         _check_not_quantized(layer)
         kernel = tf.convert_to_tensor(layer.kernel)
         bias = tf.convert_to_tensor(layer.bias) if layer.use_bias else None
@@ -181,22 +196,35 @@ class ClassTable(_registry.Configured, Classes):
         self.embeddings.assign(tf.cast(rows, self.embeddings.dtype))
 
     def add(self, rows: Array, biases: Array | None = None) -> None:
-        """Adds classes after the others. Compile a model again that has trained or predicted.
+        """Adds classes at the end; recompile a model that has trained or predicted.
 
         Args:
-            rows: `[m, width]`, such as the mean encoding of a few examples of each class.
+            rows: `[m, width]`, such as the mean encoding of a few examples of each
+                class.
             biases: None for 0, or `[m]`; only if the classes have biases.
         """
         dtype = self.embeddings.dtype
         rows = _rounded("rows", rows, dtype)
         rule = f"`rows` must have the shape [m, {self.width}]."
         _checks.require(rows.shape[1:] == (self.width,), rule, f"shape {rows.shape}")
-        new_biases = _rounded("biases", np.zeros(len(rows)) if biases is None else biases, dtype)
-        is_right = new_biases.shape == (len(rows),) and (biases is None or self.use_bias)
-        rule = f"`biases` must have the shape [{len(rows)}], and be None without `use_bias`."
-        _checks.require(is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}")
+        new_biases = _rounded(
+            "biases", np.zeros(len(rows)) if biases is None else biases, dtype
+        )
+        is_right = new_biases.shape == (len(rows),) and (
+            biases is None or self.use_bias
+        )
+        rule = (
+            f"`biases` must have the shape [{len(rows)}], and be None without "
+            "`use_bias`."
+        )
+        _checks.require(
+            is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}"
+        )
         added = {"embeddings": rows} | ({"bias": new_biases} if self.use_bias else {})
-        values = {name: np.append(np.array(getattr(self, name)), x, 0) for name, x in added.items()}
+        values = {
+            name: np.append(np.array(getattr(self, name)), x, 0)
+            for name, x in added.items()
+        }
         # A weight cannot grow, so new weights replace it.
         with _keras.changing_weights(self):
             self.num_classes = len(values["embeddings"])
@@ -218,18 +246,21 @@ def _rounded(name: str, values: Array, dtype: Any) -> np.ndarray:
     try:
         return tf.cast(values, dtype).numpy()
     except (ValueError, TypeError, tf.errors.OpError) as error:
-        raise ValueError(f"`{name}` must be numbers. Received: {name}={values!r}.") from error
+        raise ValueError(
+            f"`{name}` must be numbers. Received: {name}={values!r}."
+        ) from error
 
 
 @_keras.register
 class ClassEmbedding(_registry.Configured, keras.layers.Layer):
-    """Looks up the rows of a layer of classes: one table for the inputs and for the scores.
+    """Looks up rows of a layer of classes: one table for the inputs and the scores.
 
     Args:
-        classes: a layer of classes of known width, which a head or an `ExtremeClassifier` scores.
+        classes: a layer of classes of known width, which a head or an
+            `ExtremeClassifier` scores.
 
-    Input: class ids of any shape; those below 0 are padding, which the mask leaves out. Output:
-    `[..., width]`.
+    Input: class ids of any shape; those below 0 are padding, which the mask leaves out.
+    Output: `[..., width]`.
 
     Example:
         >>> classes = ClassTable(num_classes=1000, width=16)
@@ -264,15 +295,17 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
 class TiedClasses(_registry.Configured, Classes):
     """Classes whose rows are the weights of a Keras layer that the model already has.
 
-    A head or an `ExtremeClassifier` that gets such a layer as its `classes` wraps it in this one. A
-    language model then scores words by the table that embeds its inputs. If Keras has quantized the
-    layer, reading it raises `ValueError`, since its weights are codes then.
+    A head or an `ExtremeClassifier` that gets such a layer as its `classes` wraps it in
+    this one. A language model then scores words by the table that embeds its inputs. If
+    Keras has quantized the layer, reading it raises `ValueError`, since its weights are
+    codes then.
 
     Source: Press & Wolf 2017, "Using the Output Embedding to Improve Language Models".
 
     Args:
-        layer: an `Embedding`, a `ReversibleEmbedding` of Keras or keras-hub without a soft cap, or
-            a built `Dense` without activation, whose kernel has a column for each class.
+        layer: an `Embedding`, a `ReversibleEmbedding` of Keras or keras-hub without a
+            soft cap, or a built `Dense` without activation, whose kernel has a column
+            for each class.
 
     Example:
         >>> words = keras.layers.Embedding(1000, 16)
@@ -283,7 +316,10 @@ class TiedClasses(_registry.Configured, Classes):
 
     def __init__(self, layer: keras.layers.Layer, **kwargs: Any):
         super().__init__(**kwargs)
-        rule = "`layer` must be an Embedding without a soft cap, or a built Dense that is linear."
+        rule = (
+            "`layer` must be an Embedding without a soft cap, or a built Dense "
+            "that is linear."
+        )
         if isinstance(layer, keras.layers.Dense):
             fits = layer.built and layer.activation is keras.activations.linear
         else:
@@ -299,9 +335,15 @@ class TiedClasses(_registry.Configured, Classes):
 
     def _table(self) -> tuple[Any, bool]:
         """The weights of the rows, and whether the classes are the columns."""
-        _check_not_quantized(self.layer)  # At each call: Keras can quantize the layer later.
+        _check_not_quantized(
+            self.layer
+        )  # At each call: Keras can quantize the layer later.
         # A `ReversibleEmbedding` that is not tied has `reverse_embeddings`.
-        name = "kernel" if isinstance(self.layer, keras.layers.Dense) else "reverse_embeddings"
+        name = (
+            "kernel"
+            if isinstance(self.layer, keras.layers.Dense)
+            else "reverse_embeddings"
+        )
         are_columns = hasattr(self.layer, name)
         table = getattr(self.layer, name if are_columns else "embeddings")
         # With LoRA the table is a tensor, computed from several variables.
@@ -332,12 +374,15 @@ class TiedClasses(_registry.Configured, Classes):
 def _check_not_quantized(layer: keras.layers.Layer) -> None:
     """Raises if the weights of a layer are codes."""
     mode = getattr(layer, "quantization_mode", None)
-    rule = "`layer` must not be quantized: leave it out by the `filters` of Keras's `quantize`."
+    rule = (
+        "`layer` must not be quantized: leave it out by the `filters` of Keras's "
+        "`quantize`."
+    )
     _checks.require(mode is None, rule, repr(mode))
 
 
 def as_classes(classes: Any, **kwargs: Any) -> Classes:
-    """The layer of classes for the argument of a head: a number, a layer or the config of one."""
+    """The layer of classes for a head's argument: a number, a layer or its config."""
     if isinstance(classes, dict):
         classes = _keras.deserialized(classes)
     if isinstance(classes, keras.layers.Layer) and not isinstance(classes, Classes):
@@ -347,22 +392,24 @@ def as_classes(classes: Any, **kwargs: Any) -> Classes:
 
 @_keras.register
 class EncodedClasses(Classes):
-    """Classes whose features, such as descriptions or places in a taxonomy, an encoder encodes.
+    """Classes whose features, like texts or places in a taxonomy, an encoder encodes.
 
     Classes with few examples learn from similar ones, and unseen classes can be scored.
 
-    In a step, a head encodes each class that it scores once; `over_classes` does so without
-    dropout. For inference, `to_table` encodes all classes once. The features are part of the config
-    and of a saved model. XLA does not support strings: use token ids or similar there.
+    In a step, a head encodes each class that it scores once; `over_classes` does so
+    without dropout. For inference, `to_table` encodes all classes once. The features
+    are part of the config and of a saved model. XLA does not support strings: use token
+    ids or similar there.
 
     Source: Rank4Class, section 6, which suggests classes with metadata as future work.
 
     Args:
-        features: an array, a list of strings, or a dict or tuple of such, with a row for each
-            class.
-        encoder: a Keras layer or model that maps them to `[n, width]`; it trains unless its
-            `trainable` is False. It may also be the encoder of the examples; a `.keras` file then
-            needs Keras 3, since Keras 2 loads two layers in place of one.
+        features: an array, a list of strings, or a dict or tuple of such, with a row
+            for each class.
+        encoder: a Keras layer or model that maps them to `[n, width]`; it trains unless
+            its `trainable` is False. It may also be the encoder of the examples; a
+            `.keras` file then needs Keras 3, since Keras 2 loads two layers in place of
+            one.
 
     Example:
         >>> classes = EncodedClasses(tf.eye(3), keras.layers.Dense(8))
@@ -377,7 +424,9 @@ class EncodedClasses(Classes):
         self._set_features(_tensors_with_rows(features))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
-        self.supports_jit = all(x.dtype != tf.string for x in tensors)  # Keras 3 reads it.
+        self.supports_jit = all(
+            x.dtype != tf.string for x in tensors
+        )  # Keras 3 reads it.
 
     @property
     def features(self) -> Any:
@@ -385,11 +434,15 @@ class EncodedClasses(Classes):
         return self._features()[0]
 
     def _set_features(self, tensors: Any) -> None:
-        self._features = functools.partial(tuple, [tensors])  # Keras would wrap a structure.
+        self._features = functools.partial(
+            tuple, [tensors]
+        )  # Keras would wrap a structure.
         self.num_classes = len(tf.nest.flatten(tensors)[0])
 
     def _encoded(self, ids: Array) -> Tensor:
-        return self.encoder(tf.nest.map_structure(lambda x: tf.gather(x, ids), self.features))
+        return self.encoder(
+            tf.nest.map_structure(lambda x: tf.gather(x, ids), self.features)
+        )
 
     def build(self, input_shape: Any) -> None:
         # One row through the encoder builds it and shows its width.
@@ -403,7 +456,9 @@ class EncodedClasses(Classes):
 
     def rows(self, ids: Array | None = None) -> Tensor:
         if ids is None:
-            return tf.ensure_shape(self.encoder(self.features), [self.num_classes, self.width])
+            return tf.ensure_shape(
+                self.encoder(self.features), [self.num_classes, self.width]
+            )
         class_ids = tf.convert_to_tensor(ids)
         rows = self._encoded(tf.reshape(class_ids, [-1]))
         rows = tf.reshape(rows, tf.concat([tf.shape(class_ids), [self.width]], axis=0))
@@ -431,7 +486,9 @@ def _tensors_with_rows(features: Any) -> Any:
     tensors = _tensors(features)
     sizes = [x.shape[0] if x.shape.rank else None for x in tf.nest.flatten(tensors)]
     rule = "`features` must have a row for each class, and at least one."
-    _checks.require(len(set(sizes)) == 1 and sizes[0], rule, f"arrays with {sizes} rows")
+    _checks.require(
+        len(set(sizes)) == 1 and sizes[0], rule, f"arrays with {sizes} rows"
+    )
     return tensors
 
 
@@ -449,7 +506,7 @@ def _tensors(structure: Any) -> Any:
 
 
 def _to_config(structure: Any) -> dict[str, Any]:
-    """The structure in JSON's types, with the bytes of tensors: Keras's own form loses dtypes."""
+    """The structure in JSON types, with tensors as bytes: Keras's form loses dtypes."""
     if isinstance(structure, dict):
         return {"dict": {key: _to_config(value) for key, value in structure.items()}}
     if isinstance(structure, tuple):
@@ -471,18 +528,21 @@ def _from_config(config: dict[str, Any]) -> Any:
 
 @_keras.register
 class ClassAttention(_registry.Configured, Classes):
-    r"""Classes that attend to each other: a block of self-attention over their encodings.
+    r"""Classes that attend to each other: a block of self-attention over encodings.
 
     $$c'_i = c_i + \mathrm{attention}\left(\mathrm{norm}(c)\right)_i$$
 
-    Source: Rank4Class, section 6, which suggests relations between classes as future work; Vaswani
-    et al. 2017, "Attention Is All You Need", with the normalisation first.
+    Source: Rank4Class, section 6, which suggests relations between classes as future
+    work; Vaswani et al. 2017, "Attention Is All You Need", with the normalisation
+    first.
 
-    Time and memory are O(n²) for n classes, even to read a few rows: use up to thousands.
+    Time and memory are O(n²) for n classes, even to read a few rows: use up to
+    thousands.
 
     Args:
         classes: a number of classes, for a `ClassTable`, or a layer of classes.
-        num_heads: heads of the attention, >= 1, each as wide as the classes over `num_heads`.
+        num_heads: heads of the attention, >= 1, each as wide as the classes over
+            `num_heads`.
         dropout: share of the attention weights that training sets to zero, in [0, 1].
 
     Example:
@@ -492,7 +552,9 @@ class ClassAttention(_registry.Configured, Classes):
         TensorShape([28, 16])
     """
 
-    def __init__(self, classes: Any, num_heads: int = 4, dropout: float = 0.0, **kwargs: Any):
+    def __init__(
+        self, classes: Any, num_heads: int = 4, dropout: float = 0.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.classes = as_classes(classes)
         self.num_heads = _checks.positive_int("num_heads", num_heads)

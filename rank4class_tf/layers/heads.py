@@ -1,7 +1,8 @@
 """Heads: layers that score all classes.
 
-A head is a layer of classes, an interaction of an encoding with each class, and biases. A named
-head fixes the interaction, which owns the formula. `sampled.py` has the head for very many classes.
+A head is a layer of classes, an interaction of an encoding with each class, and biases.
+A named head fixes the interaction, which owns the formula. `sampled.py` has the head
+for very many classes.
 """
 
 import inspect
@@ -35,7 +36,8 @@ from rank4class_tf.layers.scoring import ClassScores
 class Head(keras.layers.Layer):
     """Scores all classes, through an interaction between the encoding and each class.
 
-    The other heads are this one with an interaction of this package. Use it with your own.
+    The other heads are this one with an interaction of this package. Use it with your
+    own.
 
     Args:
         classes: a number of classes, >= 1, for a `ClassTable`, or a layer of classes.
@@ -49,16 +51,23 @@ class Head(keras.layers.Layer):
     """
 
     _use_bias = False  # Of the `ClassTable` that a number of classes becomes.
-    tunable: tuple[str, ...] = ()  # The arguments that `try_out` may tune; see `RankingLoss`.
+    tunable: tuple[
+        str, ...
+    ] = ()  # The arguments that `try_out` may tune; see `RankingLoss`.
 
     def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
-        for name in ("kernel_regularizer", "kernel_initializer"):  # Arguments of `Dense`.
+        for name in (
+            "kernel_regularizer",
+            "kernel_initializer",
+        ):  # Arguments of `Dense`.
             table = f"a `ClassTable({name.removeprefix('kernel_')}=...)`"
             rule = f"`{name}` is no argument of this head: `classes` may be {table}."
             _checks.require(name not in kwargs, rule, f"{name}={kwargs.get(name)!r}")
         super().__init__(**kwargs)
         self.supports_masking = True
-        self.classes = as_classes(classes, use_bias=self._use_bias, dtype=self.dtype_policy)
+        self.classes = as_classes(
+            classes, use_bias=self._use_bias, dtype=self.dtype_policy
+        )
         options = {"dtype": self.dtype_policy} if isinstance(interaction, str) else {}
         self.interaction = get_interaction(interaction, **options)
 
@@ -71,8 +80,9 @@ class Head(keras.layers.Layer):
     def from_dense(cls, layer: keras.layers.Dense, **kwargs: Any) -> "Head":
         """Returns a head that starts with the scores of a trained `keras.layers.Dense`.
 
-        The layer has no activation; further arguments go to the constructor. The interaction
-        must be able to start as a dot product. An MLP does so with `add_dot_product`, which is set.
+        The layer has no activation; further arguments go to the constructor. The
+        interaction must be able to start as a dot product. An MLP does so with
+        `add_dot_product`, which is set.
         """
         classes = ClassTable.from_dense(layer)
         head = cls(classes, **kwargs)
@@ -81,16 +91,18 @@ class Head(keras.layers.Layer):
         return head
 
     def with_classes(self, classes: Any) -> "Head":
-        """Returns a head over other classes, equally wide, that shares this head's interaction.
+        """Returns a head over other, equally wide classes with this head's interaction.
 
-        `head.classes.to_table()` keeps the encodings for inference; classes that training has not
-        seen are scored zero-shot.
+        `head.classes.to_table()` keeps the encodings for inference; classes that
+        training has not seen are scored zero-shot.
         """
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any) -> None:
         is_right = len(input_shape) >= 2 and input_shape[-1] is not None
-        rule = "`inputs` must have the shape [batch, d] or [batch, ..., d] with d known."
+        rule = (
+            "`inputs` must have the shape [batch, d] or [batch, ..., d] with d known."
+        )
         _checks.require(is_right, rule, tuple(input_shape))
         if not self.classes.built:
             self.classes.build((None, input_shape[-1]))
@@ -106,18 +118,23 @@ class Head(keras.layers.Layer):
         """Scores `[batch, num_classes]` of encodings `[batch, d]`."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
-        scores = self.interaction([inputs, tf.cast(self.classes.rows(), self.compute_dtype)])
-        scores = tf.cast(scores, self.compute_dtype)  # A user's interaction may have another dtype.
+        scores = self.interaction(
+            [inputs, tf.cast(self.classes.rows(), self.compute_dtype)]
+        )
+        scores = tf.cast(
+            scores, self.compute_dtype
+        )  # A user's interaction may have another dtype.
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 
     def over_classes(self, encodings: Array) -> ClassProducts:
         """Prepares the scores of all classes for a loss that computes them in blocks.
 
-        A loss of `rank4class_tf.losses` takes the result in place of scores, with class ids as
-        labels. It computes blocks of scores, and again for the gradient, so `[batch, num_classes]`
-        is never in memory. The scores are float32 in mixed precision too. Encodings are
-        `[batch, d]`; the interaction must be the dot product or the cosine.
+        A loss of `rank4class_tf.losses` takes the result in place of scores, with class
+        ids as labels. It computes blocks of scores, and again for the gradient, so
+        `[batch, num_classes]` is never in memory. The scores are float32 in mixed
+        precision too. Encodings are `[batch, d]`; the interaction must be the dot
+        product or the cosine.
 
         Example:
             >>> from rank4class_tf.losses import SoftmaxLoss
@@ -129,7 +146,10 @@ class Head(keras.layers.Layer):
         encodings, interaction = tf.convert_to_tensor(encodings), self.interaction
         is_cosine = isinstance(interaction, CosineInteraction)
         is_right = is_cosine or isinstance(interaction, DotProductInteraction)
-        rule = "`interaction` must be the dot product or the cosine for a loss over classes in"
+        rule = (
+            "`interaction` must be the dot product or the cosine for a loss over "
+            "classes in"
+        )
         _checks.require(is_right, f"{rule} blocks.", type(interaction).__name__)
         if not self.built:
             self.build(encodings.shape)
@@ -140,8 +160,9 @@ class Head(keras.layers.Layer):
         return (*input_shape[:-1], self.num_classes)
 
     def get_config(self) -> dict:
-        # Only the arguments of this class: a named head takes arguments of its interaction in place
-        # of the interaction. An argument without an attribute raises, since it would be lost.
+        # Only the arguments of this class: a named head takes arguments of its
+        # interaction in place of the interaction. An argument without an attribute
+        # raises, since it would be lost.
         values = {
             **self.interaction.get_config(),
             **vars(self),
@@ -149,8 +170,13 @@ class Head(keras.layers.Layer):
             "interaction": keras.utils.serialize_keras_object(self.interaction),
         }
         config = super().get_config()
-        for name, parameter in list(inspect.signature(type(self).__init__).parameters.items())[1:]:
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        for name, parameter in list(
+            inspect.signature(type(self).__init__).parameters.items()
+        )[1:]:
+            if parameter.kind in (
+                parameter.POSITIONAL_OR_KEYWORD,
+                parameter.KEYWORD_ONLY,
+            ):
                 config[name] = values[name] if name in values else getattr(self, name)
         return config
 
@@ -164,7 +190,8 @@ class DotProductHead(Head):
     Source: Rank4Class, section 3.2.
 
     Args:
-        classes: as in `Head`, as wide as the encodings. If it is a number, the table has biases.
+        classes: as in `Head`, as wide as the encodings. If it is a number, the table
+            has biases.
 
     Example:
         >>> DotProductHead(28).compute_output_shape((None, 16))
@@ -174,7 +201,9 @@ class DotProductHead(Head):
     _use_bias = True
 
     def __init__(self, classes: Any, **kwargs: Any):
-        super().__init__(classes, DotProductInteraction(dtype=kwargs.get("dtype")), **kwargs)
+        super().__init__(
+            classes, DotProductInteraction(dtype=kwargs.get("dtype")), **kwargs
+        )
 
 
 @_registry.register("head")
@@ -194,7 +223,9 @@ class BilinearHead(Head):
 
     _use_bias = True
 
-    def __init__(self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any):
+    def __init__(
+        self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
+    ):
         interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
@@ -205,18 +236,21 @@ class CosineHead(Head):
 
     $$s_i = a \left(\frac{h^\top c_i}{\|h\| \|c_i\|} - m \, y_i\right)$$
 
-    With a margin m > 0, training lowers the score of an example's own class, y_i = 1, so that it
-    must exceed the others by more. This needs calls with class ids, unlike `keras.Sequential`'s.
+    With a margin m > 0, training lowers the score of an example's own class, y_i = 1,
+    so that it must exceed the others by more. This needs calls with class ids, unlike
+    `keras.Sequential`'s.
 
-    Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face Recognition".
+    Source: Wang et al. 2018, "CosFace: Large Margin Cosine Loss for Deep Face
+    Recognition".
 
     Args:
         classes: as in `Head`, as wide as the encodings.
         scale: a, > 0.
         margin: m, in [0, 1].
 
-    Input: `[batch, d]`, and class ids if there is a margin. A class id that does not exist raises
-    `ValueError`; under XLA, the scores of its example become NaN. Output: `[batch, num_classes]`.
+    Input: `[batch, d]`, and class ids if there is a margin. A class id that does not
+    exist raises `ValueError`; under XLA, the scores of its example become NaN. Output:
+    `[batch, num_classes]`.
 
     Example:
         >>> head = CosineHead(28, scale=30.0, margin=0.3)
@@ -226,14 +260,24 @@ class CosineHead(Head):
 
     tunable = ("scale",)
 
-    def __init__(self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any):
-        super().__init__(classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs)
+    def __init__(
+        self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any
+    ):
+        super().__init__(
+            classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs
+        )
         self.margin = _checks.fraction("margin", margin)
 
     def call(
-        self, inputs: tf.Tensor, class_ids: Array | None = None, training: bool | None = None
+        self,
+        inputs: tf.Tensor,
+        class_ids: Array | None = None,
+        training: bool | None = None,
     ) -> tf.Tensor:
-        """Scores every class; ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1."""
+        """Scores every class.
+
+        Ids are `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1.
+        """
         if class_ids is None:
             if training and self.margin:
                 problem = f"`margin`={self.margin} has no effect without class ids"
@@ -241,9 +285,13 @@ class CosineHead(Head):
                 warnings.warn(f"{problem}: {remedy}", stacklevel=2)
             return super().call(inputs)
 
-        def score_with_margin(inputs: tf.Tensor, class_ids: Array, _: None) -> tf.Tensor:
+        def score_with_margin(
+            inputs: tf.Tensor, class_ids: Array, _: None
+        ) -> tf.Tensor:
             scores = self._row_scores(inputs)
-            positives, scores = _labels.padded_ids(class_ids, self.num_classes, scores, "class_ids")
+            positives, scores = _labels.padded_ids(
+                class_ids, self.num_classes, scores, "class_ids"
+            )
             positives = _labels.distinct_ids(positives)  # A repeated id counts once.
             margin = self.interaction.scale * self.margin
             margin *= tf.cast(training or False, scores.dtype)
@@ -272,7 +320,14 @@ class _MLPHead(Head):
         seed: int | None = None,
         **kwargs: Any,
     ):
-        arguments = (units, activation, dropout, add_dot_product, kernel_initializer, seed)
+        arguments = (
+            units,
+            activation,
+            dropout,
+            add_dot_product,
+            kernel_initializer,
+            seed,
+        )
         interaction = self._interaction_class(*arguments, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
@@ -289,9 +344,10 @@ class LatentCrossHead(_MLPHead):
 
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
-    Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u) for the
-    widest hidden layer, with n = 1,000 if there are more than two thousand classes. The arguments
-    are those of `Head`, with classes as wide as the encodings, and `MLPInteraction`.
+    Time is O(batch n d u) for a first hidden layer of width u. Memory is O(batch n u)
+    for the widest hidden layer, with n = 1,000 if there are more than two thousand
+    classes. The arguments are those of `Head`, with classes as wide as the encodings,
+    and `MLPInteraction`.
 
     Example:
         >>> LatentCrossHead(28, units=(64, 64)).compute_output_shape((None, 16))
@@ -309,8 +365,8 @@ class ConcatHead(_MLPHead):
 
     Source: Rank4Class, section 4.2.
 
-    Time and memory are as in `LatentCrossHead`, without the factor d. The arguments are those of
-    `Head` and `MLPInteraction`.
+    Time and memory are as in `LatentCrossHead`, without the factor d. The arguments are
+    those of `Head` and `MLPInteraction`.
 
     Example:
         >>> ConcatHead(28, units=(64, 64)).compute_output_shape((None, 16))

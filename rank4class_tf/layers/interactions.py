@@ -1,6 +1,7 @@
-"""Interactions: how the encodings of an example and of a class are combined into a score.
+"""Interactions: how an example's encoding and a class's are combined into a score.
 
-Heads and TF-Ranking scorers call an interaction, which knows neither a layer of classes nor biases.
+Heads and TF-Ranking scorers call an interaction, which knows neither a layer of classes
+nor biases.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,13 @@ from rank4class_tf.ops import blocks
 
 
 class Interaction(_registry.Configured, keras.layers.Layer):
-    """Base: computes scores from the encoding of an example and encodings of classes or documents.
+    """Base: computes scores from encodings of an example and of classes or documents.
 
-    A subclass has `score_candidates`, and `build_for` if it has weights. `Head` makes it a head.
+    A subclass has `score_candidates`, and `build_for` if it has weights. `Head` makes
+    it a head.
 
-    Input: a list of encodings `[batch, d]` and candidates, `[n, c]` shared by all examples or
-    `[batch, n, c]`. Output: `[batch, n]`.
+    Input: a list of encodings `[batch, d]` and candidates, `[n, c]` shared by all
+    examples or `[batch, n, c]`. Output: `[batch, n]`.
 
     Example:
         >>> class NegativeDistance(Interaction):
@@ -51,7 +53,7 @@ class Interaction(_registry.Configured, keras.layers.Layer):
     def score_candidates(
         self, encodings: Array, candidates: Array, training: bool | None = None
     ) -> Tensor:
-        """The scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
+        """Scores `[batch, n]` of encodings `[batch, d]` and candidates as in a call."""
         raise NotImplementedError
 
     def start_as_dot_product(self) -> None:
@@ -74,14 +76,18 @@ class DotProductInteraction(Interaction):
     Source: Rank4Class, section 3.2.
 
     Example:
-        >>> DotProductInteraction()([tf.ones([1, 2]), tf.constant([[3.0, 4.0]])]).numpy()
+        >>> DotProductInteraction()(
+        ...     [tf.ones([1, 2]), tf.constant([[3.0, 4.0]])]
+        ... ).numpy()
         array([[7.]], dtype=float32)
     """
 
     def build_for(self, width: int, class_width: int) -> None:
         _check_same_width(width, class_width)
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self, encodings: Array, candidates: Array, training: Any = None
+    ) -> Tensor:
         return blocks.dot_products(encodings, candidates)
 
     def start_as_dot_product(self) -> None:
@@ -98,7 +104,9 @@ class BilinearInteraction(Interaction):
         kernel_initializer: initializer of W, `[d, c]`.
 
     Example:
-        >>> BilinearInteraction("ones")([tf.ones([1, 2]), tf.constant([[3.0, 4.0, 5.0]])]).numpy()
+        >>> BilinearInteraction("ones")(
+        ...     [tf.ones([1, 2]), tf.constant([[3.0, 4.0, 5.0]])]
+        ... ).numpy()
         array([[24.]], dtype=float32)
     """
 
@@ -108,10 +116,14 @@ class BilinearInteraction(Interaction):
 
     def build_for(self, width: int, class_width: int) -> None:
         self.kernel = self.add_weight(
-            name="kernel", shape=(width, class_width), initializer=self.kernel_initializer
+            name="kernel",
+            shape=(width, class_width),
+            initializer=self.kernel_initializer,
         )
 
-    def score_candidates(self, encodings: Array, candidates: Array, training: Any = None) -> Tensor:
+    def score_candidates(
+        self, encodings: Array, candidates: Array, training: Any = None
+    ) -> Tensor:
         return blocks.dot_products(tf.matmul(encodings, self.kernel), candidates)
 
     def start_as_dot_product(self) -> None:
@@ -128,8 +140,8 @@ class CosineInteraction(Interaction):
     Source: Wang et al. 2018, "CosFace"; Deng et al. 2019, "ArcFace", for the scale.
 
     Args:
-        scale: a, > 0. Losses of the softmax family need a scale well above 1, since cosines differ
-            by at most 2.
+        scale: a, > 0. Losses of the softmax family need a scale well above 1, since
+            cosines differ by at most 2.
 
     Example:
         >>> interaction = CosineInteraction(scale=10.0)
@@ -149,7 +161,9 @@ class CosineInteraction(Interaction):
     ) -> Tensor:
         dtype = encodings.dtype
         if dtype.size < 4:  # Lengths need the range of float32.
-            encodings, candidates = (tf.cast(x, tf.float32) for x in (encodings, candidates))
+            encodings, candidates = (
+                tf.cast(x, tf.float32) for x in (encodings, candidates)
+            )
         scores = blocks.cosines(blocks.unit_rows(encodings), candidates)
         return tf.cast(self.scale * scores, dtype)
 
@@ -157,23 +171,32 @@ class CosineInteraction(Interaction):
 class MLPInteraction(Interaction):
     """Base: an MLP on each pair of an encoding and a candidate.
 
-    A subclass defines the first layer, which reads the pair: `build_first` and `first_layer`. More
-    than two thousand shared candidates are scored in blocks of a thousand, computed again by the
-    backward pass. This needs the memory of only one block, and a third more time.
+    A subclass defines the first layer, which reads the pair: `build_first` and
+    `first_layer`. More than two thousand shared candidates are scored in blocks of a
+    thousand, computed again by the backward pass. This needs the memory of only one
+    block, and a third more time.
 
     Args:
         units: widths of the hidden layers, at least one, each >= 1.
-        activation: of the hidden layers, a name or a function of tensors without weights.
+        activation: of the hidden layers, a name or a function of tensors without
+            weights.
         dropout: share of the hidden numbers that training sets to zero, in [0, 1).
-        add_dot_product: whether to add the dot product, of equally wide pairs, to the MLP's score.
+        add_dot_product: whether to add the dot product, of equally wide pairs, to the
+            MLP's score.
         kernel_initializer: initializer of the kernels.
         seed: an int, for the dropout; None draws one from NumPy's global generator.
 
     Example:
         >>> class GatedInteraction(MLPInteraction):
         ...     def build_first(self, width, class_width):
-        ...         shapes = {"first": (width, self.units[0]), "gate": (class_width, width)}
-        ...         return [self.add_kernel(name, shape) for name, shape in shapes.items()]
+        ...         shapes = {
+        ...             "first": (width, self.units[0]),
+        ...             "gate": (class_width, width),
+        ...         }
+        ...         return [
+        ...             self.add_kernel(name, shape) for name, shape in shapes.items()
+        ...         ]
+        ...
         ...     def first_layer(self, encodings, candidates, kernels):
         ...         first, gate = kernels
         ...         gates = tf.sigmoid(tf.tensordot(candidates, gate, axes=1))
@@ -194,7 +217,9 @@ class MLPInteraction(Interaction):
     ):
         super().__init__(**kwargs)
         has_units = isinstance(units, (list, tuple)) and len(units) > 0
-        _checks.require(has_units, "`units` must hold at least one width.", f"units={units!r}")
+        _checks.require(
+            has_units, "`units` must hold at least one width.", f"units={units!r}"
+        )
         self.units = tuple(_checks.positive_int("units", width) for width in units)
         self.activation = keras.activations.get(activation)
         self.dropout = _checks.fraction_below(1)("dropout", dropout)
@@ -219,19 +244,24 @@ class MLPInteraction(Interaction):
         """Creates the kernels of the first layer by `add_kernel`."""
         raise NotImplementedError
 
-    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        """The first layer, `[batch, n, units[0]]`, without bias and activation, by its kernels."""
+    def first_layer(
+        self, encodings: Tensor, candidates: Tensor, kernels: Tensors
+    ) -> Tensor:
+        """The first layer, `[batch, n, units[0]]`, before bias and activation."""
         raise NotImplementedError
 
     def add_kernel(self, name: str, shape: tuple[int, ...]) -> Any:
         """Adds a kernel with the initializer of the constructor."""
         # An initializer that is used twice would give the same numbers twice.
-        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        initializer = keras.initializers.get(
+            keras.initializers.serialize(self.kernel_initializer)
+        )
         return self._add(name, shape, initializer)
 
     def _add(self, name: str, shape: Sequence[int], initializer: Any) -> Any:
         weight = self.add_weight(name=name, shape=shape, initializer=initializer)
-        # An attribute as well, since `tf.train.Checkpoint` does not look into Keras 3's lists.
+        # An attribute as well, since `tf.train.Checkpoint` does not look into Keras 3's
+        # lists.
         setattr(self, f"_of_{name}", weight)
         return weight
 
@@ -255,8 +285,12 @@ class MLPInteraction(Interaction):
             for i, (kernel, bias) in enumerate(zip(kernels, biases[1:], strict=True)):
                 hidden = self.activation(hidden)
                 if has_dropout:
-                    draws = ops.uniform(tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i))
-                    hidden = tf.where(draws >= self.dropout, hidden / (1 - self.dropout), 0)
+                    draws = ops.uniform(
+                        tf.shape(hidden), ops.fold_in(ops.fold_in(seed, block), i)
+                    )
+                    hidden = tf.where(
+                        draws >= self.dropout, hidden / (1 - self.dropout), 0
+                    )
                 hidden = tf.tensordot(hidden, kernel, axes=1) + bias
             return tf.squeeze(hidden, axis=-1)
 
@@ -276,19 +310,26 @@ class MLPInteraction(Interaction):
         self.kernels[-1].assign(tf.zeros_like(self.kernels[-1]))  # The MLP scores 0.
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "activation": keras.activations.serialize(self.activation)}
+        return {
+            **super().get_config(),
+            "activation": keras.activations.serialize(self.activation),
+        }
 
 
 @_registry.register("interaction")
 class LatentCrossInteraction(MLPInteraction):
-    r"""Latent cross of encoding and candidate, then an MLP; arguments as in `MLPInteraction`.
+    r"""Latent cross of encoding and candidate, then an MLP.
+
+    The arguments are as in `MLPInteraction`.
 
     $$s_i = \mathrm{MLP}\left(h \odot (1 + c_i)\right)$$
 
     Source: Rank4Class, section 4.2; latent cross: Beutel et al. 2018.
 
     Example:
-        >>> LatentCrossInteraction(units=(16,))([tf.ones([2, 8]), tf.ones([5, 8])]).shape
+        >>> LatentCrossInteraction(units=(16,))(
+        ...     [tf.ones([2, 8]), tf.ones([5, 8])]
+        ... ).shape
         TensorShape([2, 5])
     """
 
@@ -296,13 +337,17 @@ class LatentCrossInteraction(MLPInteraction):
         _check_same_width(width, class_width)
         return [self.add_kernel("first", (width, self.units[0]))]
 
-    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
+    def first_layer(
+        self, encodings: Tensor, candidates: Tensor, kernels: Tensors
+    ) -> Tensor:
         return blocks.latent_cross(encodings, candidates, *kernels)
 
 
 @_registry.register("interaction")
 class ConcatInteraction(MLPInteraction):
-    r"""Encoding and candidate side by side, then an MLP; arguments as in `MLPInteraction`.
+    r"""Encoding and candidate side by side, then an MLP.
+
+    The arguments are as in `MLPInteraction`.
 
     $$s_i = \mathrm{MLP}\left([h; c_i]\right)$$
 
@@ -315,17 +360,23 @@ class ConcatInteraction(MLPInteraction):
 
     def build_first(self, width: int, class_width: int) -> list[Any]:
         widths = {"first_of_encodings": width, "first_of_candidates": class_width}
-        return [self.add_kernel(name, (size, self.units[0])) for name, size in widths.items()]
+        return [
+            self.add_kernel(name, (size, self.units[0]))
+            for name, size in widths.items()
+        ]
 
-    def first_layer(self, encodings: Tensor, candidates: Tensor, kernels: Tensors) -> Tensor:
-        # The first layer acts on each half separately, so that pairs are formed only after it.
+    def first_layer(
+        self, encodings: Tensor, candidates: Tensor, kernels: Tensors
+    ) -> Tensor:
+        # The first layer acts on each half separately, so that pairs are formed only
+        # after it.
         encodings_kernel, candidates_kernel = kernels
         hidden = tf.matmul(encodings, encodings_kernel)[:, tf.newaxis]
         return hidden + tf.tensordot(candidates, candidates_kernel, axes=1)
 
 
 def get_interaction(identifier: Any, **kwargs: Any) -> Interaction:
-    """Returns an interaction by name with its arguments, from a serialized config, or as it is.
+    """Returns an interaction by name and arguments, from a serialized config, or as is.
 
     Example:
         >>> get_interaction("cosine", scale=8.0).scale

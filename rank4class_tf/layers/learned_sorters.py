@@ -1,7 +1,8 @@
 """Sorters that were trained to rank: convolutional, recurrent, on sets.
 
-The base owns the features of an item, how an output becomes a rank, and the files of weights. The
-files in `weights/` come from `scripts/reproductions/train_sorter.py`; `get_sorter` loads them.
+The base owns the features of an item, how an output becomes a rank, and the files of
+weights. The files in `weights/` come from `scripts/reproductions/train_sorter.py`;
+`get_sorter` loads them.
 """
 
 import io
@@ -22,7 +23,8 @@ from rank4class_tf._types import PathLike, Tensor, Tensors
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
-# How sharply ranks beyond 1 and d are bent back: the sharper, the smaller change and gradient.
+# How sharply ranks beyond 1 and d are bent back: the sharper, the smaller change and
+# gradient.
 _BEND = 5.0
 # In a configuration, this stands for the file of the package, wherever it is installed.
 _SHIPPED_NAME = "shipped"
@@ -32,15 +34,19 @@ _SHIPPED_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "weights"
 class LearnedSorter(Sorter):
     """Base of the sorters that are trained on lists and their exact ranks.
 
-    They see standardised scores, and sines and cosines of these. So $a s + b$ and s have the same
-    ranks for all a > 0; in a list of two items, only the order is left, so the items have no
-    gradient. Ranks lie between 1/2 and d + 1/2, so a loss may divide by them.
+    They see standardised scores, and sines and cosines of these. So $a s + b$ and s
+    have the same ranks for all a > 0; in a list of two items, only the order is left,
+    so the items have no gradient. Ranks lie between 1/2 and d + 1/2, so a loss may
+    divide by them.
 
-    A sorter warns if it is used with random weights. It is frozen unless it is `trainable`. A
-    subclass names its weights in `_weight_shapes` and defines its formula, `_network`.
+    A sorter warns if it is used with random weights. It is frozen unless it is
+    `trainable`. A subclass names its weights in `_weight_shapes` and defines its
+    formula, `_network`.
     """
 
-    def __init__(self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any):
+    def __init__(
+        self, frequencies: int, units: int, trainable: bool = False, **kwargs: Any
+    ):
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
@@ -52,12 +58,12 @@ class LearnedSorter(Sorter):
         raise NotImplementedError
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        """The formula: ranks of standardised float32 scores, which are 0 where masked."""
+        """The formula: ranks of standardised float32 scores, which are 0 if masked."""
         raise NotImplementedError
 
     @property
     def _num_features(self) -> int:
-        """Features of an item: its score, sines and cosines of it, and the length of the list."""
+        """Features of an item: score, its sines and cosines, and the list's length."""
         return 2 * self.frequencies + 2
 
     def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
@@ -65,10 +71,18 @@ class LearnedSorter(Sorter):
         scores = standardized[:, :, None]
         angles = scores * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
         # About 1 for 100 items.
-        log_counts = tf.math.log(_count_items(standardized, mask)) / 5 * tf.ones_like(standardized)
+        log_counts = (
+            tf.math.log(_count_items(standardized, mask))
+            / 5
+            * tf.ones_like(standardized)
+        )
         columns = [scores, tf.sin(angles), tf.cos(angles), log_counts[:, :, None]]
         features = tf.concat(columns, axis=2)
-        return features if mask is None else features * tf.cast(mask, tf.float32)[:, :, None]
+        return (
+            features
+            if mask is None
+            else features * tf.cast(mask, tf.float32)[:, :, None]
+        )
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if not (self._trained or self.trainable):
@@ -79,14 +93,21 @@ class LearnedSorter(Sorter):
         standardized = tf.cast(standardize(scores, mask), tf.float32)
         num_items = _count_items(standardized, mask)
         ranks = self._network(standardized, mask)
-        # Ranks end at most half a rank beyond 1 and d; those between change by at most .01.
+        # Ranks end at most half a rank beyond 1 and d; those between change by at most
+        # .01.
         ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
-        ranks = num_items + 0.5 - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
+        ranks = (
+            num_items
+            + 0.5
+            - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
+        )
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Any) -> None:
         for name, shape in self._weight_shapes().items():
-            weight = _keras.add_table(self, name, shape, self._initializer(name), dtype="float32")
+            weight = _keras.add_table(
+                self, name, shape, self._initializer(name), dtype="float32"
+            )
             setattr(self, f"_of_{name}", weight)
         self.built = True
 
@@ -110,9 +131,10 @@ class LearnedSorter(Sorter):
         return {**shapes, **_dense_shapes("output", self.units + crossed_width, 1)}
 
     def _decode(self, features: Tensor, context: Tensor) -> Tensor:
-        """A number `[batch, d]` for each item, from features and a context `[batch, 1, width]`."""
-        # The context may also be `[batch, d, width]`. Sums of products of features and context are
-        # Fourier series, such as that of the list's distribution at an item.
+        """Item values `[batch, d]` from features and a context `[batch, 1, width]`."""
+        # The context may also be `[batch, d, width]`. Sums of products of features and
+        # context are Fourier series, such as that of the list's distribution at an
+        # item.
         crossed = tf.concat([self._dense("gate", features) * context, features], axis=2)
         hidden = tf.nn.relu(self._dense("hidden", crossed))
         return self._dense("output", tf.concat([hidden, crossed], axis=2))[:, :, 0]
@@ -121,9 +143,10 @@ class LearnedSorter(Sorter):
     def pretrained(
         cls, path: PathLike | None = None, trainable: bool = False, **kwargs: Any
     ) -> Self:
-        """Returns a sorter with trained weights, which are trained further if it is `trainable`.
+        """Returns a sorter with trained weights, trained further if it is `trainable`.
 
-        They come from a file that `save_pretrained` wrote; without a path, from the package.
+        They come from a file that `save_pretrained` wrote; without a path, from the
+        package.
         """
         shipped = _SHIPPED_FOLDER / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
@@ -133,7 +156,8 @@ class LearnedSorter(Sorter):
                 values = {name: arrays[name] for name in arrays.files}
             description = json.loads(str(values.pop("description")))
             name, config = description["sorter"], description["config"]
-        # NumPy and zipfile raise errors of many types on a damaged file; the format has checksums.
+        # NumPy and zipfile raise errors of many types on a damaged file; the format has
+        # checksums.
         except Exception as error:
             rule = "`path` must be a file of weights that `save_pretrained` wrote."
             received = f"path={os.fspath(file)!r}, which cannot be read: {error!r}"
@@ -157,16 +181,21 @@ class LearnedSorter(Sorter):
         """Writes the weights to a file that `pretrained` reads, and a card beside it.
 
         Args:
-            path: NumPy's file, which ends in .npz; the card, a text for readers, ends in .json.
+            path: NumPy's file, which ends in .npz; the card, a text for readers, ends
+                in .json.
             **card: further entries of the card, besides the sorter's configuration.
         """
         file = pathlib.Path(path)
         is_right = file.suffix == ".npz"
-        _checks.require(is_right, "`path` must end in .npz.", f"path={os.fspath(path)!r}")
+        _checks.require(
+            is_right, "`path` must end in .npz.", f"path={os.fspath(path)!r}"
+        )
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
-        arrays: dict[str, Any] = {name: x.numpy() for name, x in self._weights_by_name.items()}
+        arrays: dict[str, Any] = {
+            name: x.numpy() for name, x in self._weights_by_name.items()
+        }
         with _files.replacing(file) as temporary:
             np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
         text = json.dumps({**description, **card}, indent=2) + "\n"
@@ -177,15 +206,20 @@ class LearnedSorter(Sorter):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The sorter that `get_config` describes, with the weights of its file if that exists."""
-        # With a model, Keras saves only the configuration of a loss, not its sorter's weights.
+        """The sorter `get_config` describes, with the weights of its file if any."""
+        # With a model, Keras saves only the configuration of a loss, not its sorter's
+        # weights.
         config = dict(config)
         file = config.pop("weights_file")
         if file is None or not (file == _SHIPPED_NAME or os.path.exists(file)):
             sorter = cls(**config)
             sorter._weights_file = file
             return sorter
-        options = {name: config[name] for name in ("name", "trainable", "dtype") if name in config}
+        options = {
+            name: config[name]
+            for name in ("name", "trainable", "dtype")
+            if name in config
+        }
         return cls.pretrained(None if file == _SHIPPED_NAME else file, **options)
 
     def set_weights(self, weights: Any) -> None:
@@ -211,22 +245,25 @@ def _count_items(standardized: Tensor, mask: Tensor | None) -> Tensor:
 class ConvolutionalSorter(LearnedSorter):
     r"""A convolutional network that has learned to rank lists of one length.
 
-    Convolutions of size and stride 2, each with a ReLU beside the mean of the two, reduce the list
-    to one vector c, which is combined with each item:
+    Convolutions of size and stride 2, each with a ReLU beside the mean of the two,
+    reduce the list to one vector c, which is combined with each item:
 
-    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
+    $$f(s)_i = \tfrac{d + 1}{2}
+    + d \cdot \mathrm{N}\left([(A x_i) \odot c; x_i]\right)$$
 
-    with $x_i$ the sines and cosines of the standardised score, and N a hidden layer with a linear
-    shortcut. Ranks depend a little on the order of the items.
+    with $x_i$ the sines and cosines of the standardised score, and N a hidden layer
+    with a linear shortcut. Ranks depend a little on the order of the items.
 
-    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its network has 8 convolutions with
-    batch normalization, reads the scores as they are, and ends with a channel for each item.
+    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its network has 8
+    convolutions with batch normalization, reads the scores as they are, and ends with a
+    channel for each item.
 
     Args:
         length: how many items a list has. Pad shorter lists and mask the padding.
         frequencies: how many sines, and how many cosines, are made from a score, >= 1.
         units: channels, >= 1.
-        trainable: whether the weights are trained with the model that the sorter serves.
+        trainable: whether the weights are trained with the model that the sorter
+            serves.
 
     Example:
         >>> sorter = ConvolutionalSorter.pretrained()
@@ -259,34 +296,46 @@ class ConvolutionalSorter(LearnedSorter):
         return super()._initializer(name)
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        rule = f"`scores` must be lists of `length` = {self.length} items; pad shorter ones and"
+        rule = (
+            f"`scores` must be lists of `length` = {self.length} items; pad "
+            "shorter ones and"
+        )
         is_right = scores.shape[1] in (None, self.length)
         _checks.require(is_right, f"{rule} mask the padding.", f"{scores.shape}")
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
-        # The positions of masked items must change nothing, so these items move to the end.
+        # The positions of masked items must change nothing, so these items move to the
+        # end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
         inverse = tf.argsort(order, axis=1)
-        scores, mask = (tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask))
-        return tf.gather(super().soft_ranks(scores, mask), inverse, axis=1, batch_dims=1)
+        scores, mask = (
+            tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask)
+        )
+        return tf.gather(
+            super().soft_ranks(scores, mask), inverse, axis=1, batch_dims=1
+        )
 
     def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        # `features` are the $x_i$ of the formula; `items` are the inputs of the convolutions.
+        # `features` are the $x_i$ of the formula; `items` are the inputs of the
+        # convolutions.
         features = self._features(standardized, mask)
         items = tf.nn.relu(self._dense("items", features))
         if mask is not None:
             items *= tf.cast(mask, tf.float32)[:, :, None]
         num_items = _count_items(standardized, mask)
         size = 2**self._num_halvings
-        # Means of the valid items: masked items and the padding to a power of two add 0.
+        # Means of the valid items: masked items and the padding to a power of two add
+        # 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
         context *= size / num_items[:, :, None]
         for i in range(self._num_halvings):
             size //= 2
             pairs = tf.reshape(context, [-1, size, 2 * self.units])
             first, second = tf.split(pairs, 2, axis=2)
-            context = (first + second) / 2 + tf.nn.relu(self._dense(f"convolution_{i}", pairs))
+            context = (first + second) / 2 + tf.nn.relu(
+                self._dense(f"convolution_{i}", pairs)
+            )
         return 0.5 + num_items * (0.5 + self._decode(features, context))
 
 
@@ -294,16 +343,17 @@ class ConvolutionalSorter(LearnedSorter):
 class RecurrentSorter(LearnedSorter):
     r"""A bidirectional LSTM that has learned to rank.
 
-    $$f(s)_i = \tfrac{d + 1}{2} + d \cdot \mathrm{N}\left([(A x_i) \odot h_i; x_i]\right), \qquad
+    $$f(s)_i = \tfrac{d + 1}{2}
+    + d \cdot \mathrm{N}\left([(A x_i) \odot h_i; x_i]\right), \qquad
     h = \mathrm{BiLSTM}(x_1, \dots, x_d)$$
 
-    with $x_i$ and N as in `ConvolutionalSorter`. Before training, the states are nearly means of
-    random features over the items read so far; from this start, it learns several times faster than
-    from random gates. Time is O(d), but the items are read one after the other, and ranks depend a
-    little on their order.
+    with $x_i$ and N as in `ConvolutionalSorter`. Before training, the states are nearly
+    means of random features over the items read so far; from this start, it learns
+    several times faster than from random gates. Time is O(d), but the items are read
+    one after the other, and ranks depend a little on their order.
 
-    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its LSTM is larger, reads the scores as
-    they are, and has a linear projection on top.
+    Source: SoDeep (Engilberge et al. 2019), section 3.1.1. Its LSTM is larger, reads
+    the scores as they are, and has a linear projection on top.
 
     Args:
         frequencies, trainable: as in `ConvolutionalSorter`.
@@ -316,7 +366,11 @@ class RecurrentSorter(LearnedSorter):
     """
 
     def __init__(
-        self, frequencies: int = 40, units: int = 80, trainable: bool = False, **kwargs: Any
+        self,
+        frequencies: int = 40,
+        units: int = 80,
+        trainable: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(frequencies, units, trainable, **kwargs)
 
@@ -329,7 +383,8 @@ class RecurrentSorter(LearnedSorter):
         return {**shapes, **self._decoder_shapes(2 * self.units)}
 
     def _initializer(self, name: str) -> Any:
-        # Gates that let a state start as a running mean; "ward" matches both directions.
+        # Gates that let a state start as a running mean; "ward" matches both
+        # directions.
         if name.endswith("ward_kernel"):
             return _running_mean_kernel
         if name.endswith("ward_recurrent_kernel"):
@@ -346,32 +401,41 @@ class RecurrentSorter(LearnedSorter):
             for direction in ("forward", "backward")
         )
         states = bidirectional_lstm(features, forward, backward, mask)
-        return 0.5 + _count_items(standardized, mask) * (0.5 + self._decode(features, states))
+        return 0.5 + _count_items(standardized, mask) * (
+            0.5 + self._decode(features, states)
+        )
 
 
 def bidirectional_lstm(
     inputs: Tensor, forward: Tensors, backward: Tensors, mask: Tensor | None = None
 ) -> Tensor:
-    """States `[batch, d, 2 units]` of two LSTMs that read `[batch, d, features]` from both ends."""
+    """Bidirectional LSTM states `[batch, d, 2 units]` from `[batch, d, features]`."""
     # The weights of a direction are a kernel `[features, 4 units]`, a recurrent kernel
-    # `[units, 4 units]` and a bias `[4 units]`. A masked item leaves the state unchanged, so that
-    # the states of the others are the same as without it; its inputs must be finite. Keras's layer
-    # requires masked items at the end, and has other kernels on a GPU.
+    # `[units, 4 units]` and a bias `[4 units]`. A masked item leaves the state
+    # unchanged, so that the states of the others are the same as without it; its inputs
+    # must be finite. Keras's layer requires masked items at the end, and has other
+    # kernels on a GPU.
     states = []
     for (kernel, recurrent_kernel, bias), stride in ((forward, 1), (backward, -1)):
-        # One product serves all items; only the product with the state must go step by step.
+        # One product serves all items; only the product with the state must go step by
+        # step.
         gates = (inputs @ kernel + bias)[:, ::stride]
         ordered_mask = None if mask is None else mask[:, ::stride]
         states.append(_lstm_states(gates, recurrent_kernel, ordered_mask)[:, ::stride])
     return tf.concat(states, axis=2)
 
 
-def _lstm_states(gates: Tensor, recurrent_kernel: Tensor, mask: Tensor | None) -> Tensor:
-    """States `[batch, d, units]` of an LSTM, from gates `[batch, d, 4 units]` of the inputs."""
-    # Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias starts at 1
-    # (Jozefowicz et al. 2015). The gradient of a slice of `gates` would have the size of all steps.
+def _lstm_states(
+    gates: Tensor, recurrent_kernel: Tensor, mask: Tensor | None
+) -> Tensor:
+    """LSTM states `[batch, d, units]` from the inputs' gates `[batch, d, 4 units]`."""
+    # Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
+    # starts at 1 (Jozefowicz et al. 2015). The gradient of a slice of `gates` would
+    # have the size of all steps.
     length = gates.shape[1] or tf.shape(gates)[1]
-    step_gates = tf.TensorArray(gates.dtype, length).unstack(tf.transpose(gates, [1, 0, 2]))
+    step_gates = tf.TensorArray(gates.dtype, length).unstack(
+        tf.transpose(gates, [1, 0, 2])
+    )
     is_present = None if mask is None else tf.transpose(mask)[:, :, None]
 
     def step(t: Tensor, state: Tensor, cell: Tensor, states: tf.TensorArray) -> tuple:
@@ -387,7 +451,10 @@ def _lstm_states(gates: Tensor, recurrent_kernel: Tensor, mask: Tensor | None) -
     zeros = tf.zeros_like(tf.reduce_sum(gates, axis=1)[:, : recurrent_kernel.shape[0]])
     states = tf.TensorArray(gates.dtype, length, element_shape=zeros.shape)
     *_, states = tf.while_loop(
-        lambda t, *_: t < length, step, (0, zeros, zeros, states), maximum_iterations=length
+        lambda t, *_: t < length,
+        step,
+        (0, zeros, zeros, states),
+        maximum_iterations=length,
     )
     return tf.transpose(states.stack(), [1, 0, 2])
 
@@ -397,10 +464,12 @@ def _small_kernel() -> keras.initializers.Initializer:
 
 
 def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-    """A kernel with input gates of 1 / (d + 1): the last feature, log(d) / 5, has the weight -5."""
+    """A kernel for input gates 1 / (d + 1): the last feature, log(d) / 5, weighs -5."""
     features, units = shape[0], shape[1] // 4
     last_row = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
-    input_gates = _small_kernel()((features, units), "float32") * (1 + last_row / 5) + last_row
+    input_gates = (
+        _small_kernel()((features, units), "float32") * (1 + last_row / 5) + last_row
+    )
     forget_and_output_gates = _small_kernel()((features, 2 * units), "float32")
     cell_initializer = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
     cell_inputs = cell_initializer((features, units), "float32")
@@ -409,12 +478,12 @@ def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
 
 
 def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
-    """A bias with forget gates of sigmoid(5 + 1) = 0.998; the LSTM itself adds the 1."""
+    """A bias with forget gates of sigmoid(5 + 1) = 0.998; the LSTM itself adds 1."""
     return tf.cast(tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4), dtype or tf.float32)
 
 
-# For soft ranks of standardised scores: at the highest temperature isolated items have a gradient,
-# at the lowest the ranks are nearly exact.
+# For soft ranks of standardised scores: at the highest temperature isolated items have
+# a gradient, at the lowest the ranks are nearly exact.
 _TEMPERATURES = (0.1, 0.03, 0.01, 0.003)
 
 
@@ -425,23 +494,31 @@ class SetSorter(LearnedSorter):
     $$f(s)_i = \pi_{T_2}(i) + \mathrm{N}\left([(A x_i) \odot c; x_i]\right), \qquad
     c = \frac{1}{d} \sum_j \mathrm{MLP}(x_j)$$
 
-    with $x_i$ the sines and cosines of the standardised score and the differences of its soft
-    ranks $\pi_T$ by the Laplace distribution at four temperatures (`LaplaceSorter`), and N a hidden
-    layer with a linear shortcut. Ranks do not depend on the order of the items. Time is O(d log d).
+    with $x_i$ the sines and cosines of the standardised score and the differences of
+    its soft ranks $\pi_T$ by the Laplace distribution at four temperatures
+    (`LaplaceSorter`), and N a hidden layer with a linear shortcut. Ranks do not depend
+    on the order of the items. Time is O(d log d).
 
-    Source: DeepSets (Zaheer et al. 2017) in place of SoDeep's networks (Engilberge et al. 2019).
+    Source: DeepSets (Zaheer et al. 2017) in place of SoDeep's networks (Engilberge et
+    al. 2019).
 
     Args:
         frequencies, trainable: as in `ConvolutionalSorter`.
         units: width of the network, >= 1.
 
     Example:
-        >>> SetSorter.pretrained()(tf.constant([[0.3, 0.1, 0.9]])).numpy().round().astype(int)
+        >>> SetSorter.pretrained()(
+        ...     tf.constant([[0.3, 0.1, 0.9]])
+        ... ).numpy().round().astype(int)
         array([[2, 3, 1]])
     """
 
     def __init__(
-        self, frequencies: int = 16, units: int = 32, trainable: bool = False, **kwargs: Any
+        self,
+        frequencies: int = 16,
+        units: int = 32,
+        trainable: bool = False,
+        **kwargs: Any,
     ):
         super().__init__(frequencies, units, trainable, **kwargs)
 

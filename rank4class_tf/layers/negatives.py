@@ -1,7 +1,7 @@
-"""Layers that choose and correct the negatives of a step, for `TwoTower` or a user's own model.
+"""Layers that choose and correct a step's negatives, for `TwoTower` or a user's model.
 
-Negatives that a head scores by class id are in `sampled.py`. The dtype of all layers here is
-float32, also under mixed precision, unless another is set.
+Negatives that a head scores by class id are in `sampled.py`. The dtype of all layers
+here is float32, also under mixed precision, unless another is set.
 """
 
 from typing import Any, Self
@@ -22,16 +22,21 @@ from rank4class_tf.layers.serving import ScoreLayer
 
 
 def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:
-    """Checks its arguments; returns scores, columns of positives, `is_present` and `zero`."""
-    # In place of padding, the columns `[batch, P]` repeat a positive of the list, or are 0, and
-    # `is_present` is False. `zero`, `[batch, 1]`, is NaN where a label is no column.
+    """Checks arguments; returns scores, positive columns, `is_present` and `zero`."""
+    # In place of padding, the columns `[batch, P]` repeat a positive of the list, or
+    # are 0, and `is_present` is False. `zero`, `[batch, 1]`, is NaN where a label is no
+    # column.
     scores = as_floating(scores)
     labels = tf.convert_to_tensor(labels)
     rule = "`scores` must have the shape [batch, n]."
     _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
-    rule = "`labels` must hold the columns of the positives, each once, not one-hot labels"
+    rule = (
+        "`labels` must hold the columns of the positives, each once, not one-hot labels"
+    )
     has_several = labels.shape.rank == 2 and labels.shape[1] != 1
-    is_right = labels.shape.rank in (1, 2) and not (has_several and labels.dtype.is_floating)
+    is_right = labels.shape.rank in (1, 2) and not (
+        has_several and labels.dtype.is_floating
+    )
     received = f"{labels.dtype.name} {labels.shape}"
     _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
     num_columns = scores.shape[1] or tf.shape(scores)[1]
@@ -43,8 +48,17 @@ def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:
         is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
         zero = checked(zero, tf.pad(is_repeated, [[0, 0], [1, 0]]), rising, rule)
     is_present = columns >= 0
-    filler = columns if columns.shape[1] == 1 else tf.reduce_max(columns, axis=1, keepdims=True)
-    return scores, tf.where(is_present, columns, tf.maximum(filler, 0)), is_present, zero
+    filler = (
+        columns
+        if columns.shape[1] == 1
+        else tf.reduce_max(columns, axis=1, keepdims=True)
+    )
+    return (
+        scores,
+        tf.where(is_present, columns, tf.maximum(filler, 0)),
+        is_present,
+        zero,
+    )
 
 
 def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
@@ -63,23 +77,27 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     $$\hat p_i = \max(c_i, 1) / \max(\textstyle\sum_j c_j, 1)$$
 
-    where $c_i$ is how often training has seen the bucket of id i, i modulo `num_buckets`. Ids that
-    share a bucket count as more frequent than they are.
+    where $c_i$ is how often training has seen the bucket of id i, i modulo
+    `num_buckets`. Ids that share a bucket count as more frequent than they are.
 
-    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations", who estimate the gap between two occurrences instead.
+    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus
+    Item Recommendations", who estimate the gap between two occurrences instead.
 
     Args:
         num_buckets: how many counts are kept, >= 1.
-        running: whether a call in training counts its ids; if not, these are below `num_buckets`.
+        running: whether a call in training counts its ids; if not, these are below
+            `num_buckets`.
 
-    Input: integers of any shape; -1 is padding, which is not counted. Output: float32 frequencies.
+    Input: integers of any shape; -1 is padding, which is not counted. Output: float32
+    frequencies.
 
     Example:
         >>> frequencies = CandidateFrequencies(num_buckets=10)
         >>> frequencies(tf.constant([3, 3, 3, 5]), training=True).numpy()
         array([0.75, 0.75, 0.75, 0.25], dtype=float32)
-        >>> CandidateFrequencies.from_counts([6, 2])(tf.constant([0, 1]), training=True).numpy()
+        >>> CandidateFrequencies.from_counts([6, 2])(
+        ...     tf.constant([0, 1]), training=True
+        ... ).numpy()
         array([0.75, 0.25], dtype=float32)
     """
 
@@ -90,7 +108,7 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 
     @classmethod
     def from_counts(cls, counts: Array, **kwargs: Any) -> Self:
-        """Returns a layer with fixed counts, integers >= 0, of each id from 0 on as a positive."""
+        """Returns a layer with fixed integer counts of ids from 0 on as positives."""
         counts = checked_counts(counts)
         layer = cls(len(counts), running=False, **kwargs)
         layer.build(None)
@@ -109,7 +127,9 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         if training and self.running:
             flat_buckets = tf.reshape(buckets, [-1])
             increments = tf.cast(tf.reshape(ids, [-1]) != -1, tf.int64)
-            counts += tf.math.unsorted_segment_sum(increments, flat_buckets, self.num_buckets)
+            counts += tf.math.unsorted_segment_sum(
+                increments, flat_buckets, self.num_buckets
+            )
             self.counts.assign(counts)
         total = tf.maximum(tf.reduce_sum(counts), 1)
         id_counts = tf.cast(tf.maximum(tf.gather(counts, buckets), 1), tf.float64)
@@ -127,17 +147,19 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
 class CrossBatchMemory(ScoreLayer):
     """Keeps encodings of candidates of earlier batches, to serve as further negatives.
 
-    Each call in training adds its batch and drops the oldest candidates. The encodings that it
-    returns have no gradient.
+    Each call in training adds its batch and drops the oldest candidates. The encodings
+    that it returns have no gradient.
 
-    Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two towers, Wang et
-    al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower Recommenders".
+    Source: Wang et al. 2020, "Cross-Batch Memory for Embedding Learning"; for two
+    towers, Wang et al. 2021, "Cross-Batch Negative Sampling for Training Two-Tower
+    Recommenders".
 
     Args:
         size: how many candidates it holds, >= 1.
 
-    Inputs: encodings `[batch, d]` and int64 ids `[batch]`. Outputs: the previous content, the
-    oldest first: encodings `[size, d]`, ids `[size]`, and booleans `[size]`, False where empty.
+    Inputs: encodings `[batch, d]` and int64 ids `[batch]`. Outputs: the previous
+    content, the oldest first: encodings `[size, d]`, ids `[size]`, and booleans
+    `[size]`, False where empty.
 
     Example:
         >>> memory = CrossBatchMemory(3)
@@ -154,7 +176,9 @@ class CrossBatchMemory(ScoreLayer):
 
     def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
         width = int(encodings_shape[-1])
-        self.encodings = _keras.add_state(self, "encodings", (self.size, width), "float32")
+        self.encodings = _keras.add_state(
+            self, "encodings", (self.size, width), "float32"
+        )
         self.ids = _keras.add_state(self, "ids", (self.size,), "int64")
         self.num_filled = _keras.add_state(self, "num_filled", (), "int64")
         self.built = True
@@ -162,7 +186,10 @@ class CrossBatchMemory(ScoreLayer):
     def call(
         self, encodings: Array, ids: Array, training: bool | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        encodings, ids = tf.convert_to_tensor(encodings), _checks.ids("ids", ids, strings=False)
+        encodings, ids = (
+            tf.convert_to_tensor(encodings),
+            _checks.ids("ids", ids, strings=False),
+        )
         rule = "`ids` must have the shape [batch] of `encodings`."
         received = f"{ids.shape} for encodings {encodings.shape}"
         _checks.require(ids.shape.rank in (None, 1), rule, received)
@@ -174,10 +201,14 @@ class CrossBatchMemory(ScoreLayer):
         is_filled = tf.range(self.size, dtype=tf.int64) >= self.size - num_filled
         if training:
             new_encodings = tf.cast(tf.stop_gradient(encodings), kept_encodings.dtype)
-            self.encodings.assign(tf.concat([kept_encodings, new_encodings], axis=0)[-self.size :])
+            self.encodings.assign(
+                tf.concat([kept_encodings, new_encodings], axis=0)[-self.size :]
+            )
             new_ids = tf.cast(ids, tf.int64)
             self.ids.assign(tf.concat([kept_ids, new_ids], axis=0)[-self.size :])
-            self.num_filled.assign(tf.minimum(num_filled + tf.size(ids, tf.int64), self.size))
+            self.num_filled.assign(
+                tf.minimum(num_filled + tf.size(ids, tf.int64), self.size)
+            )
         return kept_encodings, kept_ids, is_filled
 
     def load_own_variables(self, store: Any) -> None:
@@ -191,17 +222,20 @@ class CrossBatchMemory(ScoreLayer):
 class HardNegativeMining(ScoreLayer):
     """Keeps the positives of each list and the negatives with the highest scores.
 
-    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces".
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large
+    Output Spaces".
 
     Args:
-        num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer columns.
+        num_hard_negatives: how many negatives to keep, >= 1; all if a list has fewer
+            columns.
 
-    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or `[batch, P]`, the
-    columns of the positives, -1 for none. A column that does not exist raises `ValueError`; under
-    XLA, its list gets a NaN instead.
+    Inputs: scores `[batch, n]`, -inf for a masked item; labels `[batch]` or
+    `[batch, P]`, the columns of the positives, -1 for none. A column that does not
+    exist raises `ValueError`; under XLA, its list gets a NaN instead.
 
-    Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from high to low,
-    -inf for a missing one; labels `[batch]`, or `[batch, P]` if P > 1: 0 to P - 1, or -1 for none.
+    Outputs: scores `[batch, P + m]`, of the positives and then of the negatives from
+    high to low, -inf for a missing one; labels `[batch]`, or `[batch, P]` if P > 1: 0
+    to P - 1, or -1 for none.
 
     Example:
         >>> scores, labels = tf.constant([[3.0, 1.0, 2.0, 4.0]]), tf.constant([1])
@@ -212,12 +246,18 @@ class HardNegativeMining(ScoreLayer):
 
     def __init__(self, num_hard_negatives: int, **kwargs: Any):
         super().__init__(**kwargs)
-        self.num_hard_negatives = _checks.positive_int("num_hard_negatives", num_hard_negatives)
+        self.num_hard_negatives = _checks.positive_int(
+            "num_hard_negatives", num_hard_negatives
+        )
 
     def call(self, scores: Array, labels: Array) -> TensorPair:
         scores, columns, is_present, zero = _positive_columns(scores, labels)
-        minimum = min if scores.shape[1] else tf.minimum  # An int if the width is static.
-        num_mined = minimum(self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1])
+        minimum = (
+            min if scores.shape[1] else tf.minimum
+        )  # An int if the width is static.
+        num_mined = minimum(
+            self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1]
+        )
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
         positive_scores = tf.where(is_present, column_scores, minus_infinity) + zero
@@ -225,14 +265,22 @@ class HardNegativeMining(ScoreLayer):
         # The search leaves out the columns of positives, if there are any.
         fixed_scores = tf.stop_gradient(scores)
         has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        updates = tf.where(has_positive, minus_infinity, tf.stop_gradient(column_scores))
-        search_scores = tf.tensor_scatter_nd_update(fixed_scores, indices(columns), updates)
+        updates = tf.where(
+            has_positive, minus_infinity, tf.stop_gradient(column_scores)
+        )
+        search_scores = tf.tensor_scatter_nd_update(
+            fixed_scores, indices(columns), updates
+        )
         highest, mined = search.top_k(search_scores, num_mined)
 
         # In a list with fewer negatives the search may return the positive.
-        mined_scores = tf.where(highest > minus_infinity, gather(scores, mined), minus_infinity)
+        mined_scores = tf.where(
+            highest > minus_infinity, gather(scores, mined), minus_infinity
+        )
         # A search may miss a NaN, so that a list with one becomes NaN.
-        mined_scores = tf.where(~has_nan(fixed_scores)[:, tf.newaxis], mined_scores, float("nan"))
+        mined_scores = tf.where(
+            ~has_nan(fixed_scores)[:, tf.newaxis], mined_scores, float("nan")
+        )
         labels = tf.where(is_present, tf.range(tf.shape(is_present)[1]), -1)
         if is_present.shape[1] == 1:
             labels = labels[:, 0]
@@ -241,16 +289,19 @@ class HardNegativeMining(ScoreLayer):
 
 @_keras.register
 class RemoveAccidentalHits(ScoreLayer):
-    """Masks negatives that are in fact the positive: other columns with the same candidate.
+    """Masks negatives that equal the positive: other columns with the same candidate.
 
-    If the candidates of a batch are negatives of each other, a frequent candidate occurs more than
-    once. The losses of this package leave out a masked item, which has the score -inf, and so does
-    Keras's `SparseCategoricalCrossentropy(from_logits=True)`.
+    If the candidates of a batch are negatives of each other, a frequent candidate
+    occurs more than once. The losses of this package leave out a masked item, which has
+    the score -inf, and so does Keras's
+    `SparseCategoricalCrossentropy(from_logits=True)`.
 
-    Source: Bengio and Senécal 2008 for the idea; TensorFlow's `compute_accidental_hits`.
+    Source: Bengio and Senécal 2008 for the idea; TensorFlow's
+    `compute_accidental_hits`.
 
-    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and candidate ids, integers
-    or strings, `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`.
+    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and candidate
+    ids, integers or strings, `[n]` shared by all lists or `[batch, n]`. Output: scores
+    `[batch, n]`.
 
     Example:
         >>> scores, labels, ids = [[3.0, 1.0, 2.0]], [0], [7, 8, 7]
@@ -260,61 +311,76 @@ class RemoveAccidentalHits(ScoreLayer):
 
     def call(self, scores: Array, labels: Array, candidate_ids: Array) -> Tensor:
         scores, columns, is_present, zero = _positive_columns(scores, labels)
-        ids = _item_values("candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores)
+        ids = _item_values(
+            "candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores
+        )
         positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
         if positive_ids.shape[1] == 1:
             hits = (positive_ids == ids) & is_present
-        else:  # One positive (id, presence) at a time, so that no [batch, P, n] appears.
+        # One positive (id, presence) at a time, so that no [batch, P, n] appears.
+        else:
             hits = tf.foldl(
                 lambda hits, positive: (
-                    hits | (positive[0][:, tf.newaxis] == ids) & positive[1][:, tf.newaxis]
+                    hits
+                    | (positive[0][:, tf.newaxis] == ids) & positive[1][:, tf.newaxis]
                 ),
                 (tf.transpose(positive_ids), tf.transpose(is_present)),
                 tf.zeros_like(scores, tf.bool),
                 parallel_iterations=1,
             )
-        hits = tf.tensor_scatter_nd_update(hits, indices(columns), tf.zeros_like(is_present))
-        # An addition costs nothing in the backward pass. XLA cannot raise, so `zero` may be NaN.
+        hits = tf.tensor_scatter_nd_update(
+            hits, indices(columns), tf.zeros_like(is_present)
+        )
+        # An addition costs nothing in the backward pass. XLA cannot raise, so `zero`
+        # may be NaN.
         scores += tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
         return scores + zero if raising.in_xla() else scores
 
 
 @_keras.register
 class SamplingProbabilityCorrection(ScoreLayer):
-    r"""Log-Q correction: makes a softmax over samples estimate a softmax over all candidates.
+    r"""Log-Q correction: a softmax over samples estimates one over all candidates.
 
     $$s_j - \log E_j$$
 
-    for a negative that is expected $E_j$ times among the negatives, the number of draws times its
-    probability. The positive, which is not drawn, keeps its score. Then
-    $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all candidates, if no
-    negative is the positive (`RemoveAccidentalHits`). TensorFlow's `sampled_softmax_loss` corrects
-    the positive's score too, so its sum has another expectation.
+    for a negative that is expected $E_j$ times among the negatives, the number of draws
+    times its probability. The positive, which is not drawn, keeps its score. Then
+    $e^{s_y} + \sum_j e^{s_j} / E_j$ has the expectation $\sum_i e^{s_i}$ over all
+    candidates, if no negative is the positive (`RemoveAccidentalHits`). TensorFlow's
+    `sampled_softmax_loss` corrects the positive's score too, so its sum has another
+    expectation.
 
-    For `SoftmaxLoss` and similar losses. A temperature must divide the scores before this layer.
+    For `SoftmaxLoss` and similar losses. A temperature must divide the scores before
+    this layer.
 
     Source: Bengio and Senécal 2008; Yi et al. 2019, see `CandidateFrequencies`.
 
-    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and expected counts, > 0,
-    `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`; NaN for a negative whose
-    expected count is not > 0, or is infinite.
+    Inputs: scores `[batch, n]` and labels as in `HardNegativeMining`; and expected
+    counts, > 0, `[n]` shared by all lists or `[batch, n]`. Output: scores `[batch, n]`;
+    NaN for a negative whose expected count is not > 0, or is infinite.
 
     Example:
         >>> scores, labels, counts = [[3.0, 1.0, 2.0]], [0], [0.5, 1.0, 2.0]
-        >>> SamplingProbabilityCorrection()(*map(tf.constant, (scores, labels, counts))).numpy()
+        >>> SamplingProbabilityCorrection()(
+        ...     *map(tf.constant, (scores, labels, counts))
+        ... ).numpy()
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
     def call(self, scores: Array, labels: Array, expected_counts: Array) -> Tensor:
         scores, columns, is_present, zero = _positive_columns(scores, labels)
-        counts = tf.cast(_item_values("expected_counts", expected_counts, scores), scores.dtype)
+        counts = tf.cast(
+            _item_values("expected_counts", expected_counts, scores), scores.dtype
+        )
         # The logarithm of other counts is infinite or does not exist.
         is_valid = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(is_valid, counts, tf.constant(float("nan"), scores.dtype))
         logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
         # The logarithm of a positive's count, which may be NaN, becomes 0.
         has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        updates = tf.where(has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero)
+        updates = tf.where(
+            has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero
+        )
         return scores - tf.tensor_scatter_nd_update(logs, indices(columns), updates)
 
 
@@ -322,18 +388,18 @@ class SamplingProbabilityCorrection(ScoreLayer):
 class UniformNegatives(_registry.Configured, keras.layers.Layer):
     """Draws negatives from all candidates, uniformly without replacement.
 
-    In-batch negatives are mostly frequent candidates. Each call in training draws anew, the same on
-    all devices of a strategy.
+    In-batch negatives are mostly frequent candidates. Each call in training draws anew,
+    the same on all devices of a strategy.
 
-    Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural Networks in
-    Recommendations".
+    Source: Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
+    Networks in Recommendations".
 
     Args:
         num_sampled: how many, >= 1; all candidates, if these are fewer.
         seed: an int; None draws one from NumPy's global generator.
 
-    Input: a tensor with a row for each candidate; only its static number of rows is read.
-    Output: row numbers, int32.
+    Input: a tensor with a row for each candidate; only its static number of rows is
+    read. Output: row numbers, int32.
 
     Example:
         >>> rows = UniformNegatives(3, seed=1)(tf.zeros([100]))

@@ -1,4 +1,4 @@
-"""The head for very many classes: a sample of them in training, search among all (`scoring.py`)."""
+"""The head for very many classes: trains on samples, searches all (`scoring.py`)."""
 
 import math
 import warnings
@@ -21,7 +21,8 @@ from rank4class_tf.layers.interactions import CosineInteraction, DotProductInter
 from rank4class_tf.layers.scoring import ClassScores
 
 
-# In a graph, the steps of the draw reuse memory; eagerly, each step would allocate a whole table.
+# In a graph, the steps of the draw reuse memory; eagerly, each step would allocate a
+# whole table.
 @tf.function(
     input_signature=[
         tf.TensorSpec([None], tf.int32),
@@ -35,7 +36,7 @@ def _uniform(shape: Tensor, seed: Tensor, limit: Tensor) -> Tensor:
 
 @_keras.register
 class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
-    """Rows of length 1 or a little less: uniform numbers with a variance of 1 / width."""
+    """Rows of length 1 or just less: uniform numbers with a variance of 1 / width."""
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -49,42 +50,46 @@ class AboutUnitRows(_registry.Configured, keras.initializers.Initializer):
 # Rows that `export_embeddings` computes and writes at once.
 _ROWS_WRITTEN_AT_ONCE = 65_536
 
-# With at most so many negatives for each mined one, the gradient of the product of all encodings
-# and negatives costs less than gathering rows for each example. For 128 examples of 64 numbers, a
-# step takes .83 of the time with 64 of 1,024 negatives for each mined one, 1.16 with all 1,024, and
-# 1.49 with 5 mined of 16,384.
+# With at most so many negatives for each mined one, the gradient of the product of all
+# encodings and negatives costs less than gathering rows for each example. For 128
+# examples of 64 numbers, a step takes .83 of the time with 64 of 1,024 negatives for
+# each mined one, 1.16 with all 1,024, and 1.49 with 5 mined of 16,384.
 _NEGATIVES_PER_MINED = 64
 
 
 @_registry.register("head")
 class SampledScores(Head):
-    r"""Dot products with the embeddings of very many classes; a training step scores only a sample.
+    r"""Dot products with embeddings of very many classes; training scores a sample.
 
     $$s_i = \frac{h}{\|h\|} \cdot \frac{c_i}{\|c_i\|}$$
 
-    Called with only encodings, it scores all classes, as any head does. Called with class ids too,
-    it scores one class of each example and negatives. Each call in training draws `num_sampled`
-    classes uniformly without replacement as negatives, the same for the whole batch on all devices,
-    and leaves out an example's own classes. With `num_mined`, at most B, only the highest-scoring
-    negatives get gradients, so the cost of the backward pass and of the table update depends only
-    on `num_mined`, unless the sample is not much larger.
+    Called with only encodings, it scores all classes, as any head does. Called with
+    class ids too, it scores one class of each example and negatives. Each call in
+    training draws `num_sampled` classes uniformly without replacement as negatives, the
+    same for the whole batch on all devices, and leaves out an example's own classes.
+    With `num_mined`, at most B, only the highest-scoring negatives get gradients, so
+    the cost of the backward pass and of the table update depends only on `num_mined`,
+    unless the sample is not much larger.
 
-    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    algorithm 1 and section 5.
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large
+    Output Spaces", algorithm 1 and section 5.
 
     Args:
-        classes: the number of classes K, >= 1, or a layer of classes as wide as the encodings.
+        classes: the number of classes K, >= 1, or a layer of classes as wide as the
+            encodings.
         num_sampled: B, >= 1; None, or with a warning B >= K - 1, means all classes.
         normalize: whether encodings and class embeddings are scaled to length 1.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: Keras's. Without a dtype, it is float32, also under mixed precision.
 
-    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded with -1. If an
-    example has several, each call draws one of them uniformly; none of them is a negative. An id
-    that does not exist raises `ValueError`; under XLA, the scores of its example are NaN instead.
+    Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded
+    with -1. If an example has several, each call draws one of them uniformly; none of
+    them is a negative. An id that does not exist raises `ValueError`; under XLA, the
+    scores of its example are NaN instead.
 
-    Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class, then of the
-    negatives, from high to low if they are mined. Places without a class have -inf.
+    Output: `[batch, K]`, or with class ids `[batch, 1 + m]`: the score of the class,
+    then of the negatives, from high to low if they are mined. Places without a class
+    have -inf.
 
     Example:
         >>> layer = SampledScores(1_000_000, num_sampled=100)
@@ -105,13 +110,17 @@ class SampledScores(Head):
     ):
         start_seed = _random.start_seed(seed)
         if not isinstance(classes, keras.layers.Layer | dict):
-            classes = ClassTable(classes, initializer=AboutUnitRows(start_seed), dtype="float32")
+            classes = ClassTable(
+                classes, initializer=AboutUnitRows(start_seed), dtype="float32"
+            )
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
         # Mixed precision would round the encodings and so mine other negatives.
         super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
         self.num_sampled = _checks.positive_int_or_none("num_sampled", num_sampled)
         if num_sampled is not None and num_sampled >= self.num_classes - 1:
-            rule = "`num_sampled` is at least num_classes - 1, so all classes are scored."
+            rule = (
+                "`num_sampled` is at least num_classes - 1, so all classes are scored."
+            )
             received = f"num_sampled={num_sampled}, num_classes={self.num_classes}"
             warnings.warn(f"{rule} Received: {received}.", stacklevel=2)
         self.normalize = _checks.flag("normalize", normalize)
@@ -120,14 +129,16 @@ class SampledScores(Head):
 
     @property
     def num_negatives(self) -> int:
-        """How many classes a call with class ids scores in addition to the example's own."""
+        """How many classes a call with class ids scores besides the example's own."""
         if self.num_sampled is None or self.num_sampled >= self.num_classes - 1:
             return self.num_classes
         return self.num_sampled
 
     def with_classes(self, classes: Any) -> "SampledScores":
         num_sampled, normalize, seed = self.num_sampled, self.normalize, self.seed
-        return SampledScores(classes, num_sampled, normalize, seed, dtype=self.dtype_policy)
+        return SampledScores(
+            classes, num_sampled, normalize, seed, dtype=self.dtype_policy
+        )
 
     def build(self, input_shape: Any) -> None:
         super().build(input_shape)
@@ -140,18 +151,24 @@ class SampledScores(Head):
         num_mined: int | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        """Scores all classes; or those of the examples and negatives, all or the highest ones."""
+        """Scores all classes or the examples' and negatives', all or the highest."""
 
         def score(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
             encodings = self._class_scores.scaled(inputs)
             if class_ids is None:
                 return self._class_scores(encodings, tf.range(self.num_classes))[0]
-            return self._sampled(encodings, class_ids, self._checked_num_mined(num_mined), training)
+            return self._sampled(
+                encodings, class_ids, self._checked_num_mined(num_mined), training
+            )
 
         return at_positions(score, inputs, class_ids)
 
     def compute_output_spec(
-        self, inputs: Any, class_ids: Any = None, num_mined: Any = None, training: Any = None
+        self,
+        inputs: Any,
+        class_ids: Any = None,
+        num_mined: Any = None,
+        training: Any = None,
     ) -> Any:
         """Returns what Keras 3 expects of a call."""
         width = self.num_classes
@@ -163,12 +180,18 @@ class SampledScores(Head):
         if num_mined is not None:
             rule = "`num_mined` must not exceed the number of negatives."
             sizes = f"num_sampled={self.num_sampled}, num_classes={self.num_classes}"
-            is_right = _checks.positive_int("num_mined", num_mined) <= self.num_negatives
+            is_right = (
+                _checks.positive_int("num_mined", num_mined) <= self.num_negatives
+            )
             _checks.require(is_right, rule, f"num_mined={num_mined}, {sizes}")
         return num_mined
 
     def _sampled(
-        self, encodings: Tensor, class_ids: Array, num_mined: int | None, training: bool | None
+        self,
+        encodings: Tensor,
+        class_ids: Array,
+        num_mined: int | None,
+        training: bool | None,
     ) -> Tensor:
         # The classes of each example; an id outside [0, n) makes `zero` NaN.
         class_scores, num_classes = self._class_scores, self.num_classes
@@ -178,24 +201,36 @@ class SampledScores(Head):
         positives = _labels.distinct_ids(positives)
         has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
 
-        # One of its classes is drawn uniformly and scored; class 0 where all are padding.
+        # One of its classes is drawn uniformly and scored; class 0 where all are
+        # padding.
         seed, drawn_ids = _random.step_seed(self.random_state, training), positives
         if positives.shape[1] != 1:
-            draws = ops.uniform(tf.shape(positives), _random.replica_seed(seed, stream=1))
+            draws = ops.uniform(
+                tf.shape(positives), _random.replica_seed(seed, stream=1)
+            )
             draws = tf.where(positives >= 0, draws, -1.0)
-            drawn_ids = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[:, tf.newaxis]
+            drawn_ids = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[
+                :, tf.newaxis
+            ]
         drawn_ids = tf.maximum(drawn_ids, 0)
 
-        # The negatives of the batch. The score is -inf where one is an example's own class: we find
-        # the few columns of these by binary search, and make no mask `[batch, m]`.
-        negatives, columns, num_negatives = tf.range(num_classes), positives, self.num_negatives
+        # The negatives of the batch. The score is -inf where one is an example's own
+        # class: we find the few columns of these by binary search, and make no mask
+        # `[batch, m]`.
+        negatives, columns, num_negatives = (
+            tf.range(num_classes),
+            positives,
+            self.num_negatives,
+        )
         if num_negatives < num_classes:
             negatives = ops.sample_distinct(num_classes, num_negatives, seed)[0]
             order = tf.argsort(negatives)
             columns = search.places_in(tf.gather(negatives, order), positives)
             columns = tf.gather(order, tf.minimum(columns, num_negatives - 1))
         columns = tf.maximum(columns, 0)
-        penalties = tf.where(tf.gather(negatives, columns) == positives, -float("inf"), 0.0)
+        penalties = tf.where(
+            tf.gather(negatives, columns) == positives, -float("inf"), 0.0
+        )
 
         if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= num_negatives:
             # All negatives get gradients, through one product.
@@ -206,12 +241,17 @@ class SampledScores(Head):
                 is_invalid |= has_nan(scores)
                 highest, mined = search.top_k(tf.stop_gradient(scores), num_mined)
                 # In a list with fewer negatives the search may return the positive.
-                scores = tf.where(highest > -float("inf"), gather(scores, mined), -float("inf"))
+                scores = tf.where(
+                    highest > -float("inf"), gather(scores, mined), -float("inf")
+                )
             positive_scores = tf.where(has_positive, positive_scores, -float("inf"))
             scores = tf.concat([positive_scores, scores], axis=1)
         else:
-            # Algorithm 1 of Reddi et al.: search without gradients, then score what it returns.
-            search_scores = class_scores.without_gradient(tf.stop_gradient(encodings), negatives)
+            # Algorithm 1 of Reddi et al.: search without gradients, then score what it
+            # returns.
+            search_scores = class_scores.without_gradient(
+                tf.stop_gradient(encodings), negatives
+            )
             search_scores = search.add_columns(search_scores, columns, penalties)
             is_invalid |= has_nan(search_scores)
             highest, mined = search.top_k(search_scores, num_mined)
@@ -221,7 +261,9 @@ class SampledScores(Head):
             scores = tf.where(is_present, scores, -float("inf"))
         return tf.where(~is_invalid[:, tf.newaxis], scores, float("nan"))
 
-    def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None = None) -> TensorPair:
+    def top_k(
+        self, encodings: Array, k: int | Tensor, exclude: Array | None = None
+    ) -> TensorPair:
         """Finds the k classes with the highest scores, in blocks of classes.
 
         Args:
@@ -230,21 +272,28 @@ class SampledScores(Head):
             exclude: None, or classes whose score is -inf, `[batch, E]` padded with -1.
 
         Returns:
-            Scores and class ids, both `[batch, k]`, the best first; -inf and -1 where fewer than k
-            classes are left. Classes whose scores differ only by rounding may come in any order.
+            Scores and class ids, both `[batch, k]`, the best first; -inf and -1 where
+            fewer than k classes are left. Classes whose scores differ only by rounding
+            may come in any order.
         """
         static_k = tf.get_static_value(k)
-        is_right = isinstance(static_k, int | np.integer) and 1 <= static_k <= self.num_classes
+        is_right = (
+            isinstance(static_k, int | np.integer) and 1 <= static_k <= self.num_classes
+        )
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(static_k is None or bool(is_right), rule, f"k={k}")
         class_scores = self._built_scores()
         scores, ids = at_positions(
-            lambda x, _, exclude: class_scores.top_k(x, k, exclude), encodings, exclude=exclude
+            lambda x, _, exclude: class_scores.top_k(x, k, exclude),
+            encodings,
+            exclude=exclude,
         )
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
-    def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None = None) -> TensorPair:
-        r"""Counts the classes above, and those tied with, the class ids, in blocks of classes.
+    def ranks(
+        self, encodings: Array, class_ids: Array, exclude: Array | None = None
+    ) -> TensorPair:
+        r"""Counts the classes above and tied with the class ids, in blocks of classes.
 
         Args:
             encodings: `[batch, d]`.
@@ -252,10 +301,12 @@ class SampledScores(Head):
             exclude: None, or other classes to leave out, `[batch, E]` padded with -1.
 
         Returns:
-            Two int32 tensors `[batch, P]`: how many classes score higher, and how many the same,
-            itself included. Scores are the same up to what float32 may round in any order of the
-            sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one and a half times as much
-            with `normalize`. So identical rows tie on every processor.
+            Two int32 tensors `[batch, P]`: how many classes score higher, and how many
+                the same,
+            itself included. Scores are the same up to what float32 may round in any
+            order of the sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one
+            and a half times as much with `normalize`. So identical rows tie on every
+            processor.
         """
         return at_positions(self._built_scores().ranks, encodings, class_ids, exclude)
 
@@ -263,13 +314,16 @@ class SampledScores(Head):
         """Writes the class embeddings `[K, d]` to a NumPy file, block by block.
 
         Args:
-            path: the file, which `np.load(path, mmap_mode="r")` reads without loading all. Its rows
-                are float32, of length 1 if `normalize` is True, so inner products with them rank as
-                the layer does. It appears once complete; an `OSError` leaves an older file as is.
+            path: the file, which `np.load(path, mmap_mode="r")` reads without loading
+                all. Its rows are float32, of length 1 if `normalize` is True, so inner
+                products with them rank as the layer does. It appears once complete; an
+                `OSError` leaves an older file as is.
         """
         class_scores, classes = self._built_scores(), self.classes
         if classes.biases(tf.constant([0])) is not None:
-            raise ValueError("`classes` must have no biases, which inner products would leave out.")
+            raise ValueError(
+                "`classes` must have no biases, which inner products would leave out."
+            )
         size = classes.num_classes
         with _files.appending_rows(path, (classes.width,)) as append:
             for start in range(0, size, _ROWS_WRITTEN_AT_ONCE):
@@ -278,6 +332,8 @@ class SampledScores(Head):
 
     def _built_scores(self) -> ClassScores:
         if not self.built:
-            rule = f"`{self.name}` must be built, by a call or by `build((None, width))`"
+            rule = (
+                f"`{self.name}` must be built, by a call or by `build((None, width))`"
+            )
             raise ValueError(f"{rule}, before its classes are ranked or exported.")
         return self._class_scores

@@ -1,7 +1,7 @@
 """Scores of classes as dot products, the best classes, and the ranks of given classes.
 
-All classes are searched block by block, in one table or in shards (`shards.py`). The loops over
-blocks are in `_tf/search.py` and `ops/blocks.py`.
+All classes are searched block by block, in one table or in shards (`shards.py`). The
+loops over blocks are in `_tf/search.py` and `ops/blocks.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rank4class_tf.ops import blocks
 
 
 class ClassScores:
-    """Scores encodings with classes: dot products, of unit rows if `normalize`, and biases."""
+    """Scores encodings by dot products, of unit rows if `normalize`, and biases."""
 
     def __init__(self, classes: Classes, normalize: bool):
         self.classes = classes
@@ -35,20 +35,23 @@ class ClassScores:
         return blocks.unit_rows(rows) if self.normalize else rows
 
     def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
-        """Scores as in a call with one tensor of ids; rows of classes get no gradient."""
-        # `row_scores` scales rows: a step by blocks often has more examples than a row has numbers.
+        """Scores as in a call with one tensor of ids; class rows get no gradient."""
+        # `row_scores` scales rows: a step by blocks often has more examples than a row
+        # has numbers.
         rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
         products = blocks.cosines if self.normalize else blocks.dot_products
         scores, biases = products(encodings, rows), self.classes.biases(ids)
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def __call__(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
-        """Scores of scaled encodings, for each tensor of ids, `[m]` shared or `[batch, m]`."""
+        """Scores of scaled encodings per ids tensor, `[m]` shared or `[batch, m]`."""
         rows = self.classes.rows_of_step(*ids)
         biases = self.classes.biases_of_step(*ids)
         return [self.row_scores(encodings, *x) for x in zip(rows, biases, strict=True)]
 
-    def row_scores(self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None) -> Tensor:
+    def row_scores(
+        self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None
+    ) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
         scores = blocks.dot_products(encodings, self.scaled(rows))
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
@@ -57,10 +60,14 @@ class ClassScores:
         """The scores of all classes times a scale, not yet computed."""
         mask, encodings = _keras.mask_of(encodings), scale * self.scaled(encodings)
         shard = self.classes.shard()
-        return ClassProducts(encodings, self.classes.tables(), self.row_scores, shard, mask=mask)
+        return ClassProducts(
+            encodings, self.classes.tables(), self.row_scores, shard, mask=mask
+        )
 
-    def top_k(self, encodings: Array, k: int | Tensor, exclude: Array | None) -> TensorPair:
-        """The k highest scores and their ids, `[batch, k]`; -inf for an id that is excluded."""
+    def top_k(
+        self, encodings: Array, k: int | Tensor, exclude: Array | None
+    ) -> TensorPair:
+        """The k highest scores and their ids, `[batch, k]`; -inf for an excluded id."""
         encodings, exclude = self._prepare(encodings, exclude)
         shards = _shards(self.classes)
 
@@ -70,22 +77,30 @@ class ClassScores:
                 score_block = self._block_scores(shard, encodings, exclude)
                 num_best = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
                 block_size = search.search_block(encodings)
-                scores, rows = search.top_k_by_blocks(score_block, size, num_best, block_size)
+                scores, rows = search.top_k_by_blocks(
+                    score_block, size, num_best, block_size
+                )
                 return scores, shard.first + rows
 
             return shards.best(search_shard, k)
 
         return shards.on_joined_batch(search_all, encodings, exclude)
 
-    def ranks(self, encodings: Array, class_ids: Array, exclude: Array | None) -> TensorPair:
-        """How many classes score above the ids, and as high as they, int32 `[batch, P]`."""
+    def ranks(
+        self, encodings: Array, class_ids: Array, exclude: Array | None
+    ) -> TensorPair:
+        """How many classes score above and as high as ids, int32 `[batch, P]`."""
         encodings = tf.convert_to_tensor(encodings)
         num_classes = self.classes.num_classes
-        class_ids, _ = _labels.padded_ids(class_ids, num_classes, encodings, "class_ids")
+        class_ids, _ = _labels.padded_ids(
+            class_ids, num_classes, encodings, "class_ids"
+        )
         encodings, exclude = self._prepare(encodings, exclude)
         shards = _shards(self.classes)
 
-        def count_all(encodings: Tensor, class_ids: Tensor, exclude: Tensor | None) -> TensorPair:
+        def count_all(
+            encodings: Tensor, class_ids: Tensor, exclude: Tensor | None
+        ) -> TensorPair:
             block_size = search.search_block(encodings)
 
             # First the scores of the ids, each from the shard that has its class.
@@ -94,12 +109,15 @@ class ClassScores:
                 rows, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
                 scores = blocks.scores_as_in_blocks(score_block, size, rows, block_size)
-                tolerance = ClassScores(shard.table, self.normalize).rounding(encodings, rows)
+                tolerance = ClassScores(shard.table, self.normalize).rounding(
+                    encodings, rows
+                )
                 return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
             scores, tolerance = shards.total(score)
 
-            # Then every shard counts its classes that score higher, and other classes that tie.
+            # Then every shard counts its classes that score higher, and other classes
+            # that tie.
             def count(shard: TableShard | _WholeTable) -> list[Tensor]:
                 score_block = self._block_scores(shard, encodings, exclude)
                 size, rows = shard.last - shard.first, class_ids - shard.first
@@ -116,18 +134,21 @@ class ClassScores:
     def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
         r"""How far apart the scores of two equal rows may be, for ids `[batch, P]`."""
 
-        # A processor may sum the products of one row in another order than those of the next. In
-        # any order, a sum with n roundings is within gamma(n) |h| |c| of the exact one, with
-        # u = 2**-24 and gamma(n) = n u / (1 - n u). Two such sums are within twice as much.
-        # Higham 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1.
+        # A processor may sum the products of one row in another order than those of the
+        # next. In any order, a sum with n roundings is within gamma(n) |h| |c| of the
+        # exact one, with u = 2**-24 and gamma(n) = n u / (1 - n u). Two such sums are
+        # within twice as much. Higham 2002, "Accuracy and Stability of Numerical
+        # Algorithms", section 3.1.
         def gamma(n: int | Tensor) -> float | Tensor:
             return n / (2**24 - n)
 
         biases = self.classes.biases(ids)
-        # As many products as numbers, the bias, and one more for the rounding of this bound.
+        # As many products as numbers, the bias, and one more for the rounding of this
+        # bound.
         roundings = self.classes.width + 1 + (biases is not None)
         if self.normalize:
-            # The sum of squares rounds too; its root halves the error. Then root and division.
+            # The sum of squares rounds too; its root halves the error. Then root and
+            # division.
             roundings += self.classes.width // 2 + 3
         # One column at a time, so that no [batch, P, d] tensor appears.
         lengths = tf.map_fn(
@@ -136,34 +157,49 @@ class ClassScores:
             fn_output_signature=tf.float32,
             parallel_iterations=1,
         )
-        bound = 2 * gamma(roundings) * _lengths(encodings)[:, tf.newaxis] * tf.transpose(lengths)
+        bound = (
+            2
+            * gamma(roundings)
+            * _lengths(encodings)[:, tf.newaxis]
+            * tf.transpose(lengths)
+        )
         if biases is None:
             return bound
         return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
 
-    def _prepare(self, encodings: Array, exclude: Array | None) -> tuple[Tensor, Tensor | None]:
+    def _prepare(
+        self, encodings: Array, exclude: Array | None
+    ) -> tuple[Tensor, Tensor | None]:
         """Returns scaled encodings, and the ids to leave out, `[batch, E]` or None."""
         encodings = self.scaled(encodings)
         if exclude is None:
             return encodings, None
         exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
         num_classes = self.classes.num_classes
-        excluded, encodings = _labels.padded_ids(exclude, num_classes, encodings, "exclude")
+        excluded, encodings = _labels.padded_ids(
+            exclude, num_classes, encodings, "exclude"
+        )
         return encodings, excluded
 
     def _block_scores(
-        self, shard: TableShard | _WholeTable, encodings: Tensor, exclude: Tensor | None = None
+        self,
+        shard: TableShard | _WholeTable,
+        encodings: Tensor,
+        exclude: Tensor | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """A function from rows `[m]` of a shard to scores `[batch, m]`."""
         shard_scores = ClassScores(shard.table, self.normalize)
-        if exclude is not None:  # Rows of this shard; ids of other shards fall outside of it.
+        if (
+            exclude is not None
+        ):  # Rows of this shard; ids of other shards fall outside of it.
             exclude -= shard.first
 
         def score(rows: Tensor) -> Tensor:
             scores = shard_scores.without_gradient(encodings, rows)
             if exclude is None:
                 return scores
-            # An id that is excluded twice stays -inf; one of another block adds 0 to column 0.
+            # An id that is excluded twice stays -inf; one of another block adds 0 to
+            # column 0.
             columns, is_here = within(exclude - rows[0], tf.size(rows))
             penalties = tf.where(is_here, tf.constant(-float("inf"), scores.dtype), 0.0)
             return search.add_columns(scores, columns, penalties)
@@ -188,10 +224,16 @@ class _WholeTable:
 
 
 def _shards(classes: Classes) -> Shards | _WholeTable:
-    return classes.shards if isinstance(classes, ShardedClassTable) else _WholeTable(classes)
+    return (
+        classes.shards
+        if isinstance(classes, ShardedClassTable)
+        else _WholeTable(classes)
+    )
 
 
 def _lengths(rows: Tensor) -> Tensor:
     """The lengths of rows, `[...]`, even if their squares overflow."""
     largest = tf.reduce_max(tf.abs(rows), axis=-1)
-    return largest * tf.norm(tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1)
+    return largest * tf.norm(
+        tf.math.divide_no_nan(rows, largest[..., tf.newaxis]), axis=-1
+    )

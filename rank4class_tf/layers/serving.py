@@ -1,4 +1,4 @@
-"""First and last layers of a served model: sparse inputs, probabilities, top classes, sets."""
+"""First and last serving layers: sparse inputs, probabilities, top classes, sets."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ from rank4class_tf._types import Array, Tensor
 
 
 class ScoreLayer(_registry.Configured, keras.layers.Layer):
-    """Base of layers that stay float32: half precision would round scores and small counts."""
+    """Base of layers in float32: half precision would round scores and small counts."""
 
     def __init__(self, **kwargs: Any):
         super().__init__(**{"dtype": "float32", **kwargs})
@@ -22,7 +22,7 @@ class ScoreLayer(_registry.Configured, keras.layers.Layer):
 
 @_keras.register
 class SparseDense(_registry.Configured, keras.layers.Layer):
-    r"""A dense layer for sparse features; a step updates only the rows of the features in it.
+    r"""A dense layer for sparse features; a step updates only its features' rows.
 
     $$h = b + \sum_f x_f W_f$$
 
@@ -48,12 +48,16 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
         _checks.require(is_right, rule, tuple(input_shape))
         shape = (int(input_shape[-1]), self.units)
         self.kernel = _keras.add_table(self, "kernel", shape, "glorot_uniform")
-        self.bias = self.add_weight(name="bias", shape=(self.units,), initializer="zeros")
+        self.bias = self.add_weight(
+            name="bias", shape=(self.units,), initializer="zeros"
+        )
         self.built = True
 
     def call(self, inputs: Any) -> Tensor:
         rule = "`inputs` must be a SparseTensor [batch, features]."
-        _checks.require(isinstance(inputs, tf.SparseTensor), rule, type(inputs).__name__)
+        _checks.require(
+            isinstance(inputs, tf.SparseTensor), rule, type(inputs).__name__
+        )
         features, columns = tf.unique(inputs.indices[:, 1])
         rows = tf.gather(_keras.variable(self.kernel), features)
         indices = tf.stack([inputs.indices[:, 0], tf.cast(columns, tf.int64)], axis=1)
@@ -62,7 +66,9 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
         product = tf.sparse.sparse_dense_matmul(
             tf.SparseTensor(indices, tf.cast(inputs.values, rows.dtype), shape), rows
         )
-        return tf.cast(product, self.compute_dtype) + tf.cast(self.bias, self.compute_dtype)
+        return tf.cast(product, self.compute_dtype) + tf.cast(
+            self.bias, self.compute_dtype
+        )
 
     def compute_output_shape(self, input_shape: Any) -> tuple[int | None, int]:
         return (input_shape[0], self.units)
@@ -72,15 +78,18 @@ class SparseDense(_registry.Configured, keras.layers.Layer):
 class ExcludeItems(ScoreLayer):
     """Sets the score of some items to -inf, such as those that a user has already seen.
 
-    Put it at the end of a model that is evaluated or served; a metric ranks -inf last. In training,
-    do not exclude a positive: its loss would be undefined.
+    Put it at the end of a model that is evaluated or served; a metric ranks -inf last.
+    In training, do not exclude a positive: its loss would be undefined.
 
-    Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans `[batch, n]`,
-    True for an item to exclude. An item that does not exist raises `ValueError`; under XLA, the
-    scores of its list become NaN instead. Output: scores `[batch, n]`.
+    Input: scores `[batch, n]`, and item ids `[batch, E]`, padded with -1, or booleans
+    `[batch, n]`, True for an item to exclude. An item that does not exist raises
+    `ValueError`; under XLA, the scores of its list become NaN instead. Output: scores
+    `[batch, n]`.
 
     Example:
-        >>> ExcludeItems()([tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]).numpy()
+        >>> ExcludeItems()(
+        ...     [tf.constant([[3.0, 1.0, 2.0]]), tf.constant([[0, -1]])]
+        ... ).numpy()
         array([[-inf,   1.,   2.]], dtype=float32)
     """
 
@@ -97,27 +106,34 @@ class Probabilities(ScoreLayer):
 
     $$p = \arg\max_{x \in \Delta} \langle s / T, x \rangle - \sum_i h(x_i)$$
 
-    over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for the Euclidean
-    regulariser, it is Sparsemax, $(s_i / T - \tau)_+$. `rank4class_tf.calibrate` fits the
-    temperature. `loss.probabilities` is the layer that belongs to a loss, None if there is none.
+    over all x that sum to 1. For the entropy, this is $\mathrm{softmax}(s / T)$; for
+    the Euclidean regulariser, it is Sparsemax, $(s_i / T - \tau)_+$.
+    `rank4class_tf.calibrate` fits the temperature. `loss.probabilities` is the layer
+    that belongs to a loss, None if there is none.
 
-    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the temperature;
-    Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the projections.
+    Source: Guo et al. 2017, "On Calibration of Modern Neural Networks", for the
+    temperature; Blondel et al. 2020, "Learning with Fenchel-Young Losses", for the
+    projections.
 
     Args:
         temperature: T > 0.
         regularizer: `"entropy"`, `"euclidean"` or an `ops.Regularizer` of your own.
 
-    Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`; each row sums to 1.
+    Input: scores `[batch, n]`; -inf masks a class. Output: `[batch, n]`; each row sums
+    to 1.
 
     Example:
         >>> Probabilities(temperature=2.0)(tf.math.log([[16.0, 1.0]])).numpy().round(4)
         array([[0.8, 0.2]], dtype=float32)
-        >>> Probabilities(regularizer="euclidean")(tf.constant([[2.0, 1.5, 0.0]])).numpy()
+        >>> Probabilities(regularizer="euclidean")(
+        ...     tf.constant([[2.0, 1.5, 0.0]])
+        ... ).numpy()
         array([[0.75, 0.25, 0.  ]], dtype=float32)
     """
 
-    def __init__(self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any):
+    def __init__(
+        self, temperature: float = 1.0, regularizer: Any = "entropy", **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.temperature = _checks.positive_float("temperature", temperature)
@@ -125,16 +141,23 @@ class Probabilities(ScoreLayer):
         self.regularizer = regularizer
 
     def call(self, inputs: Tensor) -> Tensor:
-        if tf.is_symbolic_tensor(inputs):  # Eager mode would have to guess from the values.
+        if tf.is_symbolic_tensor(
+            inputs
+        ):  # Eager mode would have to guess from the values.
             _checks.no_probabilities("inputs", _checks.function_behind(inputs))
         if self.regularizer != "entropy":
-            return ops.simplex_projection(inputs, self.regularizer, alpha=1 / self.temperature)
-        # As the projection, in a third of the time (64 x 100,000) and with operations of TFLite.
-        # Unlike `tf.nn.softmax`, a list with a NaN is all NaN, and one that is all masked is 0.
+            return ops.simplex_projection(
+                inputs, self.regularizer, alpha=1 / self.temperature
+            )
+        # As the projection, in a third of the time (64 x 100,000) and with operations
+        # of TFLite. Unlike `tf.nn.softmax`, a list with a NaN is all NaN, and one that
+        # is all masked is 0.
         unmasked = inputs != -float("inf")
         scores = tf.where(unmasked, inputs / self.temperature, inputs.dtype.min)
         exponentials = tf.exp(scores - tf.reduce_max(scores, axis=-1, keepdims=True))
-        probabilities = exponentials / tf.reduce_sum(exponentials, axis=-1, keepdims=True)
+        probabilities = exponentials / tf.reduce_sum(
+            exponentials, axis=-1, keepdims=True
+        )
         return tf.where(unmasked, probabilities, tf.zeros_like(probabilities))
 
     def compute_output_shape(self, input_shape: Any) -> Any:
@@ -142,13 +165,14 @@ class Probabilities(ScoreLayer):
 
     def __repr__(self) -> str:
         arguments = _registry.constructor_arguments(self)
-        return f"{type(self).__name__}({', '.join(f'{x}={getattr(self, x)!r}' for x in arguments)})"
+        values = ", ".join(f"{x}={getattr(self, x)!r}" for x in arguments)
+        return f"{type(self).__name__}({values})"
 
 
 def _mass_not_above(probabilities: Tensor) -> Tensor:
     """The probability of the classes not above each class, `[batch, n]`."""
-    # This is 1 - (the APS score without the class's own probability), so that the best class is in
-    # each set. Not computed as a difference, small sums keep their digits.
+    # This is 1 - (the APS score without the class's own probability), so that the best
+    # class is in each set. Not computed as a difference, small sums keep their digits.
     first_ranks, _ = first_and_last_ranks(-probabilities)
     ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
     # By rounding, a sum may exceed 1.
@@ -156,32 +180,34 @@ def _mass_not_above(probabilities: Tensor) -> Tensor:
     return tf.gather(sums_from_rank, first_ranks - 1, batch_dims=1)
 
 
-# Functions of probabilities `[batch, n]`. A set has the classes whose conformity is high enough.
+# Functions of probabilities `[batch, n]`. A set has the classes whose conformity is
+# high enough.
 _CONFORMITY = {"lac": tf.identity, "aps": _mass_not_above}
 
 
 @_keras.register
 class PredictionSets(ScoreLayer):
-    r"""Predicts a set of classes that probably contains the right one (split conformal prediction).
+    r"""Predicts a set that probably has the right class (split conformal prediction).
 
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
-    and always the best class, so that no set is empty. The less certain the model is, the larger
-    the set. `rank4class_tf.conformalize` finds the threshold for a coverage.
+    and always the best class, so that no set is empty. The less certain the model is,
+    the larger the set. `rank4class_tf.conformalize` finds the threshold for a coverage.
 
-    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al. 2019, "Least
-    Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC); Romano et al. 2020,
-    "Classification with Valid and Adaptive Coverage" (APS, here without its random part).
+    Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al.
+    2019, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC);
+    Romano et al. 2020, "Classification with Valid and Adaptive Coverage" (APS, here
+    without its random part).
 
     Args:
         threshold: t in [0, 1]; 0 means all classes.
-        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that depends less
-            on how hard an example is.
+        method: `"lac"` for the smallest sets on average, `"aps"` for a coverage that
+            depends less on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
 
-    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the set. If the
-    probabilities of a list are NaN, all its classes are True.
+    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the
+    set. If the probabilities of a list are NaN, all its classes are True.
 
     Example:
         >>> sets = PredictionSets(threshold=0.2)
@@ -191,7 +217,11 @@ class PredictionSets(ScoreLayer):
     """
 
     def __init__(
-        self, threshold: float, method: str = "lac", probabilities: Any = None, **kwargs: Any
+        self,
+        threshold: float,
+        method: str = "lac",
+        probabilities: Any = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.supports_masking = True
@@ -220,9 +250,10 @@ class PredictionSets(ScoreLayer):
 
 @_keras.register
 class TopClasses(ScoreLayer):
-    """The last layer of a served model: the k best classes, with names and probabilities.
+    """A served model's last layer: the k best classes, with names and probabilities.
 
-    `rank4class_tf.export_top_k` writes a SavedModel that does the same without this package.
+    `rank4class_tf.export_top_k` writes a SavedModel that does the same without this
+    package.
 
     Args:
         k: how many classes, >= 1.
@@ -233,19 +264,20 @@ class TopClasses(ScoreLayer):
 
     Input: scores `[batch, n]`, n >= k. Output: a dict, the best class first, of
 
-    - `scores`: `[batch, k]`; where fewer than k classes are left, as after `ExcludeItems`, -inf,
-      with the class id -1, the name "" and the probability 0,
+    - `scores`: `[batch, k]`; where fewer than k classes are left, as after
+      `ExcludeItems`, -inf, with the class id -1, the name "" and the probability 0,
     - `class_ids`: int32 `[batch, k]`,
     - `class_names`: strings `[batch, k]`, if there are names,
     - `probabilities`: `[batch, k]`, with `probabilities`,
-    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many classes are in the set, which
-      may be more than k.
+    - `set_sizes`: int32 `[batch]`, with `prediction_sets`: how many classes are in the
+      set, which may be more than k.
 
     Example:
         >>> best = TopClasses(2, ["cat", "dog", "eel"], Probabilities())
         >>> result = best(tf.math.log([[0.25, 0.625, 0.125]]))
         >>> result["class_names"].numpy(), result["probabilities"].numpy().round(3)
-        (array([[b'dog', b'cat']], dtype=object), array([[0.625, 0.25 ]], dtype=float32))
+        (array([[b'dog', b'cat']], dtype=object),
+         array([[0.625, 0.25 ]], dtype=float32))
     """
 
     def __init__(
@@ -280,11 +312,14 @@ class TopClasses(ScoreLayer):
         """The outputs without the names, for any k, an int or a scalar tensor."""
         scores = tf.cast(scores, self.compute_dtype)
         values, class_ids = tf.math.top_k(scores, k)
-        # In TFLite an excluded class has the lowest finite score. A NaN keeps its class id.
+        # In TFLite an excluded class has the lowest finite score. A NaN keeps its class
+        # id.
         ids_or_padding = tf.where(values <= scores.dtype.min, -1, class_ids)
         result = {"scores": values, "class_ids": ids_or_padding}
         if self.probabilities is not None:
-            result["probabilities"] = tf.gather(self.probabilities(scores), class_ids, batch_dims=1)
+            result["probabilities"] = tf.gather(
+                self.probabilities(scores), class_ids, batch_dims=1
+            )
         if self.prediction_sets is not None:
             in_set = tf.cast(self.prediction_sets(scores), tf.int32)
             result["set_sizes"] = tf.reduce_sum(in_set, axis=-1)
@@ -299,14 +334,18 @@ def names_at(names: Tensor, ids: Tensor) -> Tensor:
 
 def as_names(class_names: Any) -> list[str]:
     """Names of classes, in a list, an array or a tensor, as str."""
-    if isinstance(class_names, str | bytes | Mapping) or not isinstance(class_names, Iterable):
-        raise ValueError(f"`class_names` must be a list of names. Received: {class_names!r}.")
+    if isinstance(class_names, str | bytes | Mapping) or not isinstance(
+        class_names, Iterable
+    ):
+        raise ValueError(
+            f"`class_names` must be a list of names. Received: {class_names!r}."
+        )
     names = (name.numpy() if tf.is_tensor(name) else name for name in class_names)
     return [tf.compat.as_str_any(name) for name in names]
 
 
 def check_classes(k: int, class_names: Sequence[str] | None, num_classes: int) -> None:
-    """Raises unless there are at least k classes, and a name for each if there are names."""
+    """Raises unless at least k classes exist, each with a name if there are names."""
     _checks.require(k <= num_classes, f"`k` must be in [1, {num_classes}].", f"k={k}")
     if class_names is not None:
         rule = f"`class_names` must have a name for each of the {num_classes} classes."

@@ -1,7 +1,8 @@
 """A table of classes whose rows are divided among the replicas of a strategy.
 
-Rows never become weights of Keras, which would put all of them on each replica. Searches and losses
-over all classes run on each shard, and join their results by `_tf/exchange.py`.
+Rows never become weights of Keras, which would put all of them on each replica.
+Searches and losses over all classes run on each shard, and join their results by
+`_tf/exchange.py`.
 """
 
 import collections
@@ -22,19 +23,29 @@ from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._tf.gather import within
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    PathLike,
+    Tensor,
+    TensorPair,
+    Tensors,
+    WithGradient,
+)
 from rank4class_tf.layers.classes import Classes, ClassTable, at_joined_ids
 
-# Rows in a block, which has its own seed whatever the number of shards, and is written at once.
+# Rows in a block, which has its own seed whatever the number of shards, and is written
+# at once.
 _BLOCK = 16_384
 
 
 class TableShard:
-    """Rows of the classes in [first, last) and their optimizer; files hold what is `saved`."""
+    """Rows of classes [first, last) and their optimizer; files hold what is `saved`."""
 
     def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any):
         self.first, self.last = first, last
-        self.table = ClassTable(last - first, width, initializer="zeros", dtype="float32")
+        self.table = ClassTable(
+            last - first, width, initializer="zeros", dtype="float32"
+        )
         self.table.build((None, width))
         self.variable = _keras.variable(self.table.embeddings)
         self.variable._trainable = False  # No tape watches it.
@@ -42,8 +53,11 @@ class TableShard:
         limit = math.sqrt(3 / width)  # Rows have a length of about 1.
         for block in range(first // _BLOCK, -(-last // _BLOCK)):
             draws = ops.uniform([_BLOCK, width], ops.fold_in([seed, 1], block))
-            self.set("rows", block * _BLOCK, (block + 1) * _BLOCK, limit * (2 * draws - 1))
-        # Slots of the optimizer have an entry for each row, and are saved with the rows.
+            self.set(
+                "rows", block * _BLOCK, (block + 1) * _BLOCK, limit * (2 * draws - 1)
+            )
+        # Slots of the optimizer have an entry for each row, and are saved with the
+        # rows.
         if optimizer is not None:
             self._optimizer = _keras.deserialized(optimizer)
             self._optimizer.build([self.table.embeddings])
@@ -52,7 +66,7 @@ class TableShard:
             self.saved["iterations"] = _keras.variable(self._optimizer.iterations)
 
     def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
-        """Values of ids `[m]`, 0 in other shards; their rows; whether this shard has them."""
+        """Values of ids `[m]`, 0 in other shards; rows; whether this shard has them."""
         rows, is_here = within(ids - self.first, self.last - self.first)
         values = tf.gather(self.saved[name], rows)
         return tf.where(is_here[:, tf.newaxis], values, 0.0), rows, is_here
@@ -64,7 +78,9 @@ class TableShard:
         self.saved[name][rows].assign(values[first - start : last - start])
 
     def update(self, gradient: Any) -> None:
-        self._optimizer.update_step(gradient, self.variable, _keras.current_rate(self._optimizer))
+        self._optimizer.update_step(
+            gradient, self.variable, _keras.current_rate(self._optimizer)
+        )
         self._optimizer.iterations.assign_add(1)
 
 
@@ -81,7 +97,9 @@ class Shards(Trackable):
         devices, first_rank = [None], 0
         if tf.distribute.has_strategy():
             devices = self._strategy.extended.worker_devices  # Of this process.
-            first_rank = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(devices)
+            first_rank = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(
+                devices
+            )
 
         # Shards differ in size by one at most.
         def build(rank: int, device: str | None) -> TableShard:
@@ -89,18 +107,24 @@ class Shards(Trackable):
             with tf.device(device):
                 return TableShard(first, last, width, seed, optimizer)
 
-        # A new thread has no strategy; a strategy would put each variable on all replicas.
+        # A new thread has no strategy; a strategy would put each variable on all
+        # replicas.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
             ranks = range(first_rank, first_rank + len(devices))
-            self.local = dict(zip(ranks, thread.map(build, ranks, devices), strict=True))
+            self.local = dict(
+                zip(ranks, thread.map(build, ranks, devices), strict=True)
+            )
 
     @property
     def in_replica(self) -> bool:
-        """Whether this code runs in a replica of the strategy, while the others run it too."""
+        """Whether this code runs in a strategy's replica, and the others run it too."""
         if tf.distribute.get_replica_context() is None:
             return False
         is_same = tf.distribute.get_strategy() is self._strategy
-        rule = "A `ShardedClassTable` must be built in the scope of the strategy that uses it."
+        rule = (
+            "A `ShardedClassTable` must be built in the scope of the strategy that "
+            "uses it."
+        )
         received = f"a table of {self.size} shards, built in another"
         _checks.require(is_same or not tf.distribute.has_strategy(), rule, received)
         return is_same
@@ -111,22 +135,30 @@ class Shards(Trackable):
         return self.local[Exchange().rank]
 
     def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
-        """Results of a function for this batch, which it joins with those of other replicas."""
-        # In a step each replica has some examples and some classes: all examples meet all shards.
+        """Results for this batch of a function of all replicas' joined batches."""
+        # In a step each replica has some examples and some classes: all examples meet
+        # all shards.
         if self.in_replica:
             exchange, num_examples = Exchange(), tf.shape(batch[0])[0]
             first_row = exchange.first_row(batch[0])
-            joined = (None if x is None else exchange.joined_lists(x, padding=-1) for x in batch)
+            joined = (
+                None if x is None else exchange.joined_lists(x, padding=-1)
+                for x in batch
+            )
             results = function(*joined)
-            return tf.nest.map_structure(lambda x: x[first_row : first_row + num_examples], results)
+            return tf.nest.map_structure(
+                lambda x: x[first_row : first_row + num_examples], results
+            )
         if self.has_all_shards:
             return function(*batch)
         return self._run(lambda *batch: self.on_joined_batch(function, *batch), *batch)
 
     def _run(self, function: Callable, *args: Any) -> Any:
-        """Calls a function on all replicas from outside a step; all workers must do so."""
+        """Calls a function on all replicas outside a step; all workers must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
-        _checks.require(tf.executing_eagerly(), rule, f"{len(self.local)} of {self.size} shards")
+        _checks.require(
+            tf.executing_eagerly(), rule, f"{len(self.local)} of {self.size} shards"
+        )
         results = self._strategy.run(tf.function(function), args=args)
         local_results = self._strategy.experimental_local_results
         return tf.nest.map_structure(lambda x: local_results(x)[0], results)
@@ -139,11 +171,15 @@ class Shards(Trackable):
     def read(self, ids: Tensor, name: str = "rows") -> Tensor:
         """Rows of ids `[m]` from outside of a step."""
         if self.has_all_shards:
-            return tf.add_n([shard.lookup(ids, name)[0] for shard in self.local.values()])
-        return self._run(lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids)
+            return tf.add_n(
+                [shard.lookup(ids, name)[0] for shard in self.local.values()]
+            )
+        return self._run(
+            lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids
+        )
 
     def best(self, function: Callable, k: Array) -> TensorPair:
-        """The k best of a function's results for each shard: values, ids, `[batch, <= k]`."""
+        """The k best results of a function of shards: values, ids, `[batch, <= k]`."""
         if self.in_replica:
             values, ids = function(self.replica_shard)
             return Exchange().best(values, ids, k)
@@ -153,9 +189,12 @@ class Shards(Trackable):
         """The sums of a function's results for each shard, a list of tensors."""
         if self.in_replica:
             return [Exchange().total(x) for x in function(self.replica_shard)]
-        return [tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)]
+        return [
+            tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)
+        ]
 
-    # Files hold the values of all shards together, so that any number of shards reads them.
+    # Files hold the values of all shards together, so that any number of shards reads
+    # them.
 
     def values(self) -> dict[str, np.ndarray]:
         """The rows `[K, width]` and what the optimizer keeps, by name."""
@@ -170,7 +209,7 @@ class Shards(Trackable):
         }
 
     def assign(self, values: Mapping[str, Any]) -> None:
-        """Sets the shards of this process to what `values` returned, or to a part of it."""
+        """Sets this process's shards to what `values` returned, or to a part of it."""
         for shard in self.local.values():
             for name, variable in shard.saved.items():
                 if name not in values:
@@ -181,7 +220,9 @@ class Shards(Trackable):
                     continue
                 shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
                 rule = f"`{name}` must have the shape {shape}."
-                _checks.require(shape.is_compatible_with(value.shape), rule, f"{value.shape}")
+                _checks.require(
+                    shape.is_compatible_with(value.shape), rule, f"{value.shape}"
+                )
                 for first in range(shard.first, shard.last, _BLOCK):
                     last = min(first + _BLOCK, shard.last)
                     shard.set(name, first, last, value[first:last])
@@ -198,7 +239,9 @@ class _JoinedFiles:
     """The rows of several files. A slice reads only the rows that it asks for."""
 
     def __init__(self, folder: PathLike, files: list[tuple[int, np.ndarray]]):
-        self._files = sorted(files, key=lambda file: file[0])  # (first id, rows) of each.
+        self._files = sorted(
+            files, key=lambda file: file[0]
+        )  # (first id, rows) of each.
         end = 0
         for first, rows in self._files:
             rule = f"`folder` must have the rows from {end} on."
@@ -208,12 +251,22 @@ class _JoinedFiles:
 
     def __getitem__(self, rows: slice) -> np.ndarray:
         return np.concatenate(
-            [x[max(rows.start - first, 0) : max(rows.stop - first, 0)] for first, x in self._files]
+            [
+                x[max(rows.start - first, 0) : max(rows.stop - first, 0)]
+                for first, x in self._files
+            ]
         )
 
 
-# With these options a step needs the gradients of all shards, or changes rows without one.
-_GLOBAL_OPTIONS = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
+# With these options a step needs the gradients of all shards, or changes rows without
+# one.
+_GLOBAL_OPTIONS = (
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "weight_decay",
+    "use_ema",
+)
 
 
 @_keras.register
@@ -221,29 +274,38 @@ class ShardedClassTable(_registry.Configured, Classes):
     r"""A table of classes that is split over the replicas of a strategy.
 
     Build it, or the model that has it, in `strategy.scope()`, under `tf.distribute`'s
-    `MirroredStrategy` or `MultiWorkerMirroredStrategy`; without a strategy there is one shard. With
-    W replicas, each holds about K / W rows and the optimizer's state for them. A step gives the
-    same result as on one device, and what replicas exchange does not grow with K.
+    `MirroredStrategy` or `MultiWorkerMirroredStrategy`; without a strategy there is one
+    shard. With W replicas, each holds about K / W rows and the optimizer's state for
+    them. A step gives the same result as on one device, and what replicas exchange does
+    not grow with K.
 
-    The table has its own optimizer, which updates the rows during the backward pass. So take the
-    gradient only once per step. Its learning rate may follow a schedule, not a callback.
+    The table has its own optimizer, which updates the rows during the backward pass. So
+    take the gradient only once per step. Its learning rate may follow a schedule, not a
+    callback.
 
-    Outside of a step, `rows`, `top_k` and all functions that save a model read all shards. With
-    several machines, all workers must then make the same call at the same time.
+    Outside of a step, `rows`, `top_k` and all functions that save a model read all
+    shards. With several machines, all workers must then make the same call at the same
+    time.
 
     Args:
         num_classes: number of classes K, at least the number of replicas.
-        width: numbers in a row, >= 1; None for the width of the encodings that are scored.
-        optimizer: one of `rank4class_tf.optimizers`, for the rows, without clipping, weight decay
-            or an average of the weights, which need all shards. None if rows are not trained.
-        seed: an int, for the initial rows, whatever the number of shards; None draws one from
-            NumPy's global generator.
+        width: numbers in a row, >= 1; None for the width of the encodings that are
+            scored.
+        optimizer: one of `rank4class_tf.optimizers`, for the rows, without clipping,
+            weight decay or an average of the weights, which need all shards. None if
+            rows are not trained.
+        seed: an int, for the initial rows, whatever the number of shards; None draws
+            one from NumPy's global generator.
 
     Example:
         >>> from rank4class_tf import models, optimizers
         >>> with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
-        ...     classes = ShardedClassTable(5000, 8, optimizers.RowwiseAdagrad(0.03), seed=0)
-        ...     encoder = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)])
+        ...     classes = ShardedClassTable(
+        ...         5000, 8, optimizers.RowwiseAdagrad(0.03), seed=0
+        ...     )
+        ...     encoder = keras.Sequential(
+        ...         [keras.layers.Input((4,)), keras.layers.Dense(8)]
+        ...     )
         ...     model = models.ExtremeClassifier(encoder, classes, embedding_dim=8)
         >>> model.classes.rows([3, 5]).shape
         TensorShape([2, 8])
@@ -267,17 +329,24 @@ class ShardedClassTable(_registry.Configured, Classes):
             # It must update the rows of one shard without the others.
             has_rows = callable(getattr(optimizer, "update_rows", None))
             rule = "`optimizer` must be one of rank4class_tf.optimizers, such as"
-            _checks.require(has_rows, f"{rule} `RowwiseAdagrad(0.03)`.", repr(optimizer))
+            _checks.require(
+                has_rows, f"{rule} `RowwiseAdagrad(0.03)`.", repr(optimizer)
+            )
             for name in _GLOBAL_OPTIONS:
                 value = getattr(optimizer, name, None)
-                rule = f"`optimizer` must have no `{name}`, which needs more than the rows of"
+                rule = (
+                    f"`optimizer` must have no `{name}`, which needs more than the "
+                    "rows of"
+                )
                 _checks.require(not value, f"{rule} a shard.", f"{name}={value}")
             self.optimizer = keras.utils.serialize_keras_object(optimizer)
         self.seed = start_seed(seed)
 
     @classmethod
-    def from_rows(cls, rows: Array, optimizer: Any = None, **kwargs: Any) -> "ShardedClassTable":
-        """Returns a table with rows `[n, width]`; other arguments as in the constructor."""
+    def from_rows(
+        cls, rows: Array, optimizer: Any = None, **kwargs: Any
+    ) -> "ShardedClassTable":
+        """Returns a table with rows `[n, width]`; the rest as in the constructor."""
         rows = np.asarray(rows)
         table = cls(rows.shape[0], rows.shape[1], optimizer, **kwargs)
         table.build((None, rows.shape[1]))
@@ -288,8 +357,9 @@ class ShardedClassTable(_registry.Configured, Classes):
         self.width = self.width or int(input_shape[-1])
         self.shards = Shards(self.num_classes, self.width, self.seed, self.optimizer)
         if self.optimizer is not None:
-            # Rows are no weights of Keras's, since all replicas would hold those. A gradient tape
-            # reaches the rows through this number, whose value nothing uses.
+            # Rows are no weights of Keras's, since all replicas would hold those. A
+            # gradient tape reaches the rows through this number, whose value nothing
+            # uses.
             self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
         self.built = True
 
@@ -307,7 +377,8 @@ class ShardedClassTable(_registry.Configured, Classes):
         return tf.where(is_class[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
-        # All in one exchange: ids `[batch, m]`, which differ between replicas, before ids `[m]`.
+        # All in one exchange: ids `[batch, m]`, which differ between replicas, before
+        # ids `[m]`.
         local_ids = [x for x in ids if x.shape.rank > 1]
         shared_ids = [x for x in ids if x.shape.rank == 1]
         rows = self._joint_rows(local_ids, shared_ids)
@@ -328,7 +399,8 @@ class ShardedClassTable(_registry.Configured, Classes):
 
     def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""
-        # Every replica asks its shard for the ids of all, and takes the sum over the shards.
+        # Every replica asks its shard for the ids of all, and takes the sum over the
+        # shards.
         exchange, shard = Exchange(), self.shards.replica_shard
         joined = exchange.joined(ids[:num_local])
         first_row = exchange.first_row(ids[:num_local])
@@ -339,16 +411,24 @@ class ShardedClassTable(_registry.Configured, Classes):
             rows, shard_rows, is_here = shard.lookup(all_ids)
 
             def gradient(upstream: Tensor) -> Tensor:
-                # Gradients of local rows go among those of all replicas, which the shard sums.
+                # Gradients of local rows go among those of all replicas, which the
+                # shard sums.
                 num_after = tf.size(joined) - first_row - num_local
-                local_gradient = tf.pad(upstream[:num_local], [[first_row, num_after], [0, 0]])
-                upstream = exchange.total(tf.concat([local_gradient, upstream[num_local:]], axis=0))
+                local_gradient = tf.pad(
+                    upstream[:num_local], [[first_row, num_after], [0, 0]]
+                )
+                upstream = exchange.total(
+                    tf.concat([local_gradient, upstream[num_local:]], axis=0)
+                )
                 slices = (tf.boolean_mask(x, is_here) for x in (upstream, shard_rows))
                 self._update(shard, tf.IndexedSlices(*slices, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
             rows = exchange.total(rows)
-            replica_rows = [rows[first_row : first_row + num_local], rows[tf.size(joined) :]]
+            replica_rows = [
+                rows[first_row : first_row + num_local],
+                rows[tf.size(joined) :],
+            ]
             return tf.concat(replica_rows, axis=0), gradient
 
         return lookup(self._anchor_value())
@@ -377,21 +457,26 @@ class ShardedClassTable(_registry.Configured, Classes):
             num_classes=self.num_classes,
             exchange=Exchange(),
             anchor=self._anchor_value(),
-            update=lambda gradients: self._update(shard, gradients[0]),  # Of its one table.
+            update=lambda gradients: self._update(
+                shard, gradients[0]
+            ),  # Of its one table.
         )
 
     def save_shards(self, folder: PathLike) -> None:
-        """Writes the rows and optimizer states of each shard of this process to `.npy` files.
+        """Writes rows and optimizer states of this process's shards to `.npy` files.
 
-        Use it for tables larger than the memory of a machine, with an empty folder that all
-        processes share. `rows-0-1000.npy` has the rows of the classes 0 to 999.
+        Use it for tables larger than the memory of a machine, with an empty folder that
+        all processes share. `rows-0-1000.npy` has the rows of the classes 0 to 999.
         """
         os.makedirs(folder, exist_ok=True)
         for shard in self.shards.local.values():
             for name, variable in shard.saved.items():
                 path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
                 if not len(variable.shape):
-                    with _files.replacing(path) as temporary, open(temporary, "wb") as file:
+                    with (
+                        _files.replacing(path) as temporary,
+                        open(temporary, "wb") as file,
+                    ):
                         np.save(file, variable.numpy())
                     continue
                 with _files.appending_rows(path, tuple(variable.shape[1:])) as append:
@@ -399,7 +484,7 @@ class ShardedClassTable(_registry.Configured, Classes):
                         append(variable[start : start + _BLOCK])
 
     def load_shards(self, folder: PathLike) -> None:
-        """Reads what `save_shards` of all processes wrote, with any number of shards."""
+        """Reads what all processes' `save_shards` wrote, with any number of shards."""
         files: dict[str, list] = collections.defaultdict(list)
         for path in pathlib.Path(folder).glob("*-*-*.npy"):
             name, first, _ = path.stem.split("-")
@@ -408,7 +493,9 @@ class ShardedClassTable(_registry.Configured, Classes):
             name: _JoinedFiles(folder, arrays) if arrays[0][1].ndim else arrays[0][1]
             for name, arrays in files.items()
         }
-        _checks.require("rows" in values, "`folder` must have files of rows.", f"{folder}")
+        _checks.require(
+            "rows" in values, "`folder` must have files of rows.", f"{folder}"
+        )
         self.shards.assign(values)
 
     def save_own_variables(self, store: Any) -> None:
@@ -416,5 +503,7 @@ class ShardedClassTable(_registry.Configured, Classes):
             store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
-        _checks.require("rows" in store, "`store` must have the rows of shards.", [*store.keys()])
+        _checks.require(
+            "rows" in store, "`store` must have the rows of shards.", [*store.keys()]
+        )
         self.shards.assign(store)

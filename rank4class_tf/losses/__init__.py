@@ -32,8 +32,17 @@ from rank4class_tf.losses.pairwise import (
     SigmoidCrossEntropyLoss,
     gbce_power,
 )
-from rank4class_tf.losses.projections import FenchelYoungLoss, RankmaxLoss, SparsemaxLoss
-from rank4class_tf.losses.softmax import ListMLELoss, SoftmaxLoss, UniqueSoftmaxLoss, class_prior
+from rank4class_tf.losses.projections import (
+    FenchelYoungLoss,
+    RankmaxLoss,
+    SparsemaxLoss,
+)
+from rank4class_tf.losses.softmax import (
+    ListMLELoss,
+    SoftmaxLoss,
+    UniqueSoftmaxLoss,
+    class_prior,
+)
 from rank4class_tf.losses.sorted import (
     MeanAveragePrecisionLoss,
     RankTripletLoss,
@@ -50,20 +59,43 @@ from rank4class_tf.ops import (
 
 __all__ = ["SoftmaxLoss", "class_prior", "UniqueSoftmaxLoss", "ListMLELoss"]
 __all__ += ["RankmaxLoss", "SparsemaxLoss", "FenchelYoungLoss"]
-__all__ += ["GeneralizedCrossEntropyLoss", "ForwardCorrectionLoss", "estimate_transition"]
-__all__ += ["ApproxNDCGLoss", "ApproxMRRLoss", "GumbelApproxNDCGLoss", "GumbelApproxMRRLoss"]
+__all__ += [
+    "GeneralizedCrossEntropyLoss",
+    "ForwardCorrectionLoss",
+    "estimate_transition",
+]
+__all__ += [
+    "ApproxNDCGLoss",
+    "ApproxMRRLoss",
+    "GumbelApproxNDCGLoss",
+    "GumbelApproxMRRLoss",
+]
 __all__ += ["PairwiseLogisticLoss", "PairwiseHingeLoss", "PairwiseSoftZeroOneLoss"]
 __all__ += ["PairwiseMeanSquaredLoss", "NDCGLambdaWeights"]
 __all__ += ["MeanSquaredLoss", "SigmoidCrossEntropyLoss", "gbce_power"]
 __all__ += ["OrderedWeightedLoss", "StochasticNegativeMiningLoss", "WARPLoss"]
 __all__ += ["TopKWeights", "UniformWeights", "PowerLawWeights", "StaircaseWeights"]
-__all__ += ["SpearmanLoss", "MeanAveragePrecisionLoss", "RankTripletLoss", "WeightedSumLoss", "get"]
-__all__ += ["RankingLoss", "RandomRankingLoss", "MetricLoss", "GumbelNoise", "OrderedLoss"]
+__all__ += [
+    "SpearmanLoss",
+    "MeanAveragePrecisionLoss",
+    "RankTripletLoss",
+    "WeightedSumLoss",
+    "get",
+]
+__all__ += [
+    "RankingLoss",
+    "RandomRankingLoss",
+    "MetricLoss",
+    "GumbelNoise",
+    "OrderedLoss",
+]
 __all__ += ["SorterLoss"]
 
 
 def get(
-    identifier: str | dict | RankingLoss | SorterLoss | WeightedSumLoss, /, **kwargs: Any
+    identifier: str | dict | RankingLoss | SorterLoss | WeightedSumLoss,
+    /,
+    **kwargs: Any,
 ) -> RankingLoss | SorterLoss | WeightedSumLoss:
     """Returns a loss by name, such as `"rankmax_loss"`.
 
@@ -75,4 +107,6 @@ def get(
         >>> get("rankmax_loss", margin=2.0).margin
         2.0
     """
-    return _registry.get("loss", (RankingLoss, SorterLoss, WeightedSumLoss), identifier, **kwargs)
+    return _registry.get(
+        "loss", (RankingLoss, SorterLoss, WeightedSumLoss), identifier, **kwargs
+    )

@@ -1,4 +1,4 @@
-"""What all losses share: `per_example` brings labels and scores to `Lists`, for `compute`."""
+"""What losses share: `per_example` makes labels and scores `Lists` for `compute`."""
 
 import inspect
 import warnings
@@ -37,48 +37,53 @@ _WARNED: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
 class RankingLoss(_registry.Configured, keras.losses.Loss):
     """Base of the losses; a subclass defines the formula and its configuration.
 
-    **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or
-    ragged) or relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred`
-    are `[batch, n]`, or ragged with ragged relevance. They are not probabilities: the loss warns if
-    the model ends in a softmax or a sigmoid. The result is one value per list, reduced by Keras.
-    Masked items have no effect. A list without positives has a loss of 0 and a gradient of 0,
-    unless the formula needs none, as in `SigmoidCrossEntropyLoss`. Losses that compare the scores
-    of a list learn nothing from a single one, and warn.
+    **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with
+    -1, or ragged) or relevance `[batch, n]`, where a negative entry masks the item.
+    **Scores** `y_pred` are `[batch, n]`, or ragged with ragged relevance. They are not
+    probabilities: the loss warns if the model ends in a softmax or a sigmoid. The
+    result is one value per list, reduced by Keras. Masked items have no effect. A list
+    without positives has a loss of 0 and a gradient of 0, unless the formula needs
+    none, as in `SigmoidCrossEntropyLoss`. Losses that compare the scores of a list
+    learn nothing from a single one, and warn.
 
-    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or `[batch, 1]`. Item
-    weights `[batch, n]` work as each loss describes, as in TF-Ranking; other losses raise an error.
+    **Weights** `sample_weight` are a number, or those of the lists, `[batch]` or
+    `[batch, 1]`. Item weights `[batch, n]` work as each loss describes, as in
+    TF-Ranking; other losses raise an error.
 
     Args:
-        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static shapes: labels
-            as wide as the scores (n > 1) are relevance. Ids `[batch, P]` of a floating dtype need
-            `"ids"`.
-        max_positives: the most positives of a list of relevance labels, 1 for one-hot ones; None
-            for no bound, which costs time and memory. A list with more raises, or is NaN under XLA.
-        class_weight: the weight, >= 0, of each of the n classes, or a dict of some by their ids;
-            others have 1. A list weighs `sum_i w_i y_i / sum_i y_i`, the mean of its classes, and 1
-            without positives. `class_weight` of Keras's `fit` would weigh ids `[batch, P]` by their
-            position.
-        reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first. Keras 3 also
-            has `"mean"` and `"mean_with_sample_weight"`.
+        label_format: `"ids"`, `"relevance"`, or None to tell them apart by static
+            shapes: labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]`
+            of a floating dtype need `"ids"`.
+        max_positives: the most positives of a list of relevance labels, 1 for one-hot
+            ones; None for no bound, which costs time and memory. A list with more
+            raises, or is NaN under XLA.
+        class_weight: the weight, >= 0, of each of the n classes, or a dict of some by
+            their ids; others have 1. A list weighs `sum_i w_i y_i / sum_i y_i`, the
+            mean of its classes, and 1 without positives. `class_weight` of Keras's
+            `fit` would weigh ids `[batch, P]` by their position.
+        reduction: `"sum_over_batch_size"`, `"sum"` or `"none"`; `"auto"` is the first.
+            Keras 3 also has `"mean"` and `"mean_with_sample_weight"`.
         dtype: of the reduced loss, in Keras 3.
 
     Attributes:
         item_weights: `"formula"` if `compute` reads `lists.item_weights`, or sums by
-            `lists.sum_of_positives`, which weighs by them; `"lists"` if they become the weight of
-            a list, `sum_i w_i y_i / sum_i y_i`; None, the default, if they raise.
-        searches_positives: whether `compute` takes a pass over the items for each positive, or
-            sorts the positives. If not, it gets relevance of all items as it is.
-        needs_positive: whether a list without positives has a loss of 0; if not, `compute` gives
-            its loss, too.
-        compares_items: whether `compute` compares the items of a list. If so, the loss warns where
-            lists have a single item.
+            `lists.sum_of_positives`, which weighs by them; `"lists"` if they become the
+            weight of a list, `sum_i w_i y_i / sum_i y_i`; None, the default, if they
+            raise.
+        searches_positives: whether `compute` takes a pass over the items for each
+            positive, or sorts the positives. If not, it gets relevance of all items as
+            it is.
+        needs_positive: whether a list without positives has a loss of 0; if not,
+            `compute` gives its loss, too.
+        compares_items: whether `compute` compares the items of a list. If so, the loss
+            warns where lists have a single item.
         takes_probabilities: whether `y_pred` may be probabilities, without a warning.
-        num_mined: how many of the highest negatives `compute` reads, which a model may mine; None
-            for all.
-        by_class_id: the arguments with a number for each class. A model that scores only some
-            classes in a step refuses them.
-        tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is not 0. The
-            constructor takes a scalar `tf.Variable` in their place.
+        num_mined: how many of the highest negatives `compute` reads, which a model may
+            mine; None for all.
+        by_class_id: the arguments with a number for each class. A model that scores
+            only some classes in a step refuses them.
+        tunable: the arguments, numbers > 0, of which `try_out` tunes the first that is
+            not 0. The constructor takes a scalar `tf.Variable` in their place.
         is_random: whether the loss draws random numbers; see `RandomRankingLoss`.
     """
 
@@ -109,23 +114,31 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         _keras.init_loss(self, name, reduction, dtype)
         self.label_format = label_format
         self.max_positives = max_positives
-        self.class_weight = None if class_weight is None else _checked_class_weight(class_weight)
+        self.class_weight = (
+            None if class_weight is None else _checked_class_weight(class_weight)
+        )
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """The layer from scores to probabilities of one right class; if None, use `calibrate`."""
+        """The layer from scores to probabilities of one right class, or None.
+
+        If it is None, use `calibrate`.
+        """
         return None
 
     def compute(self, lists: Lists) -> Tensor:
         """The formula: `Lists` -> `[batch]`; it may use Keras layers.
 
-        The loss of a list depends only on that list; without positives, it must only be finite. A
-        graph of long lists may hold the formula twice, for few and for many positives.
+        The loss of a list depends only on that list; without positives, it must only be
+        finite. A graph of long lists may hold the formula twice, for few and for many
+        positives.
         """
         raise NotImplementedError
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
-        """Computes the loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
+    def __call__(
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+    ) -> Tensor:
+        """The loss; weights are a scalar, `[batch]`, `[batch, 1]` or `[batch, n]`."""
         if not _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             y_pred, sample_weight = self.per_example(y_true, y_pred, sample_weight)
         return _keras.reduced(self, y_pred, sample_weight)
@@ -136,25 +149,32 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     def per_example(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
     ) -> Weighted:
-        """The loss of each list, `[batch]`, and the weights that are left for Keras's reduction.
+        """The loss of each list, `[batch]`, and the weights left for Keras's reduction.
 
-        A model may pass `ClassProducts`, which make the scores of all classes. Scores of many
-        positions have losses `[...]`, with the mask of the positions that count.
+        A model may pass `ClassProducts`, which make the scores of all classes. Scores
+        of many positions have losses `[...]`, with the mask of the positions that
+        count.
         """
         y_true = _keras.unaveraged_labels(y_true)
         is_products = isinstance(y_pred, ClassProducts)
-        outputs = _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
+        outputs = (
+            _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
+        )
         positions = positions_of(outputs)
         if positions is None:
             return self._per_list(y_true, y_pred, sample_weight)
-        labels, positions = positions.labels(y_true, "ids" if is_products else self.label_format)
+        labels, positions = positions.labels(
+            y_true, "ids" if is_products else self.label_format
+        )
         weights = None if sample_weight is None else positions.weights(sample_weight)
         rows = positions.rows()
         is_kept = positions.flat_mask
         if not is_products:
             losses, weights = self._per_list(labels, rows, weights, is_kept)
         elif in_xla():  # XLA needs static shapes.
-            losses, _ = self._per_list(labels, y_pred.with_encodings(rows), None, is_kept)
+            losses, _ = self._per_list(
+                labels, y_pred.with_encodings(rows), None, is_kept
+            )
         else:
             # Only positions that count meet all classes; the others have a loss of 0.
             counted = tf.where(is_kept)
@@ -172,7 +192,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         sample_weight: Tensor | None,
         is_kept: Tensor | None = None,
     ) -> Weighted:
-        """`per_example` of scores `[batch, n]`; lists that are not kept have no label, nor loss."""
+        """`per_example` of scores `[batch, n]`; dropped lists have no label or loss."""
         seed = self._draw_seed()
         if isinstance(y_pred, ClassProducts):
             encodings, num_classes = y_pred.encodings, y_pred.num_classes
@@ -182,12 +202,17 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             self._warn_of_one_score(num_classes)
             # An example that does not count has a loss of 0, whatever its encoding is.
             counted = self._counted(labels, is_kept)
-            products = y_pred._replace(encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0))
+            products = y_pred._replace(
+                encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0)
+            )
             compute = _keras.with_autograph_of_caller(self.compute)
-            losses = losses_of_classes(compute, products, labels.class_ids, labels.relevance, seed)
+            losses = losses_of_classes(
+                compute, products, labels.class_ids, labels.relevance, seed
+            )
             return self._finished(losses, labels, counted, num_classes), sample_weight
 
-        # Weights of items go to the formula, or become weights of lists, which Keras applies.
+        # Weights of items go to the formula, or become weights of lists, which Keras
+        # applies.
         item_weights = None
         if sample_weight is not None:
             takes_items = self.item_weights is not None
@@ -197,7 +222,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             if sample_weight.shape.rank == 2:
                 item_weights, sample_weight = sample_weight, None
 
-        # One form of labels and scores. A list that does not count gets harmless scores.
+        # One form of labels and scores. A list that does not count gets harmless
+        # scores.
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if not isinstance(y_pred, tf.RaggedTensor):
             self._warn_of_probabilities(y_pred)
@@ -210,17 +236,24 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 sample_weight = mean_weights(labels, item_weights)
             else:
                 is_present = counted[:, tf.newaxis]
-                is_present = is_present if labels.mask is None else is_present & labels.mask
-                labels = labels._replace(item_weights=tf.where(is_present, item_weights, 0))
+                is_present = (
+                    is_present if labels.mask is None else is_present & labels.mask
+                )
+                labels = labels._replace(
+                    item_weights=tf.where(is_present, item_weights, 0)
+                )
 
-        # The formula gets the fewest columns that hold all positives, or all items as columns.
+        # The formula gets the fewest columns that hold all positives, or all items as
+        # columns.
         compute = _keras.with_autograph_of_caller(self.compute)
         if self.searches_positives:
             losses = losses_of(compute, labels, filled, seed)
         else:
             columns = labels.class_ids, labels.relevance, labels.item_weights
             losses = compute(dense_lists(filled, *columns, seed))
-        return self._finished(losses, labels, counted, labels.scores.shape[1]), sample_weight
+        return self._finished(
+            losses, labels, counted, labels.scores.shape[1]
+        ), sample_weight
 
     def _draw_seed(self) -> Tensor | None:
         """The seed of a batch, for its lists; None where nothing is random."""
@@ -238,20 +271,32 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     def _finished(
         self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Any
     ) -> Tensor:
-        is_right, rule = losses.shape.rank in (None, 1), "`compute` must return the losses [batch]."
+        is_right, rule = (
+            losses.shape.rank in (None, 1),
+            "`compute` must return the losses [batch].",
+        )
         _checks.require(is_right, rule, f"shape {losses.shape}")
         if self.class_weight is not None:
             weights: Any = self.class_weight
-            rule = "`class_weight` must hold a weight for each class that `y_pred` scores, or for "
+            rule = (
+                "`class_weight` must hold a weight for each class that `y_pred` "
+                "scores, or for "
+            )
             if isinstance(weights, dict):
-                is_right = num_classes is not None and max(weights, default=0) < num_classes
+                is_right = (
+                    num_classes is not None and max(weights, default=0) < num_classes
+                )
                 received = f"weights of {[*weights]} for {num_classes} classes"
                 _checks.require(is_right, f"{rule}ids of these.", received)
                 weight_by_id, weights = weights, np.ones(num_classes)
                 weights[[*weight_by_id]] = [*weight_by_id.values()]
             received = f"{len(weights)} weights for {num_classes} classes"
-            _checks.require(len(weights) == num_classes, f"{rule}ids of these.", received)
-            of_lists = mean_weights(labels, tf.constant(np.array(weights), losses.dtype))
+            _checks.require(
+                len(weights) == num_classes, f"{rule}ids of these.", received
+            )
+            of_lists = mean_weights(
+                labels, tf.constant(np.array(weights), losses.dtype)
+            )
             losses *= tf.where(labels.has_positive, of_lists, 1)
         value_if_empty = tf.cast(labels.value_if_empty, losses.dtype)
         return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
@@ -263,8 +308,10 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         function = _checks.function_behind(scores)
         if function is not None:
             self._warn_once(
-                "`y_pred` should hold scores, not probabilities. Received: the output of a "
-                f"{function}, from which `{self.name}` learns less. Remove the {function} from the "
+                "`y_pred` should hold scores, not probabilities. Received: the output "
+                "of a "
+                f"{function}, from which `{self.name}` learns less. Remove the "
+                f"{function} from the "
                 "model, and apply it to predictions if you need probabilities."
             )
 
@@ -272,8 +319,10 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         """Warns once if lists have one score, of a loss that compares scores."""
         if num_items == 1 and self.compares_items:
             self._warn_once(
-                f"`y_pred` should have two scores or more in a list, since `{self.name}` compares "
-                f"them. Received: one, from which it learns nothing: {WAYS_WITH_ONE_SCORE}."
+                "`y_pred` should have two scores or more in a list, since "
+                f"`{self.name}` compares "
+                "them. Received: one, from which it learns nothing: "
+                f"{WAYS_WITH_ONE_SCORE}."
             )
 
     def _warn_once(self, message: str) -> None:
@@ -287,7 +336,9 @@ def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
     """Weights of all classes, a list, or of some, a dict, as plain numbers."""
     is_mapping = isinstance(value, Mapping)
     is_right = is_mapping or (not isinstance(value, str) and np.ndim(value) == 1)
-    rule = "`class_weight` must be a list of weights, or a dict from class ids to weights."
+    rule = (
+        "`class_weight` must be a list of weights, or a dict from class ids to weights."
+    )
     _checks.require(is_right, rule, repr(value))
     weights = value.values() if is_mapping else value
     weights = [_checks.non_negative_float("class_weight", weight) for weight in weights]
@@ -305,10 +356,12 @@ class PositivesLoss(RankingLoss):
     def __init__(self, positive_reduction: str = "sum", **kwargs: Any):
         super().__init__(**kwargs)
         known = ("sum", "mean")
-        self.positive_reduction = _checks.one_of("positive_reduction", positive_reduction, known)
+        self.positive_reduction = _checks.one_of(
+            "positive_reduction", positive_reduction, known
+        )
 
     def reduced(self, lists: Lists, losses: Tensor) -> Tensor:
-        """Sum or mean of the losses of positives, `[batch, P]`, weighted by relevance."""
+        """Sum or mean of positives' losses, `[batch, P]`, weighted by relevance."""
         total = lists.sum_of_positives(losses, lists.relevance)
         if self.positive_reduction == "sum":
             return total
@@ -316,20 +369,24 @@ class PositivesLoss(RankingLoss):
 
 
 class UnsavedLayer:
-    """Mixin that keeps the layer of a loss out of the files of a model compiled with the loss."""
+    """Mixin that keeps a loss's layer out of the files of models compiled with it."""
 
-    # Keras 3 saves every layer that `dir` of the loss names, and cannot load one that the model
-    # also has. The loss's configuration or a `Companion` keeps the layer's weights.
+    # Keras 3 saves every layer that `dir` of the loss names, and cannot load one that
+    # the model also has. The loss's configuration or a `Companion` keeps the layer's
+    # weights.
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ("ranker", "sorter")]
 
 
-def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> float | Tensor:
+def present(
+    value: Changing, dtype: tf.DType, with_gradient: bool = False
+) -> float | Tensor:
     """The value in this step: a number, or a tensor of a dtype."""
     if not isinstance(value, tf.Variable):
         return value
     if not (with_gradient or tf.distribute.in_cross_replica_context()):
-        # No tape sees this read. TensorFlow fails where one follows a variable into a branch.
+        # No tape sees this read. TensorFlow fails where one follows a variable into a
+        # branch.
         value = tf.raw_ops.ReadVariableOp(resource=value.handle, dtype=value.dtype)
     value = tf.cast(value, dtype)
     return value if with_gradient else tf.stop_gradient(value)
@@ -338,17 +395,19 @@ def present(value: Changing, dtype: tf.DType, with_gradient: bool = False) -> fl
 class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
     """Base of the losses that draw random numbers.
 
-    `compute` draws by `lists.seed`, two int64 for stateless random operations; `ops.fold_in` makes
-    other seeds from it. `lists.seed` depends on `seed`, the replica, and how many gradients were
-    taken of the loss. So each step of training draws anew, and evaluation the same at each call.
+    `compute` draws by `lists.seed`, two int64 for stateless random operations;
+    `ops.fold_in` makes other seeds from it. `lists.seed` depends on `seed`, the
+    replica, and how many gradients were taken of the loss. So each step of training
+    draws anew, and evaluation the same at each call.
 
-    Keras saves the count of the gradients with a compiled model, in `.keras` and `.weights.h5`
-    files, but not in Keras 2's SavedModel. In Keras 3 `tf.train.Checkpoint` does not see a model's
-    loss: `tf.train.Checkpoint(model=model, loss=model.loss)`.
+    Keras saves the count of the gradients with a compiled model, in `.keras` and
+    `.weights.h5` files, but not in Keras 2's SavedModel. In Keras 3
+    `tf.train.Checkpoint` does not see a model's loss:
+    `tf.train.Checkpoint(model=model, loss=model.loss)`.
 
     Args:
-        seed: integer >= 0, with which losses draw the same, step by step; None for one from NumPy's
-            global generator, which `keras.utils.set_random_seed` seeds.
+        seed: integer >= 0, with which losses draw the same, step by step; None for one
+            from NumPy's global generator, which `keras.utils.set_random_seed` seeds.
     """
 
     is_random = True
@@ -380,7 +439,7 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
         store["random_state"] = self._state.numpy()
 
     def load_own_variables(self, store: Any) -> None:
-        """Reads them; a file of a model without this loss has none, and changes nothing."""
+        """Reads them; without this loss, a model's file has none: nothing changes."""
         if "random_state" in store.keys():  # Not a dictionary.  # noqa: SIM118
             self._state.assign(np.array(store["random_state"]))
 
@@ -391,8 +450,9 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
 
     def _state_here(self) -> tf.Variable:
         """The state of this replica; all replicas count alike."""
-        # A variable belongs to the strategy in whose scope it was made, and `compile` takes a loss
-        # that was made before. So a call may replace this variable of a loss, once.
+        # A variable belongs to the strategy in whose scope it was made, and `compile`
+        # takes a loss that was made before. So a call may replace this variable of a
+        # loss, once.
         strategy = tf.distribute.get_strategy()
         created_here = strategy.extended.variable_created_in_scope(self._state)
         if strategy.num_replicas_in_sync > 1 and not created_here:
@@ -418,12 +478,12 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
 
     $$\ell(y, s) = \sum_j w_j \ell_j(y, s)$$
 
-    Keras reads `compile(loss=[a, b])` as the losses of two outputs. A model with one output then
-    silently trains with `a` only.
+    Keras reads `compile(loss=[a, b])` as the losses of two outputs. A model with one
+    output then silently trains with `a` only.
 
     Args:
-        losses: Keras losses of any package, each reduced and weighted as it is by itself; they must
-            share a reduction other than `"none"`.
+        losses: Keras losses of any package, each reduced and weighted as it is by
+            itself; they must share a reduction other than `"none"`.
         weights: a finite number >= 0 for each loss.
 
     Example:
@@ -434,12 +494,18 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     """
 
     def __init__(
-        self, losses: Sequence[Any], weights: Sequence[float], name: str = "weighted_sum_loss"
+        self,
+        losses: Sequence[Any],
+        weights: Sequence[float],
+        name: str = "weighted_sum_loss",
     ):
         for key, value in (("losses", losses), ("weights", weights)):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
-        losses, weights = [*losses], [_checks.non_negative_float("weights", w) for w in weights]
+        losses, weights = (
+            [*losses],
+            [_checks.non_negative_float("weights", w) for w in weights],
+        )
         rule = "`weights` must hold a number for each of `losses`, at least one."
         received = f"{len(losses)} losses and {len(weights)} weights"
         _checks.require(0 < len(losses) == len(weights), rule, received)
@@ -452,14 +518,18 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         super().__init__(reduction=reductions.pop(), name=name)
         self.losses, self.weights = losses, weights
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
-        """Computes the weighted sum of the losses, each with its own reduction and weights."""
+    def __call__(
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+    ) -> Tensor:
+        """The weighted sum of the losses, each with its own reduction and weights."""
         if _keras.are_losses(y_pred):  # A model may have computed `per_example`.
             return _keras.reduced(self, y_pred, sample_weight)
         for loss in self.losses:
             _keras.share_permission_for_means(self, loss)
         values = [loss(y_true, y_pred, sample_weight) for loss in self.losses]
-        return tf.add_n([w * value for w, value in zip(self.weights, values, strict=True)])
+        return tf.add_n(
+            [w * value for w, value in zip(self.weights, values, strict=True)]
+        )
 
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         return self(y_true, y_pred)
@@ -473,8 +543,10 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     def per_example(
         self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
     ) -> Weighted:
-        """As in `RankingLoss`; all losses must be one, and return the same weights of examples."""
-        parts = [loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses]
+        """As in `RankingLoss`, which all losses must be, with equal example weights."""
+        parts = [
+            loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses
+        ]
         losses, weights = zip(*parts, strict=True)
         total = tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)])
         return _keras.with_mask(total, _keras.mask_of(losses[0])), weights[0]
@@ -486,6 +558,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         # A folder that Keras 2 saved names Keras's losses without their module.
-        known = {name: c for name, c in vars(keras.losses).items() if inspect.isclass(c)}
+        known = {
+            name: c for name, c in vars(keras.losses).items() if inspect.isclass(c)
+        }
         losses = [_keras.deserialized(loss, known) for loss in config["losses"]]
         return cls(**{**config, "losses": losses})

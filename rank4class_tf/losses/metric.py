@@ -9,24 +9,31 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._types import Changing, Choice
-from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, UnsavedLayer, present
+from rank4class_tf.losses.base import (
+    RandomRankingLoss,
+    RankingLoss,
+    UnsavedLayer,
+    present,
+)
 
 
 class MetricLoss(UnsavedLayer, RankingLoss):
-    r"""Base of the losses that negate a metric of soft ranks; a subclass defines the metric.
+    r"""Base of losses that negate a metric of soft ranks, defined by a subclass.
 
     $$\ell(s, y) = -\mathrm{metric}(\pi(s), y), \qquad
     \pi(i) = 1 + \sum_{j \ne i} \mathrm{sigmoid}\left(\frac{s_j - s_i}{T}\right)$$
 
     or the ranks that a `ranker` gives. Weights of items become the weight
-    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for noise.
+    $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking. Add `GumbelNoise` for
+    noise.
 
     Args:
-        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient. A smaller
-            one is closer to the metric, but gives far items smaller gradients.
-        ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes scores
-            `[batch, n]` and a boolean `mask` of that shape, and returns ranks, 1 for the best. It
-            takes the place of the sigmoid and its temperature.
+        temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
+            A smaller one is closer to the metric, but gives far items smaller
+            gradients.
+        ranker: a sorter of `rank4class_tf.layers`, or any function or layer that takes
+            scores `[batch, n]` and a boolean `mask` of that shape, and returns ranks, 1
+            for the best. It takes the place of the sigmoid and its temperature.
 
     Example:
         >>> class ApproxRecall(MetricLoss):
@@ -39,9 +46,13 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     item_weights = "lists"
     tunable = ("temperature",)
 
-    def __init__(self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any):
+    def __init__(
+        self, temperature: Changing = 0.1, ranker: Callable | None = None, **kwargs: Any
+    ):
         super().__init__(**kwargs)
-        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing(
+            "temperature", temperature, _checks.positive_float
+        )
         self.ranker = _checks.layer_or_none("ranker", ranker)
         # A ranker ranks all items, whatever the number of positives.
         self.searches_positives = ranker is None
@@ -49,14 +60,17 @@ class MetricLoss(UnsavedLayer, RankingLoss):
     def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
         """The metric of each list, `[batch]`, higher for better.
 
-        `ranks` are those of the positives, `[batch, P]`, anything where `lists.relevance` is 0.
+        `ranks` are those of the positives, `[batch, P]`, anything where
+        `lists.relevance` is 0.
         """
         raise NotImplementedError
 
     def ranks(self, lists: ops.Lists) -> tf.Tensor:
         """Soft ranks of the positives, `[batch, P]`."""
         if self.ranker is None:
-            return ops.sigmoid_ranks(lists, temperature=present(self.temperature, lists.dtype))
+            return ops.sigmoid_ranks(
+                lists, temperature=present(self.temperature, lists.dtype)
+            )
         lists = lists.dense()  # A sorter ranks whole lists.
         return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
 
@@ -77,7 +91,8 @@ class ApproxMRRLoss(MetricLoss):
 
     $$\ell(s, y) = -\frac{1}{\sum_i y_i} \sum_i \frac{y_i}{\pi(i)}$$
 
-    `MetricLoss` defines the ranks $\pi$, the arguments, and the effect of weights of items.
+    `MetricLoss` defines the ranks $\pi$, the arguments, and the effect of weights of
+    items.
 
     Source: Qin et al. 2010.
 
@@ -94,7 +109,8 @@ class ApproxMRRLoss(MetricLoss):
 class ApproxNDCGLoss(MetricLoss):
     r"""Negative NDCG with soft ranks: a smooth form of the metric itself.
 
-    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}} \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}$$
+    $$\ell(s, y) = -\frac{1}{\mathrm{idealDCG}}
+    \sum_i \frac{2^{y_i} - 1}{\log_2(1 + \pi(i))}$$
 
     with the ranks $\pi$ of `MetricLoss`.
 
@@ -127,15 +143,16 @@ class ApproxNDCGLoss(MetricLoss):
 
 
 class GumbelNoise(RandomRankingLoss):
-    r"""Mixin that averages a loss over scores with fresh Gumbel noise; list it before the loss.
+    r"""Mixin that averages a loss over fresh Gumbel noise; list it before the loss.
 
     $$\frac{1}{m} \sum_{t=1}^{m} \ell\left(\frac{s + G_t}{\beta}\right), \qquad
     G_{t,i} \sim \mathrm{Gumbel}(0, 1)$$
 
-    The paper also takes the log-softmax of the noisy scores. That shifts all alike, which changes
-    no loss of differences.
+    The paper also takes the log-softmax of the noisy scores. That shifts all alike,
+    which changes no loss of differences.
 
-    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring functions".
+    Source: Bruch et al. 2020, "A stochastic treatment of learning to rank scoring
+    functions".
 
     Args:
         num_samples: m >= 1. Time grows with m, memory does not.
@@ -151,28 +168,45 @@ class GumbelNoise(RandomRankingLoss):
 
     is_random = True  # Also before a loss that is not always random.
 
-    def __init__(self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any):
+    def __init__(
+        self, num_samples: int = 8, gumbel_temperature: float = 1.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
         self.num_samples = _checks.positive_int("num_samples", num_samples)
-        self.gumbel_temperature = _checks.positive_float("gumbel_temperature", gumbel_temperature)
+        self.gumbel_temperature = _checks.positive_float(
+            "gumbel_temperature", gumbel_temperature
+        )
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         compute = _keras.with_autograph_of_caller(super().compute)
         scale = 1 / self.gumbel_temperature
 
-        # Gradients are summed sample by sample, so that memory stays that of one sample.
+        # Gradients are summed sample by sample, so that memory stays that of one
+        # sample.
         def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
             shape = [tf.shape(lists.relevance)[0], lists.max_items]
-            noise = ops.gumbel_noise(shape, ops.fold_in(lists.seed, sample), lists.dtype)
+            noise = ops.gumbel_noise(
+                shape, ops.fold_in(lists.seed, sample), lists.dtype
+            )
             noisy = lists.shifted(noise)
             return compute(noisy if scale == 1 else noisy.scaled(scale))
 
         def mean(lists: DenseLists) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            def add_sample(sample: tf.Tensor, total: tf.Tensor, sums: list[tf.Tensor]) -> list:
-                value, gradients = lists.value_and_gradients(lambda x: sample_loss(x, sample))
-                return [total + value, [a + b for a, b in zip(sums, gradients, strict=True)]]
+            def add_sample(
+                sample: tf.Tensor, total: tf.Tensor, sums: list[tf.Tensor]
+            ) -> list:
+                value, gradients = lists.value_and_gradients(
+                    lambda x: sample_loss(x, sample)
+                )
+                return [
+                    total + value,
+                    [a + b for a, b in zip(sums, gradients, strict=True)],
+                ]
 
-            start = tf.zeros_like(lists.filled[:, 0]), [*map(tf.zeros_like, lists.tensors)]
+            start = (
+                tf.zeros_like(lists.filled[:, 0]),
+                [*map(tf.zeros_like, lists.tensors)],
+            )
             total, gradients = fold(add_sample, self.num_samples, start)
             return total / self.num_samples, [g / self.num_samples for g in gradients]
 

@@ -14,18 +14,20 @@ from rank4class_tf.losses.softmax import cross_entropies
 
 @_registry.register("loss")
 class GeneralizedCrossEntropyLoss(RankingLoss):
-    r"""Between softmax cross-entropy and the probability of a mistake, for noisy labels.
+    r"""Between softmax cross-entropy and the probability of mistakes, for noisy labels.
 
     $$\ell(s, y) = \sum_i y_i \frac{1 - p_i^q}{q}, \qquad p = \mathrm{softmax}(s)$$
 
-    The gradient is $p_i^q$ times that of the softmax loss, so a label that the model contradicts
-    has less influence. Near q = 0 it is the softmax loss; q = 1, $1 - p_i$, is robust but slow.
+    The gradient is $p_i^q$ times that of the softmax loss, so a label that the model
+    contradicts has less influence. Near q = 0 it is the softmax loss; q = 1, $1 - p_i$,
+    is robust but slow.
 
-    Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep Neural Networks
-    with Noisy Labels", equation 6.
+    Source: Zhang & Sabuncu 2018, "Generalized Cross Entropy Loss for Training Deep
+    Neural Networks with Noisy Labels", equation 6.
 
     Args:
-        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient. The paper's: 0.7.
+        q: in (0, 1], a number or a scalar `tf.Variable`, which gets no gradient. The
+            paper's: 0.7.
 
     Example:
         >>> loss = GeneralizedCrossEntropyLoss(q=0.5)
@@ -42,8 +44,9 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the temperature 1 / (1 - q); None for q = 1, which fits one class only."""
-        # Where the classes have the probabilities c, the least loss is at p ~ c^(1 / (1 - q)).
+        """Softmax with temperature 1 / (1 - q); None if q = 1, which fits one class."""
+        # Where the classes have the probabilities c, the least loss is at p ~ c^(1 / (1
+        # - q)).
         q = float(present(self.q, tf.float64))
         return None if q == 1 else Probabilities(1 / (1 - q))
 
@@ -60,19 +63,20 @@ _LOWEST_LOGARITHM = -1e30
 
 @_registry.register("loss")
 class ForwardCorrectionLoss(RankingLoss):
-    r"""Softmax cross-entropy for labels whose error rates are known (forward correction).
+    r"""Softmax cross-entropy for labels with known error rates (forward correction).
 
     $$\ell(s, y) = -\sum_i y_i \log \sum_j T_{ji} p_j, \qquad p = \mathrm{softmax}(s)$$
 
-    with $T_{ji}$ the probability that an example of class j carries the label i. The softmax of the
-    scores fits the true classes.
+    with $T_{ji}$ the probability that an example of class j carries the label i. The
+    softmax of the scores fits the true classes.
 
-    Source: Patrini et al. 2017, "Making Deep Neural Networks Robust to Label Noise: a Loss
-    Correction Approach", theorem 2.
+    Source: Patrini et al. 2017, "Making Deep Neural Networks Robust to Label Noise: a
+    Loss Correction Approach", theorem 2.
 
     Args:
-        transition: T, `[n, n]`, such as of `estimate_transition`. The row of a true class adds up
-            to 1; no column is all 0. Memory is `[batch, P, n]` for P labels.
+        transition: T, `[n, n]`, such as of `estimate_transition`. The row of a true
+            class adds up to 1; no column is all 0. Memory is `[batch, P, n]` for P
+            labels.
 
     Example:
         >>> loss = ForwardCorrectionLoss([[0.75, 0.25], [0.0, 1.0]])
@@ -95,33 +99,40 @@ class ForwardCorrectionLoss(RankingLoss):
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
-        # Theorem 2: log sum_j e^s_j, less log sum_j T_ji e^s_j, both with s less the highest score.
+        # Theorem 2: log sum_j e^s_j, less log sum_j T_ji e^s_j, both with s less the
+        # highest score.
         lists = lists.dense().from_top()
         columns = np.transpose(self.transition)  # A row for each label.
-        log_t = np.log(columns, out=np.full(columns.shape, _LOWEST_LOGARITHM), where=columns > 0)
+        log_t = np.log(
+            columns, out=np.full(columns.shape, _LOWEST_LOGARITHM), where=columns > 0
+        )
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
-        # [batch, P, n]; a masked class, of probability 0, counts for less than a log 0 of T.
-        terms = lists.scores[:, tf.newaxis] + tf.gather(tf.constant(log_t, lists.dtype), labels)
+        # [batch, P, n]; a masked class, of probability 0, counts for less than a log 0
+        # of T.
+        terms = lists.scores[:, tf.newaxis] + tf.gather(
+            tf.constant(log_t, lists.dtype), labels
+        )
         terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LOWEST_LOGARITHM)
         losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
         return lists.sum_of_positives(losses, lists.relevance)
 
 
 def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
-    r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from a model's probabilities.
+    r"""Estimates T of `ForwardCorrectionLoss`, `[n, n]` float64, from probabilities.
 
-    The threshold of class j is its mean probability over the examples with the label j. An example
-    with the label i counts as one of the most probable class that reaches its threshold. The counts
-    of a label are scaled to the number of its examples, and those of a class to the sum 1. A label
-    or a class without a count is taken to be right. The model's own mistakes count as wrong labels:
-    if classes are hard to distinguish, the loss may be far worse than without a correction.
+    The threshold of class j is its mean probability over the examples with the label j.
+    An example with the label i counts as one of the most probable class that reaches
+    its threshold. The counts of a label are scaled to the number of its examples, and
+    those of a class to the sum 1. A label or a class without a count is taken to be
+    right. The model's own mistakes count as wrong labels: if classes are hard to
+    distinguish, the loss may be far worse than without a correction.
 
-    Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in Dataset Labels",
-    equations 1 to 3, the confident joint.
+    Source: Northcutt et al. 2021, "Confident Learning: Estimating Uncertainty in
+    Dataset Labels", equations 1 to 3, the confident joint.
 
     Args:
-        probabilities: `[N, n]`, of a model that was not trained on these examples, such as the
-            softmax of its scores for the validation part.
+        probabilities: `[N, n]`, of a model that was not trained on these examples, such
+            as the softmax of its scores for the validation part.
         labels: `[N]` integers in [0, n), right or wrong.
 
     Example:
@@ -137,7 +148,10 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     number, n = probabilities.shape
     is_right = labels.shape == (number,) and np.issubdtype(labels.dtype, np.integer)
     is_right = is_right and labels.min() >= 0 and labels.max() < n
-    rule = f"`labels` must be {number} integers in [0, {n}), one for each row of `probabilities`."
+    rule = (
+        f"`labels` must be {number} integers in [0, {n}), one for each row of "
+        "`probabilities`."
+    )
     _checks.require(is_right, rule, labels)
     # A class that is no label has no threshold, and no example is counted for it.
     is_labelled = np.eye(n)[labels]
@@ -149,7 +163,8 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
     counts = np.zeros((n, n))
     np.add.at(counts, (confident.argmax(axis=1)[counted], labels[counted]), 1.0)
     label_totals = counts.sum(axis=0)
-    # Where a label has the same probability in all its examples, rounding may leave it no count.
+    # Where a label has the same probability in all its examples, rounding may leave it
+    # no count.
     counts = np.where(label_totals > 0, counts, np.eye(n))
     counts *= num_labelled / np.maximum(label_totals, 1)
     class_totals = counts.sum(axis=1, keepdims=True)
@@ -163,16 +178,25 @@ def _checked_transition(transition: Array) -> list[list[float]]:
     except (TypeError, ValueError) as error:
         rule = "`transition` must be a matrix of numbers."
         raise ValueError(f"{rule} Received: {transition!r}.") from error
-    is_square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
+    is_square = (
+        matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
+    )
     rule = "`transition` must be a square matrix."
     _checks.require(is_square, rule, f"the shape {matrix.shape}")
     is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
-    _checks.require(is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}")
+    _checks.require(
+        is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}"
+    )
     # Rows are distributions; a label that no class gives would have an infinite loss.
     row_sums, column_sums = matrix.sum(axis=1), matrix.sum(axis=0)
-    is_right, worst = np.allclose(row_sums, 1, rtol=0, atol=1e-5), np.abs(row_sums - 1).argmax()
+    is_right, worst = (
+        np.allclose(row_sums, 1, rtol=0, atol=1e-5),
+        np.abs(row_sums - 1).argmax(),
+    )
     rule = "`transition` must have rows that add up to 1."
     _checks.require(is_right, rule, f"{row_sums[worst]}")
     rule = "`transition` must have an entry > 0 in each column."
-    _checks.require(column_sums.all(), rule, f"a column of zeros, {column_sums.argmin()}")
+    _checks.require(
+        column_sums.all(), rule, f"a column of zeros, {column_sums.argmin()}"
+    )
     return matrix.tolist()

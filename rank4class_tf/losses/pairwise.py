@@ -1,6 +1,7 @@
 """Losses of pairs of items, and of single scores against their labels.
 
-`Lists.sum_over_items` sums the pairs of a positive and a less relevant item, block by block.
+`Lists.sum_over_items` sums the pairs of a positive and a less relevant item, block by
+block.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from rank4class_tf.losses.base import RankingLoss, present
 
 
 class PairwiseLoss(RankingLoss):
-    """Base of the losses of pairs: a subclass gives the function of the difference of scores."""
+    """Base of pairwise losses: a subclass gives the function of score differences."""
 
     item_weights = "formula"
 
@@ -28,19 +29,30 @@ class PairwiseLoss(RankingLoss):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        is_right = lambda_weights is None or isinstance(lambda_weights, ops.NDCGLambdaWeights)
+        is_right = lambda_weights is None or isinstance(
+            lambda_weights, ops.NDCGLambdaWeights
+        )
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
         check = _checks.fraction_below(0.5)
-        self.label_smoothing = _checks.changing("label_smoothing", label_smoothing, check)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing", label_smoothing, check
+        )
 
     def sum_over_pairs(
-        self, lists: ops.Lists, function: Callable, loss_of_tie: float, vanishes: bool = False
+        self,
+        lists: ops.Lists,
+        function: Callable,
+        loss_of_tie: float,
+        vanishes: bool = False,
     ) -> tf.Tensor:
-        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`; `loss_of_tie` is f(0)."""
-        # f and its slope tend to 0, or reach it if f `vanishes`, as the difference falls. With
-        # smoothing they do not: the loss of a reversed pair rises.
+        r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
+
+        `loss_of_tie` is f(0).
+        """
+        # f and its slope tend to 0, or reach it if f `vanishes`, as the difference
+        # falls. With smoothing they do not: the loss of a reversed pair rises.
         smoothing = present(self.label_smoothing, lists.dtype)
         smooths = not is_zero(smoothing)
         options = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
@@ -48,7 +60,9 @@ class PairwiseLoss(RankingLoss):
         def pair_loss(difference: tf.Tensor) -> tf.Tensor:
             if not smooths:
                 return function(difference)
-            return (1 - smoothing) * function(difference) + smoothing * function(-difference)
+            return (1 - smoothing) * function(difference) + smoothing * function(
+                -difference
+            )
 
         if self.lambda_weights is not None:
             # Lambda weights need the rank of each item, and so all scores at once.
@@ -64,7 +78,8 @@ class PairwiseLoss(RankingLoss):
                 **options,
             )
         elif lists.max_positives == 1 and not smooths:
-            # With a single positive every item but itself is less relevant: the cheapest sum.
+            # With a single positive every item but itself is less relevant: the
+            # cheapest sum.
             losses = lists.sum_over_differences(pair_loss, **options) - loss_of_tie
         # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
@@ -85,10 +100,11 @@ class PairwiseHingeLoss(PairwiseLoss):
 
     $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \max(0, \eta - (s_i - s_j))$$
 
-    With item weights, a pair has the weight of its more relevant item, as in TF-Ranking.
+    With item weights, a pair has the weight of its more relevant item, as in
+    TF-Ranking.
 
-    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the difference
-    $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
+    Label smoothing reverses a pair with the probability $\epsilon$: the loss f of the
+    difference $d = s_i - s_j$ becomes $(1 - \epsilon) f(d) + \epsilon f(-d)$.
 
     Source: Joachims 2002, "Optimizing search engines using clickthrough data".
 
@@ -116,7 +132,9 @@ class PairwiseHingeLoss(PairwiseLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         margin = present(self.margin, lists.dtype)
-        return self.sum_over_pairs(lists, lambda d: violation(d, margin), margin, vanishes=True)
+        return self.sum_over_pairs(
+            lists, lambda d: violation(d, margin), margin, vanishes=True
+        )
 
 
 class PairwiseTemperatureLoss(PairwiseLoss):
@@ -132,20 +150,24 @@ class PairwiseTemperatureLoss(PairwiseLoss):
         **kwargs: Any,
     ):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
-        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing(
+            "temperature", temperature, _checks.positive_float
+        )
 
 
 @_registry.register("loss")
 class PairwiseLogisticLoss(PairwiseTemperatureLoss):
     r"""Pairwise logistic loss (PairLog): each positive against each less relevant item.
 
-    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij}
+    \log\left(1 + e^{-(s_i - s_j) / T}\right)$$
 
     Source: Rank4Class, equation 2, with $\sigma = 1 / T$ and $w = 1$.
 
     Args:
         temperature: T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-        lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item weights.
+        lambda_weights, label_smoothing: as in `PairwiseHingeLoss`, also for item
+            weights.
 
     Example:
         >>> float(PairwiseLogisticLoss()([1], [[0.0, 0.0, 0.0]]))  # 2 log(2)
@@ -154,17 +176,21 @@ class PairwiseLogisticLoss(PairwiseTemperatureLoss):
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
         t = present(self.temperature, lists.dtype)
-        return self.sum_over_pairs(lists, lambda d: tf.math.softplus(d / t), np.log(2.0))
+        return self.sum_over_pairs(
+            lists, lambda d: tf.math.softplus(d / t), np.log(2.0)
+        )
 
 
 @_registry.register("loss")
 class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
     r"""A smooth count of the pairs in the wrong order, as a bounded pairwise loss.
 
-    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij} \left(1 - \sigma((s_i - s_j) / T)\right)$$
+    $$\ell(s, y) = \sum_{i,j} 1(y_i > y_j) \, w_{ij}
+    \left(1 - \sigma((s_i - s_j) / T)\right)$$
 
-    with the sigmoid $\sigma$. A pair has a loss of at most 1. So a wrong label has less influence
-    than in `PairwiseLogisticLoss`, but a pair that is far apart in the wrong order hardly learns.
+    with the sigmoid $\sigma$. A pair has a loss of at most 1. So a wrong label has less
+    influence than in `PairwiseLogisticLoss`, but a pair that is far apart in the wrong
+    order hardly learns.
 
     Source: TF-Ranking and keras-rs. It takes the arguments of `PairwiseLogisticLoss`.
 
@@ -180,21 +206,24 @@ class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
 
 @_registry.register("loss")
 class PairwiseMeanSquaredLoss(RankingLoss):
-    r"""Mean squared error of the differences of scores, over all pairs of items, in O(n) time.
+    r"""Mean squared error of score differences over all pairs of items, in O(n) time.
 
-    $$\ell(s, y) = \frac{1}{n (n - 1)} \sum_{i \ne j} \left((s_i - s_j) - (y_i - y_j)\right)^2
+    $$\ell(s, y) = \frac{1}{n (n - 1)}
+    \sum_{i \ne j} \left((s_i - s_j) - (y_i - y_j)\right)^2
     = \frac{2}{n - 1} \sum_i (e_i - \bar e)^2, \qquad e_i = s_i - y_i$$
 
-    over the n items of the list, equally relevant ones too. Weights of items multiply the terms by
-    $w_i$. A list without positives counts, too. With two items it is MarginMSE, whose labels are
-    the scores of a teacher. Subtract the lowest score of each list from these, because a negative
-    label masks its item.
+    over the n items of the list, equally relevant ones too. Weights of items multiply
+    the terms by $w_i$. A list without positives counts, too. With two items it is
+    MarginMSE, whose labels are the scores of a teacher. Subtract the lowest score of
+    each list from these, because a negative label masks its item.
 
-    Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural Ranking
-    Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
+    Source: TF-Ranking and keras-rs; Hofstätter et al. 2020, "Improving Efficient Neural
+    Ranking Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
 
     Example:
-        >>> float(PairwiseMeanSquaredLoss()([[3.0, 0.0]], [[1.5, 0.5]]))  # ((1.5 - 0.5) - 3)^2
+        >>> float(
+        ...     PairwiseMeanSquaredLoss()([[3.0, 0.0]], [[1.5, 0.5]])
+        ... )  # ((1.5 - 0.5) - 3)^2
         4.0
     """
 
@@ -202,10 +231,12 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     item_weights = "formula"
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        # A shift of all scores changes no difference. Less the mean score of the positives, the
-        # scores are small, so that their differences keep their digits.
+        # A shift of all scores changes no difference. Less the mean score of the
+        # positives, the scores are small, so that their differences keep their digits.
         scores = tf.where(lists.is_positive, lists.positive_scores, 0.0)
-        number = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), -1, keepdims=True)
+        number = tf.reduce_sum(
+            tf.cast(lists.is_positive, lists.dtype), -1, keepdims=True
+        )
         level = tf.reduce_sum(scores, -1, keepdims=True) / tf.maximum(number, 1)
         lists = lists.shifted(-tf.stop_gradient(level))
 
@@ -214,16 +245,23 @@ class PairwiseMeanSquaredLoss(RankingLoss):
         share = 1 / tf.maximum(n - 1, 1)
         mean = (lists.constant().sum(tf.subtract, items=[relevance]) / n)[:, tf.newaxis]
         if lists.item_weights is None:
-            squares = lists.sum(lambda s, y, m: tf.square(s - y - m), mean, items=[relevance])
+            squares = lists.sum(
+                lambda s, y, m: tf.square(s - y - m), mean, items=[relevance]
+            )
             return 2 * share * squares
 
-        # For errors e with the mean 0, the sum of w_i (e_i - e_j)^2 over all pairs is n times the
-        # sum of (w_i + mean of w) e_i^2. The product is 0, but has the gradient of the mean.
+        # For errors e with the mean 0, the sum of w_i (e_i - e_j)^2 over all pairs is n
+        # times the sum of (w_i + mean of w) e_i^2. The product is 0, but has the
+        # gradient of the mean.
         lists, item_weights = lists.dense(), lists.item_weights
         errors = tf.where(lists.mask, lists.scores - relevance - mean, 0.0)
-        weights = item_weights + (tf.reduce_sum(item_weights, axis=-1) / n)[:, tf.newaxis]
+        weights = (
+            item_weights + (tf.reduce_sum(item_weights, axis=-1) / n)[:, tf.newaxis]
+        )
         squares = tf.reduce_sum(weights * tf.square(errors), axis=-1)
-        product = tf.reduce_sum(item_weights * errors, axis=-1) * tf.reduce_sum(errors, axis=-1)
+        product = tf.reduce_sum(item_weights * errors, axis=-1) * tf.reduce_sum(
+            errors, axis=-1
+        )
         return share * (squares - 2 * product / n)
 
 
@@ -234,11 +272,12 @@ class MeanSquaredLoss(RankingLoss):
     $$\ell(s, y) = \frac{1}{n} \left( k \sum_{i : y_i > 0} (s_i - M y_i)^2
     + \sum_{i : y_i = 0} s_i^2 \right)$$
 
-    over the n items of the list, which may have no positive. $k = M = 1$ is the plain mean squared
-    error; the paper takes k = 15 and M = 30 for ImageNet. Weights of items multiply the squares.
+    over the n items of the list, which may have no positive. $k = M = 1$ is the plain
+    mean squared error; the paper takes k = 15 and M = 30 for ImageNet. Weights of items
+    multiply the squares.
 
-    Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square loss vs
-    cross-entropy"; Rank4Class, section 4.1.
+    Source: Hui & Belkin 2021, "Evaluation of neural architectures trained with square
+    loss vs cross-entropy"; Rank4Class, section 4.1.
 
     Args:
         positive_weight: k > 0.
@@ -253,24 +292,35 @@ class MeanSquaredLoss(RankingLoss):
     searches_positives = needs_positive = compares_items = False
     item_weights = "formula"
 
-    def __init__(self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any):
+    def __init__(
+        self, positive_weight: float = 1.0, positive_target: float = 1.0, **kwargs: Any
+    ):
         super().__init__(**kwargs)
-        self.positive_weight = _checks.positive_float("positive_weight", positive_weight)
-        self.positive_target = _checks.positive_float("positive_target", positive_target)
+        self.positive_weight = _checks.positive_float(
+            "positive_weight", positive_weight
+        )
+        self.positive_target = _checks.positive_float(
+            "positive_target", positive_target
+        )
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """The nearest probabilities to s / M, which the loss fits if k = 1; else None."""
+        """The nearest probabilities to s / M, which the loss fits if k = 1; or None."""
         fits = self.positive_weight == 1
         return Probabilities(self.positive_target, "euclidean") if fits else None
 
     def compute(self, lists: ops.Lists) -> tf.Tensor:
-        def share_of_square(scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
+        def share_of_square(
+            scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor
+        ) -> tf.Tensor:
             error = scores - self.positive_target * relevance
-            # Division first: the square of a large score then stays finite as long as it can.
+            # Division first: the square of a large score then stays finite as long as
+            # it can.
             share = 1 / n
             if self.positive_weight != 1:
-                share *= tf.where(relevance > 0, self.positive_weight * tf.ones_like(n), 1)
+                share *= tf.where(
+                    relevance > 0, self.positive_weight * tf.ones_like(n), 1
+                )
             return share * error * error
 
         # A list whose items are all masked has no loss, but must be finite.
@@ -279,7 +329,9 @@ class MeanSquaredLoss(RankingLoss):
         if lists.item_weights is None:
             return lists.sum(share_of_square, n, items=items)
         items.append(lists.item_weights)
-        return lists.sum(lambda s, y, w, n: w * share_of_square(s, y, n), n, items=items)
+        return lists.sum(
+            lambda s, y, w, n: w * share_of_square(s, y, n), n, items=items
+        )
 
 
 def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
@@ -287,19 +339,23 @@ def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
 
     $$\beta = 1 - t (1 - \alpha), \qquad \alpha = m / (K - 1)$$
 
-    With t = 0 it is 1, binary cross-entropy. With t = 1 it is $\alpha$, which makes up for the
-    negatives that are not drawn, so that sigmoids of the scores are probabilities again.
+    With t = 0 it is 1, binary cross-entropy. With t = 1 it is $\alpha$, which makes up
+    for the negatives that are not drawn, so that sigmoids of the scores are
+    probabilities again.
 
-    Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation
-    Trained with Negative Sampling".
+    Source: Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential
+    Recommendation Trained with Negative Sampling".
 
     Args:
-        num_negatives: m, how many negatives are drawn for an example, >= 1 and less than K.
+        num_negatives: m, how many negatives are drawn for an example, >= 1 and less
+            than K.
         num_classes: K.
         t: how much of the overconfidence to remove, in [0, 1].
 
     Example:
-        >>> gbce_power(num_negatives=256, num_classes=1025, t=0.5)  # 1 - 0.5 (1 - 256 / 1024)
+        >>> gbce_power(
+        ...     num_negatives=256, num_classes=1025, t=0.5
+        ... )  # 1 - 0.5 (1 - 256 / 1024)
         0.625
     """
     num_classes = _checks.positive_int("num_classes", num_classes)
@@ -311,18 +367,20 @@ def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
 
 @_registry.register("loss")
 class SigmoidCrossEntropyLoss(RankingLoss):
-    r"""Binary cross-entropy of each item by itself, summed over the items; gBCE with a power.
+    r"""Binary cross-entropy of each item, summed over the items; gBCE with a power.
 
     $$\ell(s, y) = -\sum_i \left( y_i \log \sigma(s_i)^\beta
     + (1 - y_i) \log(1 - \sigma(s_i)) \right)$$
 
-    with the sigmoid $\sigma$, also of a list without positives. So an example may have one score,
-    with floating labels `[batch, 1]`. Weights of items multiply the terms. Labels should be in
-    [0, 1]: a higher grade leaves the loss without a lower bound, as in TF-Ranking.
+    with the sigmoid $\sigma$, also of a list without positives. So an example may have
+    one score, with floating labels `[batch, 1]`. Weights of items multiply the terms.
+    Labels should be in [0, 1]: a higher grade leaves the loss without a lower bound, as
+    in TF-Ranking.
 
     Args:
-        positive_power: $\beta$ > 0; 1 is binary cross-entropy. `ExtremeClassifier(num_sampled=B)`
-            of K classes needs `gbce_power(B, K)`, which names the source.
+        positive_power: $\beta$ > 0; 1 is binary cross-entropy.
+            `ExtremeClassifier(num_sampled=B)` of K classes needs `gbce_power(B, K)`,
+            which names the source.
 
     Example:
         >>> float(SigmoidCrossEntropyLoss()([0], [[0.0, 0.0]]))  # 2 log(2)

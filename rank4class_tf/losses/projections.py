@@ -1,4 +1,4 @@
-"""Losses from the projections of `ops.projections`: Rankmax, Sparsemax, Fenchel-Young."""
+"""Losses from projections (`ops.projections`): Rankmax, Sparsemax, Fenchel-Young."""
 
 from typing import Any
 
@@ -19,9 +19,11 @@ def fenchel_young(
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
-    # `top` are the k highest scores. A shift changes no loss: projection and target sum to k.
+    # `top` are the k highest scores. A shift changes no loss: projection and target sum
+    # to k.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    # To first order `conjugates` do not depend on the threshold, which needs no gradient.
+    # To first order `conjugates` do not depend on the threshold, which needs no
+    # gradient.
     threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), top, selected))
     num_selected = tf.cast(selected, lists.dtype)
 
@@ -34,7 +36,9 @@ def fenchel_young(
         return regularizer.conjugate(scores, threshold), gradient
 
     conjugates = num_selected * threshold[:, 0] + lists.sum(
-        conjugate, tends_to_zero=regularizer.tends_to_zero, vanishes=regularizer.vanishes
+        conjugate,
+        tends_to_zero=regularizer.tends_to_zero,
+        vanishes=regularizer.vanishes,
     )
     target = num_selected / tf.maximum(count, 1)  # Of each positive.
     product = target * lists.sum_of_positives(lists.positive_scores)
@@ -48,21 +52,23 @@ class RankmaxLoss(PositivesLoss):
 
     $$\ell(z, Y) = \sum_{y \in Y} -w_y \log \mathrm{Rankmax}(z, y)_y$$
 
-    which for k = 1 is $\sum_y w_y (\log \sum_i (z_i - z_y + \eta)_+ - \log \eta)$. Items that score
-    more than the margin $\eta$ below the positive, or below the k-th score if that is lower, have
-    no gradient. The projection needs the positive, so unlabelled scores have no probabilities.
+    which for k = 1 is $\sum_y w_y (\log \sum_i (z_i - z_y + \eta)_+ - \log \eta)$.
+    Items that score more than the margin $\eta$ below the positive, or below the k-th
+    score if that is lower, have no gradient. The projection needs the positive, so
+    unlabelled scores have no probabilities.
 
-    Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k = 1 the
-    gradient is 1/S for each other item within the margin and -(s - 1)/S for y, where S is the inner
-    sum and s the number of items in it; equation 16 prints -s/S for y, with which gradients do not
-    add up to 0. Where several items tie at the k-th score $z_{[k]}$ and y is above it, only one of
-    them gets the gradient of $z_{[k]}$.
+    Source: Kong et al. 2020, "Rankmax", equations 14 and 15, with margin $\eta$. For k
+    = 1 the gradient is 1/S for each other item within the margin and -(s - 1)/S for y,
+    where S is the inner sum and s the number of items in it; equation 16 prints -s/S
+    for y, with which gradients do not add up to 0. Where several items tie at the k-th
+    score $z_{[k]}$ and y is above it, only one of them gets the gradient of $z_{[k]}$.
 
     Args:
-        k: number of items to select, in [1, n]; a list of fewer selects all of them, with loss 0.
+        k: number of items to select, in [1, n]; a list of fewer selects all of them,
+            with loss 0.
         margin: $\eta$ > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
-            $\sum_y w_y$.
+        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which
+            divides by $\sum_y w_y$.
 
     Example:
         >>> float(RankmaxLoss()([0], [[1.0, 0.5, 0.0]]))  # log(1 + 0.5)
@@ -72,7 +78,11 @@ class RankmaxLoss(PositivesLoss):
     tunable = ("margin",)
 
     def __init__(
-        self, k: int = 1, margin: Changing = 1.0, positive_reduction: str = "sum", **kwargs: Any
+        self,
+        k: int = 1,
+        margin: Changing = 1.0,
+        positive_reduction: str = "sum",
+        **kwargs: Any,
     ):
         super().__init__(positive_reduction, **kwargs)
         self.k = _checks.positive_int("k", k)
@@ -86,13 +96,20 @@ class RankmaxLoss(PositivesLoss):
             inverse = lists.sum_of_violations(margin) / margin
         else:
             level, top, columns, selected = lowest_in_support(lists, self.k)
-            # The level is the lower of z_y and z_[k]. Some of the k highest items are cut at 1.
+            # The level is the lower of z_y and z_[k]. Some of the k highest items are
+            # cut at 1.
             tail = lists.without(columns).sum_of_violations(margin, level)
             top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])  # The sum of those not cut.
+            rest, num_cut = cap(
+                top, tail, selected[:, tf.newaxis]
+            )  # The sum of those not cut.
             num_left = tf.cast(selected[:, tf.newaxis] - num_cut, lists.dtype)
-            inverse = rest / (num_left * violation(lists.positive_scores - level, margin))
-        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)  # A NaN stays one.
+            inverse = rest / (
+                num_left * violation(lists.positive_scores - level, margin)
+            )
+        inverse = tf.where(
+            inverse <= 1, tf.ones_like(inverse), inverse
+        )  # A NaN stays one.
         return self.reduced(lists, tf.math.log(inverse))
 
 
@@ -103,8 +120,9 @@ class SparsemaxLoss(RankingLoss):
     $$\frac{1}{2} \sum_{j : z_j > \tau} (z_j^2 - \tau^2) - \langle z, y \rangle
     + \frac{1}{2} \|y\|^2$$
 
-    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$. The gradient
-    is sparse. The loss is 0 where a single label scores 1 above all others.
+    with y uniform over the positives and $\tau$ such that $\sum_j (z_j - \tau)_+ = 1$.
+    The gradient is sparse. The loss is 0 where a single label scores 1 above all
+    others.
 
     Source: Martins & Astudillo 2016, "From Softmax to Sparsemax"; Rankmax, section 3.3.
 
@@ -127,30 +145,34 @@ class SparsemaxLoss(RankingLoss):
 class FenchelYoungLoss(RankingLoss):
     r"""Fenchel-Young loss of a projection on the (n, k)-simplex.
 
-    $$\Omega^*(z) + \Omega(y) - \langle z, y \rangle, \qquad \Omega(x) = g(x) / \alpha, \qquad
+    $$\Omega^*(z) + \Omega(y) - \langle z, y \rangle, \qquad
+    \Omega(x) = g(x) / \alpha, \qquad
     y_i = k / |Y| \text{ for } i \in Y$$
 
-    It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list of fewer than
-    k positives selects as many items as it has positives, so that y lies on the simplex; grades of
-    relevance do not matter. With k = 1 and $\alpha$ = 1, `"euclidean"` is the Sparsemax loss, and
-    `"entropy"` is softmax cross-entropy.
+    It is convex, and its gradient is the projection less y, $p_\alpha(z) - y$. A list
+    of fewer than k positives selects as many items as it has positives, so that y lies
+    on the simplex; grades of relevance do not matter. With k = 1 and $\alpha$ = 1,
+    `"euclidean"` is the Sparsemax loss, and `"entropy"` is softmax cross-entropy.
 
-    `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and weighs their
-    losses by relevance. It is convex, and 0 only where the label is a margin of 1 above all others.
+    `alpha="adaptive"` takes the $\alpha_y$ of Rankmax, one for each positive, and
+    weighs their losses by relevance. It is convex, and 0 only where the label is a
+    margin of 1 above all others.
 
-    $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad v_i = (z_i - z_y + 1)_+,
+    $$\sum_y w_y \frac{\sum_{i \ne y} v_i^2 + R^2}{2 (1 + R)}, \qquad
+    v_i = (z_i - z_y + 1)_+,
     \quad R = \sum_{i \ne y} v_i$$
 
-    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y)$ with
-    $\alpha_y = 1 / (1 + R)$, which depends on z; the gradient of the loss includes that of R.
+    That is $\Omega^*(z) + \Omega(y) - z_y$ for $\Omega(x) = \|x\|^2 / (2 \alpha_y)$
+    with $\alpha_y = 1 / (1 + R)$, which depends on z; the gradient of the loss includes
+    that of R.
 
-    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section 3.2, and
-    what its section 5 suggests for `"adaptive"`.
+    Source: Blondel et al. 2020, "Learning with Fenchel-Young Losses"; Rankmax, section
+    3.2, and what its section 5 suggests for `"adaptive"`.
 
     Args:
         regularizer: `"euclidean"`, $g = \frac{1}{2} \|x\|^2$, `"entropy"`,
-            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer`, which Keras must be able to
-            serialize if the loss is to be saved.
+            $g = \sum_i x_i \log x_i$, or an `ops.Regularizer`, which Keras must be able
+            to serialize if the loss is to be saved.
         k: number of items to select, in [1, n].
         alpha: $\alpha$ > 0, or `"adaptive"` (euclidean with k = 1 only).
 
@@ -160,7 +182,11 @@ class FenchelYoungLoss(RankingLoss):
     """
 
     def __init__(
-        self, regularizer: Any = "euclidean", k: int = 1, alpha: float | str = 1.0, **kwargs: Any
+        self,
+        regularizer: Any = "euclidean",
+        k: int = 1,
+        alpha: float | str = 1.0,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
         ops.get_regularizer(regularizer)
@@ -169,8 +195,12 @@ class FenchelYoungLoss(RankingLoss):
         self.searches_positives = is_adaptive = alpha == "adaptive"
         rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
         received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
-        _checks.require(not is_adaptive or (regularizer, k) == ("euclidean", 1), rule, received)
-        self.alpha: Any = alpha if is_adaptive else _checks.positive_float("alpha", alpha)
+        _checks.require(
+            not is_adaptive or (regularizer, k) == ("euclidean", 1), rule, received
+        )
+        self.alpha: Any = (
+            alpha if is_adaptive else _checks.positive_float("alpha", alpha)
+        )
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -182,27 +212,39 @@ class FenchelYoungLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha != "adaptive":
             return fenchel_young(lists, self.regularizer, self.k, self.alpha)
-        # R and the sum of squares over 1 + R, first as constants. The label itself adds 1 to both
-        # sums. A square by itself might overflow where this does not.
+        # R and the sum of squares over 1 + R, first as constants. The label itself adds
+        # 1 to both sums. A square by itself might overflow where this does not.
         constant = lists.constant()
-        total = constant.sum_over_differences(lambda d: violation(d, 1.0), tends_to_zero=True) - 1
+        total = (
+            constant.sum_over_differences(
+                lambda d: violation(d, 1.0), tends_to_zero=True
+            )
+            - 1
+        )
         inverse = 1 / (1 + total)
         squares = constant.sum_over_items(
-            lambda s, p, inverse: violation(s - p, 1.0) * (inverse * violation(s - p, 1.0)),
+            lambda s, p, inverse: (
+                violation(s - p, 1.0) * (inverse * violation(s - p, 1.0))
+            ),
             positives=[inverse],
             tends_to_zero=True,
         )
         squares -= inverse
         share = total * inverse
         losses = (squares + total * share) / 2
-        # The slopes in both sums, for one with their gradient: classes by blocks allow only one.
+        # The slopes in both sums, for one with their gradient: classes by blocks allow
+        # only one.
         by_square = inverse / 2
         by_total = share / 2 + by_square * (share - squares)
 
-        def linear_terms(s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor) -> Tensor:
+        def linear_terms(
+            s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor
+        ) -> Tensor:
             hinge = violation(s - p, 1.0)
             return hinge * (by_square * hinge + by_total)
 
-        linear = lists.sum_over_items(linear_terms, positives=[by_square, by_total], vanishes=True)
+        linear = lists.sum_over_items(
+            linear_terms, positives=[by_square, by_total], vanishes=True
+        )
         losses += linear - tf.stop_gradient(linear)
         return lists.sum_of_positives(losses, lists.relevance)

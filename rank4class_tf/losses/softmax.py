@@ -1,4 +1,4 @@
-"""Softmax cross-entropy, class priors, and softmax over the less relevant items, `log_total`."""
+"""Softmax cross-entropy, class priors, and `log_total`, over less relevant items."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,18 +26,21 @@ def class_prior(
     pseudo_count: float = 1.0,
     counts: Array | None = None,
 ) -> list[float]:
-    r"""Returns the share of each class among the labels, for `SoftmaxLoss(class_prior=...)`.
+    r"""Returns each class's share of the labels, for `SoftmaxLoss(class_prior=...)`.
 
     $$\pi_i = \frac{c_i + a}{\sum_j (c_j + a)}$$
 
     with $c_i$ the number of labels of class i.
 
     Args:
-        labels: class ids of any shape, ragged too, padded with -1; relevance `[batch, n]`, whose
-            labels > 0 count as one; or a dataset of `(features, labels)` and maybe weights.
+        labels: class ids of any shape, ragged too, padded with -1; relevance
+            `[batch, n]`, whose labels > 0 count as one; or a dataset of
+            `(features, labels)` and maybe weights.
         num_classes: positive integer.
-        pseudo_count: a >= 0, added to each count so that a class without labels has a share.
-        counts: how many labels each class has, integers >= 0, in place of the first two arguments.
+        pseudo_count: a >= 0, added to each count so that a class without labels has a
+            share.
+        counts: how many labels each class has, integers >= 0, in place of the first two
+            arguments.
 
     Example:
         >>> class_prior([0, 0, 1], num_classes=2, pseudo_count=0.0)
@@ -47,7 +50,9 @@ def class_prior(
     rule = "Either `labels` or `counts` must be given."
     _checks.require((counts is None) != (labels is None), rule, "both or none")
     if labels is not None:
-        counts = count_labels(labels, _checks.positive_int("num_classes", num_classes))[0]
+        counts = count_labels(labels, _checks.positive_int("num_classes", num_classes))[
+            0
+        ]
     counts = checked_counts(counts) + pseudo_count
     rule = "`pseudo_count` must be > 0 where a class has no labels."
     received = f"pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}"
@@ -56,76 +61,108 @@ def class_prior(
 
 
 class SoftmaxOfRivalsLoss(RankingLoss):
-    """Base of softmax losses with a temperature, whose positives have less relevant rivals."""
+    """Base of softmax losses with temperature; positives have less relevant rivals."""
 
     item_weights = "lists"  # Weights of items become one weight of their list.
     tunable = ("temperature",)  # What `try_out` tunes.
 
     def __init__(self, temperature: Changing = 1.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing(
+            "temperature", temperature, _checks.positive_float
+        )
 
     @property
     def probabilities(self) -> Probabilities:
-        """Softmax with the temperature; for orders, the probabilities of the first place."""
+        """Softmax with temperature; for orders, the probabilities of first place."""
         return Probabilities(float(present(self.temperature, tf.float32)))
 
 
 def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tensor:
-    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over the less relevant items j, for each positive i.
+    r"""$\log \sum_j e^{(s_j - s_i) / T}$ over less relevant items j, per positive i.
 
-    `[batch, P]`, finite where padded. `with_ties` adds equally relevant items, and i itself.
+    `[batch, P]`, finite where padded. `with_ties` adds equally relevant items, and i
+    itself.
     """
     temperature = present(temperature, lists.dtype)
-    # Relative to the highest negative; where all items are positive, to a masked one: a sum of 0.
+    # Relative to the highest negative; where all items are positive, to a masked one: a
+    # sum of 0.
     total, highest = lists.negatives().log_sum_exp(temperature)
     positives = tf.where(lists.is_positive, lists.positive_scores, highest)
-    # The floor, an eighth of the dtype's lowest number, keeps `irrelevant` finite. The maximum also
-    # keeps TensorFlow from adding `total` to `highest` first, which would cost digits.
+    # The floor, an eighth of the dtype's lowest number, keeps `irrelevant` finite. The
+    # maximum also keeps TensorFlow from adding `total` to `highest` first, which would
+    # cost digits.
     floor = LOWEST[positives.dtype]
     irrelevant = total + tf.maximum((highest - positives) / temperature, floor)
 
     num_items = lists.max_items if isinstance(lists.max_items, int) else None
-    # Positives also compete with each other: in pairs if few, else in the order of their labels.
+    # Positives also compete with each other: in pairs if few, else in the order of
+    # their labels.
     if are_few(lists.max_positives, num_items):
         # Columns without a positive get the largest label, and compete with nobody.
         relevance = lists.relevance
-        rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)[:, tf.newaxis, :]
-        competes = (tf.less_equal if with_ties else tf.less)(rivals, relevance[:, :, tf.newaxis])
-        differences = (positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]) / temperature
+        rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)[
+            :, tf.newaxis, :
+        ]
+        competes = (tf.less_equal if with_ties else tf.less)(
+            rivals, relevance[:, :, tf.newaxis]
+        )
+        differences = (
+            positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]
+        ) / temperature
         relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
     else:
-        relevant = _by_sorting(positives, lists.relevance, temperature, with_ties, num_items)
+        relevant = _by_sorting(
+            positives, lists.relevance, temperature, with_ties, num_items
+        )
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
 def cross_entropies(
     lists: ops.Lists, temperature: Tensor = 1.0, label_smoothing: Tensor = 0.0
 ) -> Tensor:
-    r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`; see `SoftmaxLoss`."""
-    total, highest = lists.log_sum_exp(temperature, label_smoothing)  # Relative to `highest`.
+    r"""$-\log \mathrm{softmax}(s / T)_i$ for each positive i, `[batch, P]`.
+
+    See `SoftmaxLoss`.
+    """
+    total, highest = lists.log_sum_exp(
+        temperature, label_smoothing
+    )  # Relative to `highest`.
     scores = below(lists.positive_scores, highest)  # Less `highest`, too.
     if not is_zero(label_smoothing):
-        scores = (1 - label_smoothing) * scores  # `total` has the share of the mean score.
+        scores = (
+            1 - label_smoothing
+        ) * scores  # `total` has the share of the mean score.
     return total - divided(scores, temperature)  # Spares a division by 1.
 
 
 def _by_sorting(
-    positives: Tensor, relevance: Tensor, temperature: Array, with_ties: bool, most: int | None
+    positives: Tensor,
+    relevance: Tensor,
+    temperature: Array,
+    with_ties: bool,
+    most: int | None,
 ) -> Tensor:
-    """The `relevant` of `log_total`; lists have at most `most` items, None if that is unknown."""
+    """`relevant` of `log_total`; lists have at most `most` items, None if unknown."""
     floor = LOWEST[positives.dtype]
-    # In falling order of relevance a sum over the less relevant is a suffix. It is relative to the
-    # highest score of the suffix, so that higher scores before it cost it no digits.
+    # In falling order of relevance a sum over the less relevant is a suffix. It is
+    # relative to the highest score of the suffix, so that higher scores before it cost
+    # it no digits.
     falling_relevance, order = tf.math.top_k(relevance, tf.shape(relevance)[1])
-    scores = gather(tf.where(relevance > 0, positives, floor), order)  # These have a gradient.
+    scores = gather(
+        tf.where(relevance > 0, positives, floor), order
+    )  # These have a gradient.
     highest = search.maxima(scores, most)  # Of each suffix.
     decay = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     terms = tf.exp((scores - highest) / temperature)
-    sums = search.decaying_sums(terms, tf.pad(decay, [[0, 0], [0, 1]]), most)  # Of each suffix.
+    sums = search.decaying_sums(
+        terms, tf.pad(decay, [[0, 0], [0, 1]]), most
+    )  # Of each suffix.
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    start = search.searchsorted(-falling_relevance, -relevance, "left" if with_ties else "right")
+    start = search.searchsorted(
+        -falling_relevance, -relevance, "left" if with_ties else "right"
+    )
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -139,22 +176,26 @@ class SoftmaxLoss(PositivesLoss):
     With weights $w_i$ of items each term is multiplied by $w_i$, as in TF-Ranking.
 
     Label smoothing replaces $y_i$, with weights $w_i y_i$, by
-    $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n items that are not masked. Labels that
-    mixup blends are relevance, such as 0.7 for one class and 0.3 for another. Logit adjustment, for
-    rare classes, adds $\tau \log \pi_i$ to $s_i / T$ in the loss only: with $\tau = 1$ the model
-    ranks the classes as if all were equally frequent.
+    $(1 - \epsilon) y_i + \epsilon \sum_j y_j / n$ over the n items that are not masked.
+    Labels that mixup blends are relevance, such as 0.7 for one class and 0.3 for
+    another. Logit adjustment, for rare classes, adds $\tau \log \pi_i$ to $s_i / T$ in
+    the loss only: with $\tau = 1$ the model ranks the classes as if all were equally
+    frequent.
 
-    Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception Architecture",
-    for label smoothing; Menon et al. 2021, "Long-tail learning via logit adjustment", equation 10.
+    Source: Rank4Class, section 4.1; Szegedy et al. 2016, "Rethinking the Inception
+    Architecture", for label smoothing; Menon et al. 2021, "Long-tail learning via logit
+    adjustment", equation 10.
 
     Args:
         temperature: T > 0: a number or a scalar `tf.Variable`; 1 is plain softmax.
         label_smoothing: $\epsilon$, in [0, 1): a number or a scalar `tf.Variable`.
-        class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add up to 1,
-            such as `losses.class_prior(labels, num_classes)`; None for no adjustment.
+        class_prior: $\pi$, how frequent each class is in training, numbers > 0 that add
+            up to 1, such as `losses.class_prior(labels, num_classes)`; None for no
+            adjustment.
         prior_strength: $\tau \ge 0$; below 1, frequent classes gain and rare ones lose.
-        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which divides by
-            $\sum_i y_i$, so that examples with many labels count as much as others.
+        positive_reduction: `"sum"` over the positives as above, or `"mean"`, which
+            divides by $\sum_i y_i$, so that examples with many labels count as much as
+            others.
 
     Example:
         >>> float(SoftmaxLoss()([1], [[0.0, 0.0]]))  # log(2)
@@ -162,7 +203,10 @@ class SoftmaxLoss(PositivesLoss):
     """
 
     item_weights = "formula"  # Weights of items multiply the terms.
-    by_class_id = ("class_weight", "class_prior")  # Arguments with a number for each class.
+    by_class_id = (
+        "class_weight",
+        "class_prior",
+    )  # Arguments with a number for each class.
     tunable = ("label_smoothing", "temperature")
 
     def __init__(
@@ -175,11 +219,16 @@ class SoftmaxLoss(PositivesLoss):
         **kwargs: Any,
     ):
         super().__init__(positive_reduction, **kwargs)
-        # `compute` gets few positives as columns, faster in long lists, else labels of all items.
+        # `compute` gets few positives as columns, faster in long lists, else labels of
+        # all items.
         self.searches_positives = are_few(self.max_positives, None)
-        self.temperature = _checks.changing("temperature", temperature, _checks.positive_float)
+        self.temperature = _checks.changing(
+            "temperature", temperature, _checks.positive_float
+        )
         check = _checks.fraction_below(1)
-        self.label_smoothing = _checks.changing("label_smoothing", label_smoothing, check)
+        self.label_smoothing = _checks.changing(
+            "label_smoothing", label_smoothing, check
+        )
         if class_prior is not None:
             class_prior = _checks.one_for_each_class(
                 "class_prior",
@@ -188,13 +237,17 @@ class SoftmaxLoss(PositivesLoss):
                 "a number > 0 for each class, which add up to 1",
             )
         self.class_prior = class_prior
-        self.prior_strength = _checks.non_negative_float("prior_strength", prior_strength)
+        self.prior_strength = _checks.non_negative_float(
+            "prior_strength", prior_strength
+        )
         rule = "`prior_strength` must be 1 where `class_prior` is None."
-        _checks.require(class_prior is not None or prior_strength == 1, rule, prior_strength)
+        _checks.require(
+            class_prior is not None or prior_strength == 1, rule, prior_strength
+        )
 
     @property
     def probabilities(self) -> Probabilities | None:
-        """Softmax with the present temperature; None with a prior, which the scores leave out."""
+        """Softmax at the present temperature; None with a prior, which scores omit."""
         if self.class_prior is not None:
             return None
         return Probabilities(float(present(self.temperature, tf.float32)))
@@ -204,13 +257,21 @@ class SoftmaxLoss(PositivesLoss):
         smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
             n, size = lists.max_items, len(self.class_prior)
-            rule = "`class_prior` must have a number for each class that `y_pred` scores."
-            _checks.require(not isinstance(n, int) or n == size, rule, f"{size} for {n} classes")
+            rule = (
+                "`class_prior` must have a number for each class that `y_pred` scores."
+            )
+            _checks.require(
+                not isinstance(n, int) or n == size, rule, f"{size} for {n} classes"
+            )
             # Equation 10 of Menon et al. The temperature applies to the scores only.
             log_prior = self.prior_strength * np.log([self.class_prior])
-            lists = lists.scaled(1 / temperature).shifted(tf.constant(log_prior, lists.dtype))
+            lists = lists.scaled(1 / temperature).shifted(
+                tf.constant(log_prior, lists.dtype)
+            )
             temperature = 1.0
-        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))  # Weighs by y_i.
+        return self.reduced(
+            lists, cross_entropies(lists, temperature, smoothing)
+        )  # Weighs by y_i.
 
 
 @_registry.register("loss")
@@ -220,13 +281,13 @@ class UniqueSoftmaxLoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_i (2^{y_i} - 1) \log
     \frac{e^{s_i / T}}{e^{s_i / T} + \sum_{j : y_j < y_i} e^{s_j / T}}$$
 
-    with the `temperature` T > 0, a number or a scalar `tf.Variable`, which gets no gradient.
-    Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the list, as in TF-Ranking.
-    A gain too large for the dtype, as of a label of 128 for float32, raises, or under XLA makes the
-    loss infinite or NaN.
+    with the `temperature` T > 0, a number or a scalar `tf.Variable`, which gets no
+    gradient. Weights of items become the weight $\sum_i w_i y_i / \sum_i y_i$ of the
+    list, as in TF-Ranking. A gain too large for the dtype, as of a label of 128 for
+    float32, raises, or under XLA makes the loss infinite or NaN.
 
-    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings", as in
-    TF-Ranking.
+    Source: Zhu & Klabjan 2020, "Listwise learning to rank by exploring unique ratings",
+    as in TF-Ranking.
 
     Example:
         >>> float(UniqueSoftmaxLoss()([[1.0, 1.0, 0.0]], [[0.0, 0.0, 0.0]]))  # 2 log(2)
@@ -248,17 +309,23 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     $$\ell(s, y) = -\sum_{i : y_i > 0} \log
     \frac{e^{s_i / T}}{\sum_{j : y_j \le y_i} e^{s_j / T}}$$
 
-    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE. Positives that
-    tie compete with each other (Breslow's form), which bounds the loss of every order from above.
-    The order of items with label 0 does not count. With one positive it is softmax cross-entropy. T
-    and weights of items are as in `UniqueSoftmaxLoss`.
+    Without ties among the labels this is the Plackett-Luce likelihood of ListMLE.
+    Positives that tie compete with each other (Breslow's form), which bounds the loss
+    of every order from above. The order of items with label 0 does not count. With one
+    positive it is softmax cross-entropy. T and weights of items are as in
+    `UniqueSoftmaxLoss`.
 
-    Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for ties.
+    Source: Xia et al. 2008, "Listwise approach to learning to rank"; Breslow 1974 for
+    ties.
 
     Example:
-        >>> float(ListMLELoss()([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
+        >>> float(
+        ...     ListMLELoss()([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]])
+        ... )  # log(3) + log(2)
         1.7917594...
     """
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        return lists.sum_of_positives(log_total(lists, self.temperature, with_ties=True))
+        return lists.sum_of_positives(
+            log_total(lists, self.temperature, with_ties=True)
+        )

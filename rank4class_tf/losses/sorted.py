@@ -1,4 +1,4 @@
-"""Losses on the ranks of a differentiable sorter; their labels are numbers, not lists of items."""
+"""Losses on ranks of a differentiable sorter; labels are numbers, not item lists."""
 
 from typing import Any
 
@@ -18,15 +18,18 @@ from rank4class_tf.ops.ranks import expected_ranks_of_all
 class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
     r"""Base of the losses on the ranks of outputs; a subclass defines the formula.
 
-    The losses are functions of $f(\hat y) / d$, with the ranks f that a sorter gives to the d
-    outputs of a list, as in the paper. The alignment $\lambda \, \mathrm{mean} |\hat y - y|$ is
-    added, which brings outputs and labels to one scale in the first epochs.
+    The losses are functions of $f(\hat y) / d$, with the ranks f that a sorter gives to
+    the d outputs of a list, as in the paper. The alignment
+    $\lambda \, \mathrm{mean} |\hat y - y|$ is added, which brings outputs and labels to
+    one scale in the first epochs.
 
-    A list lies along the batch, one for each column of the outputs, or along the items, one for
-    each row. The result is one value per example, whose mean is the loss. A list along the batch
-    is the part that one device has. The sorter runs in inference mode and is not trained.
+    A list lies along the batch, one for each column of the outputs, or along the items,
+    one for each row. The result is one value per example, whose mean is the loss. A
+    list along the batch is the part that one device has. The sorter runs in inference
+    mode and is not trained.
 
-    Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss surrogates".
+    Source: Engilberge et al. 2019, "SoDeep: a sorting deep net to learn ranking loss
+    surrogates".
 
     Args:
         sorter: a sorter of `rank4class_tf.layers`; None means `LaplaceSorter()`.
@@ -48,25 +51,31 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         name: str | None = None,
     ):
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
-        _checks.require(sorter is None or isinstance(sorter, Sorter), rule, f"sorter={sorter!r}")
+        _checks.require(
+            sorter is None or isinstance(sorter, Sorter), rule, f"sorter={sorter!r}"
+        )
         name = name or _registry.snake_case(type(self).__name__)
         super().__init__(reduction=_keras.standardize_reduction(reduction), name=name)
         self.sorter = LaplaceSorter() if sorter is None else sorter
-        self.alignment = _checks.changing("alignment", alignment, _checks.non_negative_float)
+        self.alignment = _checks.changing(
+            "alignment", alignment, _checks.non_negative_float
+        )
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one value per example."""
+        """The formula: `[batch, n]`, `[batch, n]` -> `[batch]`, one per example."""
         raise NotImplementedError
 
     def ranks(self, outputs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Soft ranks of each row over its length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
+        """Soft ranks over row length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
         ranks = tf.cast(self.sorter(outputs, mask=mask), outputs.dtype)
         if mask is None:
             return ranks / tf.cast(tf.shape(outputs)[1], ranks.dtype)
         size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
-    def __call__(self, y_true: Array, y_pred: Array, sample_weight: Array | None = None) -> Tensor:
+    def __call__(
+        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+    ) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
         if sample_weight is not None:
             sample_weight = example_weights(sample_weight, y_pred)
@@ -74,7 +83,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         if mask is None or mask.shape.rank != 1:
             return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
         # A list along the batch must not hold the examples that a mask leaves out.
-        _checks.require(not in_xla(), "XLA cannot compile a mask of examples.", f"{mask}")
+        _checks.require(
+            not in_xla(), "XLA cannot compile a mask of examples.", f"{mask}"
+        )
         kept = tf.where(mask)
         losses = self.call(tf.gather_nd(y_true, kept), tf.gather_nd(y_pred, kept))
         losses = tf.scatter_nd(kept, losses, tf.shape(mask, tf.int64))
@@ -82,7 +93,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         outputs = _matrix("y_pred", y_pred)
-        outputs = tf.cast(outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32)
+        outputs = tf.cast(
+            outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32
+        )
         labels = self._checked(_matrix("y_true", y_true), outputs)
         finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
@@ -95,11 +108,17 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         return losses + weight * self.misalignment(labels, outputs)
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        """The labels in their dtype; raises unless their shape fits that of the outputs."""
+        """The labels in their dtype; raises unless their shape fits the outputs'."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, num_axes=2)
-        is_wide = labels.dtype == tf.float64 or labels.dtype.is_integer and labels.dtype.size > 2
-        return tf.cast(labels, tf.float64 if is_wide and self._keeps_float64 else outputs.dtype)
+        is_wide = (
+            labels.dtype == tf.float64
+            or labels.dtype.is_integer
+            and labels.dtype.size > 2
+        )
+        return tf.cast(
+            labels, tf.float64 if is_wide and self._keeps_float64 else outputs.dtype
+        )
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The distance of labels and outputs that the alignment weighs, `[batch]`."""
@@ -118,29 +137,33 @@ def _matrix(name: str, values: Array) -> Tensor:
 class _LossAlongAxis(SorterLoss):
     """Base of the losses whose lists lie along the batch or along the items."""
 
-    def __init__(self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any):
+    def __init__(
+        self, sorter: Sorter | None = None, axis: str = "batch", **kwargs: Any
+    ):
         super().__init__(sorter, **kwargs)
         self.axis = _checks.one_of("axis", axis, ("batch", "items"))
 
 
 @_registry.register("loss")
 class SpearmanLoss(_LossAlongAxis):
-    r"""Squared error of ranks, for regressions in which the order matters, as in Spearman's rho.
+    r"""Squared rank error, for regressions where order matters, as in Spearman's rho.
 
-    $$\ell = \frac{1}{d} \sum_i \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
+    $$\ell = \frac{1}{d} \sum_i
+    \left(\frac{\mathrm{rk}(y)_i - f(\hat y)_i}{d}\right)^2$$
 
-    with the exact ranks rk of the labels, of which equal ones share their mean rank, and the ranks
-    f of the outputs. Spearman's correlation is $1 - 6 d^2 \ell / (d^2 - 1)$ where f is exact and
-    nothing ties.
+    with the exact ranks rk of the labels, of which equal ones share their mean rank,
+    and the ranks f of the outputs. Spearman's correlation is
+    $1 - 6 d^2 \ell / (d^2 - 1)$ where f is exact and nothing ties.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 2 to 4.
 
     Args:
         sorter: as in `SorterLoss`.
-        axis: `"batch"` for a list of each output along the batch, `"items"` for a list of the
-            outputs of each example.
+        axis: `"batch"` for a list of each output along the batch, `"items"` for a list
+            of the outputs of each example.
 
-    Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that shape.
+    Labels: `[batch]`, `[batch, 1]` or `[batch, n]` numbers. Outputs: numbers of that
+    shape.
 
     Example:
         >>> from rank4class_tf.layers import LaplaceSorter
@@ -163,23 +186,24 @@ class SpearmanLoss(_LossAlongAxis):
 
 @_registry.register("loss")
 class MeanAveragePrecisionLoss(_LossAlongAxis):
-    r"""Mean rank of the positives of each class: a multi-label surrogate of the mean AP.
+    r"""Mean rank of each class's positives: a multi-label surrogate of the mean AP.
 
-    $$\ell = \frac{1}{|C|} \sum_{c \in C} \frac{1}{|R_c|} \sum_{i \in R_c} \frac{f(\hat y_c)_i}{d}$$
+    $$\ell = \frac{1}{|C|} \sum_{c \in C}
+    \frac{1}{|R_c|} \sum_{i \in R_c} \frac{f(\hat y_c)_i}{d}$$
 
-    with the positives R of the classes C that have one, and the ranks f of the outputs of a class
-    over the batch, or of an example over the classes.
+    with the positives R of the classes C that have one, and the ranks f of the outputs
+    of a class over the batch, or of an example over the classes.
 
-    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors open; these
-    make the loss independent of the number of positives.
+    Source: Engilberge et al. 2019, "SoDeep", equations 5 to 7, which leave the divisors
+    open; these make the loss independent of the number of positives.
 
     Args:
         sorter: as in `SorterLoss`.
-        axis: `"batch"` for a list of each class along the batch, as in the paper; `"items"` for a
-            list of the classes of each example.
+        axis: `"batch"` for a list of each class along the batch, as in the paper;
+            `"items"` for a list of the classes of each example.
 
-    Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry. Outputs:
-    `[batch, n]` scores.
+    Labels: `[batch, n]`, above 0 for a positive; a negative label masks the entry.
+    Outputs: `[batch, n]` scores.
 
     Example:
         >>> loss = MeanAveragePrecisionLoss(LaplaceSorter(temperature=0.01))
@@ -209,41 +233,51 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
 
 @_registry.register("loss")
 class RankTripletLoss(SorterLoss):
-    r"""Triplet loss on the ranks of a similarity matrix, for retrieval in both directions.
+    r"""Triplet loss on ranks of a similarity matrix, for retrieval in both directions.
 
     $$\ell = \frac{1}{d} \sum_i \left(\alpha + \frac{f(s_i)_i - f(s_i)_n}{d}\right)_+
     + \text{the same over the columns}$$
 
-    where $s_i$ is row i of the matrix, i its positive, and n the negative of the best rank. Pairs
-    with equal labels are not negatives of each other.
+    where $s_i$ is row i of the matrix, i its positive, and n the negative of the best
+    rank. Pairs with equal labels are not negatives of each other.
 
     Source: Engilberge et al. 2019, "SoDeep", equations 9 and 10.
 
     Args:
         sorter: as in `SorterLoss`.
         **kwargs: as there; `alignment` is to 1 for equal labels, 0 for others.
-        margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None means 1/d,
-            one rank.
+        margin: $\alpha$ > 0, in ranks over d, a number or a scalar `tf.Variable`. None
+            means 1/d, one rank.
 
-    Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all differ.
-    Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
+    Labels: `[batch]` or `[batch, 1]` numbers, one for each pair; `range(batch)` if all
+    differ. Outputs: similarities `[batch, batch]`, those of a pair on the diagonal.
 
     Example:
         >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
-        >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each positive is a rank ahead
+        >>> float(
+        ...     loss([0, 1], [[1.0, 0.0], [0.0, 1.0]])
+        ... )  # each positive is a rank ahead
         0.0
     """
 
     tunable = ("margin",)
 
-    def __init__(self, sorter: Sorter | None = None, margin: Changing | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        sorter: Sorter | None = None,
+        margin: Changing | None = None,
+        **kwargs: Any,
+    ):
         super().__init__(sorter, **kwargs)
         if margin is not None:
             margin = _checks.changing("margin", margin, _checks.positive_float)
         self.margin = margin
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        rule = "`y_pred` must be similarities [batch, batch] and `y_true` a number for each pair."
+        rule = (
+            "`y_pred` must be similarities [batch, batch] and `y_true` a number "
+            "for each pair."
+        )
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
         _checks.require(is_square, rule, f"shapes {outputs.shape} and {labels.shape}")
         labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, num_axes=2)
@@ -262,7 +296,9 @@ class RankTripletLoss(SorterLoss):
             ranks = self.ranks(similarities)
             positives = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
-            negatives = tf.where(is_same, tf.constant(ranks.dtype.max, ranks.dtype), ranks)
+            negatives = tf.where(
+                is_same, tf.constant(ranks.dtype.max, ranks.dtype), ranks
+            )
             return tf.nn.relu(margin + positives - tf.reduce_min(negatives, axis=1))
 
         return row_losses(outputs) + row_losses(tf.transpose(outputs))

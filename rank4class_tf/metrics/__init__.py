@@ -36,8 +36,8 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
     """Returns a metric by name, such as `"ndcg"`, or with a cutoff, `"ndcg_at_5"`.
 
     Args:
-        identifier: a name, with `_at_<k>` for a cutoff; a serialized config; or a metric, which is
-            returned as it is.
+        identifier: a name, with `_at_<k>` for a cutoff; a serialized config; or a
+            metric, which is returned as it is.
         **kwargs: constructor arguments, with a name only.
 
     Example:
@@ -51,11 +51,14 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
         _checks.require("@" not in identifier, f"{rule} {example!r}.", repr(identifier))
         if cutoff := re.fullmatch(r"(\w+)_at_(\d+)", identifier):
             rule = "`k` must not be given with a name that has a cutoff."
-            _checks.require("k" not in kwargs, rule, f"{identifier!r} and k={kwargs.get('k')!r}")
+            _checks.require(
+                "k" not in kwargs, rule, f"{identifier!r} and k={kwargs.get('k')!r}"
+            )
             identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
         if identifier == "hits" and "k" not in kwargs:
             raise ValueError(
-                "`identifier` must have a cutoff, such as 'hits_at_5': TF-Ranking's 'hits' counts "
+                "`identifier` must have a cutoff, such as 'hits_at_5': TF-Ranking's "
+                "'hits' counts "
                 "all ranks. Received: 'hits'."
             )
     return _registry.get("metric", Metric, identifier, **kwargs)

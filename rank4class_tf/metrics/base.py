@@ -1,4 +1,4 @@
-"""What all metrics share: `update_state` parses labels, ranks the positives and adds up values."""
+"""What metrics share: `update_state` parses labels, ranks positives and sums values."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Self
@@ -39,45 +39,49 @@ class Metric(_registry.Configured, keras.metrics.Metric):
 
 
 class RankingMetric(Metric):
-    """Base of the metrics of lists; a subclass defines the formula and the configuration.
+    """Base of metrics of lists; a subclass defines the formula and the configuration.
 
-    The result is the weighted mean over lists; those without positives are left out. **Labels**
-    `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged) or
-    relevance `[batch, n]`, where a negative entry masks the item. **Scores** `y_pred` are
-    `[batch, n]`, or ragged with ragged relevance, or `RankedIds` where only the best items are
-    known. A NaN ranks last and is never a hit; -inf is an ordinary score. A metric, but `BPref`,
-    averages over all orders of tied items, so equal scores give the value of random guessing.
+    The result is the weighted mean over lists; those without positives are left out.
+    **Labels** `y_true` are class ids (`[batch]`, `[batch, 1]`, `[batch, P]` padded with
+    -1, or ragged) or relevance `[batch, n]`, where a negative entry masks the item.
+    **Scores** `y_pred` are `[batch, n]`, or ragged with ragged relevance, or
+    `RankedIds` where only the best items are known. A NaN ranks last and is never a
+    hit; -inf is an ordinary score. A metric, but `BPref`, averages over all orders of
+    tied items, so equal scores give the value of random guessing.
 
-    **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which costs one
-    pass and makes the result a dictionary. With `count_empty=True`, metrics with a cutoff count a
-    list without positives as 0, as TF-Ranking does.
+    **Cutoffs** `k` are an integer >= 1, None for all ranks, or a list of these, which
+    costs one pass and makes the result a dictionary. With `count_empty=True`, metrics
+    with a cutoff count a list without positives as 0, as TF-Ranking does.
 
-    **Items to leave out**, such as those that a user has seen, are given to `update_state` as
-    `exclude`, or removed by `rank4class_tf.layers.ExcludeItems` at the end of a model, or by a
-    negative relevance.
+    **Items to leave out**, such as those that a user has seen, are given to
+    `update_state` as `exclude`, or removed by `rank4class_tf.layers.ExcludeItems` at
+    the end of a model, or by a negative relevance.
 
-    **Weights** `sample_weight` are one number, or one per list, `[batch]` or `[batch, 1]`.
-    Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0 is removed from the
-    ranking, and a list has the mean weight of its positives, or of its items if it has no
-    positives. In `NDCG`, `DCG` and `AveragePrecisionAtK`, a positive also counts in proportion to
-    its weight.
+    **Weights** `sample_weight` are one number, or one per list, `[batch]` or
+    `[batch, 1]`. Item weights `[batch, n]` work as in TF-Ranking: an item of weight 0
+    is removed from the ranking, and a list has the mean weight of its positives, or of
+    its items if it has no positives. In `NDCG`, `DCG` and `AveragePrecisionAtK`, a
+    positive also counts in proportion to its weight.
 
     Args:
-        relevant_from: the lowest grade of a positive, > 0; an item of a lower one counts as wrong.
-            None means any grade above 0. Class ids have the grade 1.
+        relevant_from: the lowest grade of a positive, > 0; an item of a lower one
+            counts as wrong. None means any grade above 0. Class ids have the grade 1.
         label_format: as in `losses.RankingLoss`.
-        dtype: that of the result. If it is not float64, values of lists are float32, and their sums
-            are kept to twice as many digits.
+        dtype: that of the result. If it is not float64, values of lists are float32,
+            and their sums are kept to twice as many digits.
     """
 
-    # How many ranks matter, None for all; and which of them `compute` reads, see `over_ranks`.
+    # How many ranks matter, None for all; and which of them `compute` reads, see
+    # `over_ranks`.
     depth: int | None = None
     _reads: str = "all"
 
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
 
-    count_empty: bool = False  # Whether a list without positives counts, with the value 0.
+    count_empty: bool = (
+        False  # Whether a list without positives counts, with the value 0.
+    )
 
     def __init__(
         self,
@@ -91,7 +95,9 @@ class RankingMetric(Metric):
         if relevant_from is not None:
             relevant_from = _checks.positive_float("relevant_from", relevant_from)
         self.relevant_from = relevant_from
-        super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
+        super().__init__(
+            name=name or _registry.snake_case(type(self).__name__), dtype=dtype
+        )
         self.label_format = label_format
         self._add_states()
 
@@ -110,7 +116,10 @@ class RankingMetric(Metric):
         return [self.name]
 
     def compute(self, ranks: Any) -> list[Tensor]:
-        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]`, of their dtype, for each result."""
+        """The formula: `rank4class_tf.ops.Ranks` -> `[batch]` for each result.
+
+        The results have the dtype of the ranks.
+        """
         raise NotImplementedError
 
     def per_list(
@@ -120,17 +129,18 @@ class RankingMetric(Metric):
         sample_weight: Array | None = None,
         exclude: Array | None = None,
     ) -> TensorPair:
-        """Computes float64 values `[batch, r]`, a column for each result, and weights `[batch]`.
+        """The float64 values `[batch, r]`, a column per result, and weights `[batch]`.
 
         A list without positives has the weight 0, unless `count_empty`.
 
         Args:
-            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks, with which
-                `y_pred` and `exclude` are not read.
+            y_true: labels of any form; or `ops.Ranks` that a model counted in blocks,
+                with which `y_pred` and `exclude` are not read.
             y_pred: scores `[batch, n]`, or `RankedIds`.
-            sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means 1.
-            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or booleans
-                `[batch, n]`.
+            sample_weight: scalar, `[batch]`, `[batch, 1]` or `[batch, n]`; None means
+                1.
+            exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or
+                booleans `[batch, n]`.
         """
         labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
         values, weights = self._values_and_weights(labels, sample_weight, tf.float64)
@@ -147,9 +157,13 @@ class RankingMetric(Metric):
         self._add_batch(*self._parsed(y_true, y_pred, sample_weight, exclude))
 
     def _parsed(
-        self, y_true: Any, y_pred: Array, sample_weight: Array | None, exclude: Array | None
+        self,
+        y_true: Any,
+        y_pred: Array,
+        sample_weight: Array | None,
+        exclude: Array | None,
     ) -> tuple[Any, Array | None]:
-        """`Labels`, or the `Ranks` in their place; and the weights of lists or of their items."""
+        """`Labels`, or `Ranks` in their place; and weights of lists or their items."""
         labels: Any
         if isinstance(y_true, ops.Ranks):
             labels = y_true
@@ -158,7 +172,9 @@ class RankingMetric(Metric):
             labels = y_pred.ranks(y_true)
         else:
             y_true = _keras.unaveraged_labels(y_true)
-            lists, _ = flatten_positions(y_true, y_pred, sample_weight, exclude, self.label_format)
+            lists, _ = flatten_positions(
+                y_true, y_pred, sample_weight, exclude, self.label_format
+            )
             labels, scores, sample_weight, exclude = lists
             labels = parse(labels, scores, self.label_format, exclude=exclude)
 
@@ -167,7 +183,9 @@ class RankingMetric(Metric):
             # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
             dtype_name = getattr(getattr(y_true, "dtype", None), "name", None)
             is_short = dtype_name in ("float16", "bfloat16")
-            bound = tf.constant(self.relevant_from, dtype_name if is_short else tf.float32)
+            bound = tf.constant(
+                self.relevant_from, dtype_name if is_short else tf.float32
+            )
             grades, ids = tf.cast(labels.relevance, tf.float32), labels.class_ids
             is_relevant = grades >= tf.cast(bound, tf.float32)
             ids = None if ids is None else tf.where(is_relevant, ids, -1)
@@ -176,44 +194,63 @@ class RankingMetric(Metric):
             if isinstance(labels, Labels):
                 labels = labels._replace(highest=None)
             else:
-                rule = "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
+                rule = (
+                    "`relevant_from` must be None for `Ranks` with `counted`: it "
+                    "has no grades."
+                )
                 _checks.require(labels.counted is None, rule, self.relevant_from)
                 # As padding has it; a NaN, of a list that breaks a rule, stays.
                 is_hit = tf.cast(is_relevant, labels.above.dtype)
-                labels = labels._replace(above=labels.above * is_hit, tied=labels.tied * is_hit)
+                labels = labels._replace(
+                    above=labels.above * is_hit, tied=labels.tied * is_hit
+                )
         return labels, sample_weight
 
     def _check_ranked_ids(self, y_pred: RankedIds, exclude: Array | None) -> None:
         depth, width = self.depth, y_pred.ids.shape[-1]
-        rule = "`exclude` must be None for `RankedIds`: leave the items out before you cut the ids."
+        rule = (
+            "`exclude` must be None for `RankedIds`: leave the items out before "
+            "you cut the ids."
+        )
         _checks.require(exclude is None, rule, "items")
         rule = "`label_format` must not be 'relevance' for `RankedIds`."
         _checks.require(self.label_format != "relevance", rule, "'relevance'")
         rule = (
-            f"`{self.name}` must have a cutoff k of at most the number of `RankedIds`, such as "
+            f"`{self.name}` must have a cutoff k of at most the number of "
+            "`RankedIds`, such as "
             '"mrr_at_10" for ten: what ranks below them is not known.'
         )
         is_right = None not in (depth, width) and depth <= width
         _checks.require(is_right, rule, f"k={depth} and {width} ids")
 
     def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
-        self.sums.add(weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype)))
+        self.sums.add(
+            weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype))
+        )
 
     def _values_and_weights(
-        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+        self,
+        labels: Any,
+        sample_weight: Any,
+        dtype: tf.DType,
+        compute: Function | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        """A list of values, and weights, `[batch]`; `compute` may replace the metric's formula."""
+        """Values, a list, and weights, `[batch]`; `compute` may replace the formula."""
         compute = compute or _keras.with_autograph_of_caller(self.compute)
         is_ranked = isinstance(labels, ops.Ranks)
         if is_ranked and dtype == tf.float64:
             labels = tf.nest.map_structure(
-                lambda x: tf.cast(x, dtype) if getattr(x, "dtype", None) == tf.float32 else x,
+                lambda x: (
+                    tf.cast(x, dtype) if getattr(x, "dtype", None) == tf.float32 else x
+                ),
                 labels,
             )
         list_weight = None
         if sample_weight is not None:
             lists = labels.above if is_ranked else labels.scores
-            list_weight = example_weights(sample_weight, lists, not is_ranked, signed=False)
+            list_weight = example_weights(
+                sample_weight, lists, not is_ranked, signed=False
+            )
             if list_weight.shape.rank == 2:
                 labels, list_weight = self._with_item_weights(labels, list_weight)
         labels = self._weighed(labels, dtype)
@@ -221,7 +258,8 @@ class RankingMetric(Metric):
         def values_of(ranks: Any) -> list[Tensor]:
             return [tf.cast(values, dtype) for values in compute(ranks)]
 
-        # A list whose labels break a rule has a NaN in `Ranks.above`, or as `value_if_empty`.
+        # A list whose labels break a rule has a NaN in `Ranks.above`, or as
+        # `value_if_empty`.
         if is_ranked:
             is_nan = tf.math.is_nan(labels.above)
             is_broken = tf.reduce_any(is_nan, axis=-1)
@@ -236,25 +274,40 @@ class RankingMetric(Metric):
         values = [tf.where(has_positive, x, value_if_empty) for x in values]
         # A broken list counts, so that its NaN reaches the result.
         counted = has_positive | tf.math.is_nan(value_if_empty)
-        weights = tf.ones_like(value_if_empty) if self.count_empty else tf.cast(counted, dtype)
-        return values, weights if list_weight is None else weights * tf.cast(list_weight, dtype)
+        weights = (
+            tf.ones_like(value_if_empty)
+            if self.count_empty
+            else tf.cast(counted, dtype)
+        )
+        return values, weights if list_weight is None else weights * tf.cast(
+            list_weight, dtype
+        )
 
-    def _with_item_weights(self, labels: Labels, item_weights: Tensor) -> tuple[Labels, Tensor]:
-        """The labels with weights of items `[batch, n]`, and the weights of lists, `[batch]`."""
+    def _with_item_weights(
+        self, labels: Labels, item_weights: Tensor
+    ) -> tuple[Labels, Tensor]:
+        """The labels with weights of items `[batch, n]`, and of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
-        labels = without(labels, item_weights <= 0)  # A NaN stays, and makes the result NaN.
+        labels = without(
+            labels, item_weights <= 0
+        )  # A NaN stays, and makes the result NaN.
         item_weights = tf.where(labels.mask, item_weights, 0.0)
-        # As TF-Ranking: a list weighs as the mean of its positives' weights, by their gains in DCG.
+        # As TF-Ranking: a list weighs as the mean of its positives' weights, by their
+        # gains in DCG.
         shares = self._shares_of_weight(labels.relevance)
         list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:
-            num_items = tf.math.count_nonzero(labels.mask, axis=-1, dtype=item_weights.dtype)
-            mean = tf.math.divide_no_nan(tf.reduce_sum(item_weights, axis=-1), num_items)
+            num_items = tf.math.count_nonzero(
+                labels.mask, axis=-1, dtype=item_weights.dtype
+            )
+            mean = tf.math.divide_no_nan(
+                tf.reduce_sum(item_weights, axis=-1), num_items
+            )
             list_weight = tf.where(labels.has_positive, list_weight, mean)
         return labels._replace(item_weights=item_weights), list_weight
 
     def _shares_of_weight(self, relevance: Tensor) -> Tensor:
-        """Coefficients that average the item weights of positives `[batch, P]` to a list's."""
+        """Coefficients averaging positives' item weights `[batch, P]` to a list's."""
         return tf.cast(relevance > 0, relevance.dtype)
 
     def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
@@ -268,7 +321,11 @@ class RankingMetric(Metric):
     def _by_name(self, means: Tensor) -> Tensor | dict[str, Tensor]:
         """The one result, or several by their names."""
         results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
-        return results[0] if names == [self.name] else dict(zip(names, results, strict=True))
+        return (
+            results[0]
+            if names == [self.name]
+            else dict(zip(names, results, strict=True))
+        )
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds the states of other metrics with the same configuration."""
@@ -278,10 +335,11 @@ class RankingMetric(Metric):
 
 
 class ReadsLeadingRanks(RankingMetric):
-    """Base of the metrics that read only the positives among the first `depth` ranks."""
+    """Base of metrics that read only the positives among the first `depth` ranks."""
 
-    # `compute` may also read the relevance of the `depth` most relevant positives, for the ideal
-    # order, and the number of positives. In long lists this takes half of the time.
+    # `compute` may also read the relevance of the `depth` most relevant positives, for
+    # the ideal order, and the number of positives. In long lists this takes half of the
+    # time.
     _reads = "leading"
 
 
@@ -292,7 +350,7 @@ class ReadsBestPositive(RankingMetric):
 
 
 class CutoffMetric(RankingMetric):
-    """Base of the metrics at a cutoff k; a subclass defines `compute_at`, a value in `bounds`."""
+    """Base of metrics at a cutoff k; subclasses define `compute_at`, in `bounds`."""
 
     bounds = (0.0, 1.0)
     _check_cutoff: Function = staticmethod(_checks.positive_int_or_none)
@@ -308,14 +366,18 @@ class CutoffMetric(RankingMetric):
         several = isinstance(k, list | tuple)
         values: Any = k if several else [k]
         # One or more, None for all ranks.
-        self.cutoffs = cutoffs = tuple(self._check_cutoff("k", cutoff) for cutoff in values)
+        self.cutoffs = cutoffs = tuple(
+            self._check_cutoff("k", cutoff) for cutoff in values
+        )
         rule = "`k` must be a cutoff or a non-empty list of distinct cutoffs."
         _checks.require(0 < len(cutoffs) == len(set(cutoffs)), rule, f"k={k!r}")
         self.k = cutoffs if several else cutoffs[0]
         self.depth = None if None in cutoffs else max(cutoffs)
         self.count_empty = _checks.flag("count_empty", count_empty)
         family = _registry.snake_case(type(self).__name__.removesuffix("AtK"))
-        super().__init__(name=name or (family if several else self._name_at(family, k)), **kwargs)
+        super().__init__(
+            name=name or (family if several else self._name_at(family, k)), **kwargs
+        )
 
     @property
     def result_names(self) -> Sequence[str]:
@@ -323,7 +385,7 @@ class CutoffMetric(RankingMetric):
         return [self._name_at(self.name, k) for k in self.k] if several else [self.name]
 
     def compute_at(self, ranks: Any, k: Any) -> Tensor:
-        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, of their dtype."""
+        """The formula: `rank4class_tf.ops.Ranks`, cutoff -> `[batch]`, same dtype."""
         raise NotImplementedError
 
     def compute(self, ranks: Any) -> list[Tensor]:
@@ -341,7 +403,7 @@ def flatten_positions(
     exclude: Array | None,
     label_format: str | None,
 ) -> tuple[tuple, Positions | None]:
-    """The arguments of a metric with a list for each position, and the positions that count."""
+    """A metric's arguments with a list per position, and the positions that count."""
     # A position that does not count weighs 0.
     positions = positions_of(y_pred)
     if positions is None:
@@ -358,7 +420,9 @@ def masked_weights(positions: Positions, sample_weight: Array | None) -> Tensor:
     weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
     if positions.mask is None:
         return weights
-    is_counted = tf.reshape(positions.mask, [-1, 1] if weights.shape.rank == 2 else [-1])
+    is_counted = tf.reshape(
+        positions.mask, [-1, 1] if weights.shape.rank == 2 else [-1]
+    )
     return tf.where(is_counted, weights, tf.zeros([], weights.dtype))
 
 

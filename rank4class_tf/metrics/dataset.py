@@ -1,4 +1,4 @@
-"""Metrics that rank all examples of a dataset, and so keep every score: mAP and Spearman's r."""
+"""Metrics that rank a whole dataset, and so keep every score: mAP and Spearman's r."""
 
 from collections.abc import Iterable
 from typing import Any, Self
@@ -19,33 +19,47 @@ from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 class DatasetMetric(Metric):
     """Base of metrics that rank all examples by each column of the scores.
 
-    They keep all labels and scores, in float64 if that is `dtype`, else in float32; `result` sorts
-    them. A subclass sets `num_columns` before it calls `__init__`.
+    They keep all labels and scores, in float64 if that is `dtype`, else in float32;
+    `result` sorts them. A subclass sets `num_columns` before it calls `__init__`.
     """
 
     num_columns: int
 
-    def __init__(self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None):
-        super().__init__(name=name or _registry.snake_case(type(self).__name__), dtype=dtype)
+    def __init__(
+        self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None
+    ):
+        super().__init__(
+            name=name or _registry.snake_case(type(self).__name__), dtype=dtype
+        )
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                f"`{type(self).__name__}` must be built outside the scope of a strategy: its "
-                "replicas cannot share the examples that it keeps. Update it with the predictions."
+                f"`{type(self).__name__}` must be built outside the scope of a "
+                "strategy: its "
+                "replicas cannot share the examples that it keeps. Update it with the "
+                "predictions."
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
         # Float64 only on request: not all devices have it.
-        self._dtype_kept = tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
+        self._dtype_kept = (
+            tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
+        )
         shape = (self.max_examples, self.num_columns)
         self.labels, self.scores, self.weights_seen = (
             self.add_weight(
                 name=name, shape=shape, initializer="zeros", dtype=self._dtype_kept.name
             )
-            for name, shape in (("labels", shape), ("scores", shape), ("weights_seen", shape[:1]))
+            for name, shape in (
+                ("labels", shape),
+                ("scores", shape),
+                ("weights_seen", shape[:1]),
+            )
         )
-        self.count = self.add_weight(name="count", shape=(), initializer="zeros", dtype="int64")
+        self.count = self.add_weight(
+            name="count", shape=(), initializer="zeros", dtype="int64"
+        )
 
     def per_column(self, dtype: tf.DType = tf.float64) -> TensorPair:
-        """Returns `compute` of all examples; NaN if they are too many or a weight is NaN."""
+        """Returns `compute` of all examples; NaN if too many or if a weight is NaN."""
         labels, scores, weights = (
             tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
             for x in (self.labels, self.scores, self.weights_seen)
@@ -57,18 +71,28 @@ class DatasetMetric(Metric):
         return tf.where(fits & ~has_nan(weights), values, float("nan")), has_value
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
-        """The formula: three `[columns, max_examples]` -> values `[columns]`, and which exist."""
+        """The formula: three `[columns, max_examples]` -> values `[columns]`.
+
+        It also returns which values exist.
+        """
         # An example that is not yet seen has the weight 0.
         raise NotImplementedError
 
-    def update_state(self, y_true: Array, y_pred: Array, sample_weight: Any = None) -> None:
+    def update_state(
+        self, y_true: Array, y_pred: Array, sample_weight: Any = None
+    ) -> None:
         """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
         positions = positions_of(y_pred)
         if positions is not None:
             y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
             sample_weight = masked_weights(positions, sample_weight)
-        labels, scores = self._as_columns("y_true", y_true), self._as_columns("y_pred", y_pred)
-        labels = same_sizes(labels, scores, "`y_true` must have the shape of `y_pred`.", num_axes=2)
+        labels, scores = (
+            self._as_columns("y_true", y_true),
+            self._as_columns("y_pred", y_pred),
+        )
+        labels = same_sizes(
+            labels, scores, "`y_true` must have the shape of `y_pred`.", num_axes=2
+        )
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
         if sample_weight is not None:
@@ -84,20 +108,33 @@ class DatasetMetric(Metric):
         rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
         _checks.require(is_right, rule, f"{values.shape}")
         if values.dtype.is_integer and values.dtype.size > 2:
-            bits = 53 if self._dtype_kept == tf.float64 else 24  # What a float holds exactly.
-            rule = f"`{name}` must hold whole numbers of at most 2**{bits}, or floating ones"
+            bits = (
+                53 if self._dtype_kept == tf.float64 else 24
+            )  # What a float holds exactly.
+            rule = (
+                f"`{name}` must hold whole numbers of at most 2**{bits}, or "
+                "floating ones"
+            )
             checked = check(tf.abs(tf.cast(values, tf.int64)) > 2**bits, values, rule)
             with tf.control_dependencies([checked]):
                 values = tf.identity(values)
         return tf.cast(values, self._dtype_kept)
 
-    def _append(self, labels: Tensor, scores: Tensor, weights: Tensor, num_new: Tensor) -> None:
+    def _append(
+        self, labels: Tensor, scores: Tensor, weights: Tensor, num_new: Tensor
+    ) -> None:
         count = tf.convert_to_tensor(self.count)
         total = tf.reshape(count + num_new, [1, 1])
-        rule = f"`max_examples`={self.max_examples} must be at least the number of examples"
+        rule = (
+            f"`max_examples`={self.max_examples} must be at least the number of "
+            "examples"
+        )
         checked = check(total > self.max_examples, total, rule)
-        # Under XLA nothing raises: examples too many overwrite the last row; the result is NaN.
-        rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)[:, tf.newaxis]
+        # Under XLA nothing raises: examples too many overwrite the last row; the result
+        # is NaN.
+        rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)[
+            :, tf.newaxis
+        ]
         with tf.control_dependencies([checked]):
             _keras.variable(self.labels).scatter_nd_update(rows, labels)
             _keras.variable(self.scores).scatter_nd_update(rows, scores)
@@ -108,7 +145,9 @@ class DatasetMetric(Metric):
         """Returns the mean over the columns that have a value, 0 if none has."""
         values, has_value = self.per_column(self._dtype_kept)
         total = tf.reduce_sum(tf.where(has_value, values, tf.zeros_like(values)))
-        mean = tf.math.divide_no_nan(total, tf.reduce_sum(tf.cast(has_value, values.dtype)))
+        mean = tf.math.divide_no_nan(
+            total, tf.reduce_sum(tf.cast(has_value, values.dtype))
+        )
         return tf.cast(mean, self.dtype)
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
@@ -116,7 +155,9 @@ class DatasetMetric(Metric):
         for metric in metrics:
             count = int(tf.convert_to_tensor(metric.count))
             states = (metric.labels, metric.scores, metric.weights_seen)
-            labels, scores, weights = (tf.convert_to_tensor(state)[:count] for state in states)
+            labels, scores, weights = (
+                tf.convert_to_tensor(state)[:count] for state in states
+            )
             self._append(labels, scores, weights, tf.constant(count, tf.int64))
 
 
@@ -127,35 +168,42 @@ class MeanAveragePrecision(DatasetMetric):
     $$\frac{1}{C} \sum_c \frac{1}{\sum_{j \in R_c} w_j} \sum_{j \in R_c} w_j
     \frac{\sum_{i \in R_c} w_i 1(s_i \ge s_j)}{\sum_i w_i 1(s_i \ge s_j)}$$
 
-    The scores of each class rank the examples; $R_c$ are those that have the class. Classes that no
-    example has are left out. Tied examples count as one step, as in scikit-learn's
-    `average_precision_score`. An example whose score is NaN ranks last and is never a hit.
+    The scores of each class rank the examples; $R_c$ are those that have the class.
+    Classes that no example has are left out. Tied examples count as one step, as in
+    scikit-learn's `average_precision_score`. An example whose score is NaN ranks last
+    and is never a hit.
 
-    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for float64. In
-    `fit`, Keras asks for the result, which sorts them, after each batch: keep `max_examples` small.
+    Each of `max_examples` takes `4 * (2 * num_classes + 1)` bytes, twice that for
+    float64. In `fit`, Keras asks for the result, which sorts them, after each batch:
+    keep `max_examples` small.
 
     Source: SoDeep (Engilberge et al. 2019), equations 5 and 6.
 
     Args:
         num_classes: C, >= 1.
-        max_examples: >= 1. One example more raises an error or, under XLA, makes the result NaN.
+        max_examples: >= 1. One example more raises an error or, under XLA, makes the
+            result NaN.
 
-    Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not known.
-    Scores: `[batch, C]`.
+    Labels: `[batch, C]`, > 0 for a class that the example has, negative if that is not
+    known. Scores: `[batch, C]`.
 
     Example:
         >>> metric = MeanAveragePrecision(num_classes=2)
-        >>> metric.update_state([[1, 0], [0, 1], [1, 1]], [[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])
+        >>> metric.update_state(
+        ...     [[1, 0], [0, 1], [1, 1]], [[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]]
+        ... )
         >>> float(metric.result())  # ((1 + 2 / 3) / 2 + 1) / 2
         0.9166666865348816
     """
 
     def __init__(self, num_classes: int, max_examples: int = 10_000, **kwargs: Any):
-        self.num_classes = self.num_columns = _checks.positive_int("num_classes", num_classes)
+        self.num_classes = self.num_columns = _checks.positive_int(
+            "num_classes", num_classes
+        )
         super().__init__(max_examples, **kwargs)
 
     def per_class(self) -> Tensor:
-        """Returns the average precision of each class, `[C]` float64; NaN for an absent class."""
+        """Returns each class's average precision, `[C]` float64; NaN if absent."""
         values, has_value = self.per_column()
         return tf.where(has_value, values, float("nan"))
 
@@ -166,11 +214,13 @@ class MeanAveragePrecision(DatasetMetric):
         ranked = (weights > 0) & ~tf.math.is_nan(scores)
         scores = tf.where(ranked, scores, float("nan"))
         above, tied = count_of_all(scores)
-        # Sums over the sorted examples, up to the last one tied with it, give each one's precision.
+        # Sums over the sorted examples, up to the last one tied with it, give each
+        # one's precision.
         order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
 
         def sums_to_last_tie(values: Tensor) -> Tensor:
-            # Examples without a rank may be sorted among those with the score -inf; they add 0.
+            # Examples without a rank may be sorted among those with the score -inf;
+            # they add 0.
             values = tf.gather(tf.where(ranked, values, 0), order, batch_dims=1)
             # The first sum is 0, that of no examples.
             sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
@@ -179,22 +229,25 @@ class MeanAveragePrecision(DatasetMetric):
         hits = sums_to_last_tie(relevant_weights)
         precision = tf.math.divide_no_nan(hits, sums_to_last_tie(weights))
         total = exact.sum_of_rows(relevant_weights)
-        value = tf.math.divide_no_nan(exact.sum_of_rows(relevant_weights * precision), total)
+        value = tf.math.divide_no_nan(
+            exact.sum_of_rows(relevant_weights * precision), total
+        )
         return tf.where(~broken, value, float("nan")), broken | (total > 0)
 
 
 @_registry.register("metric")
 class SpearmanCorrelation(DatasetMetric):
-    r"""Mean over outputs of the rank correlation of targets and predictions over a dataset.
+    r"""Mean over outputs of the dataset's rank correlation of targets and predictions.
 
     $$r = \mathrm{corr}(\mathrm{rk}(y), \mathrm{rk}(\hat y))$$
 
-    Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are all the same
-    have the correlation 0; an output whose targets are all the same is left out. A target that is
-    NaN is left out; a prediction that is NaN makes the result NaN.
+    Equal values share their mean rank, as in SciPy's `spearmanr`. Predictions that are
+    all the same have the correlation 0; an output whose targets are all the same is
+    left out. A target that is NaN is left out; a prediction that is NaN makes the
+    result NaN.
 
-    An example of weight 0 is left out; other weights change nothing. Memory and time are those of
-    `MeanAveragePrecision`.
+    An example of weight 0 is left out; other weights change nothing. Memory and time
+    are those of `MeanAveragePrecision`.
 
     Source: Spearman 1904; SoDeep (Engilberge et al. 2019), equation 2.
 
@@ -212,11 +265,13 @@ class SpearmanCorrelation(DatasetMetric):
     """
 
     def __init__(self, num_outputs: int = 1, max_examples: int = 10_000, **kwargs: Any):
-        self.num_outputs = self.num_columns = _checks.positive_int("num_outputs", num_outputs)
+        self.num_outputs = self.num_columns = _checks.positive_int(
+            "num_outputs", num_outputs
+        )
         super().__init__(max_examples, **kwargs)
 
     def per_output(self) -> Tensor:
-        """Returns the correlation of each output, `[num_outputs]` float64; NaN if it has none."""
+        """Returns each output's correlation, `[num_outputs]` float64; NaN if none."""
         values, has_value = self.per_column()
         return tf.where(has_value, values, float("nan"))
 
@@ -229,7 +284,8 @@ class SpearmanCorrelation(DatasetMetric):
             return tf.where(known, ranks - (count + 1) / 2, 0)
 
         x, y = centred_ranks(labels), centred_ranks(scores)
-        # These sums grow as the cube of the number of examples, beyond the digits of float32.
+        # These sums grow as the cube of the number of examples, beyond the digits of
+        # float32.
         xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)

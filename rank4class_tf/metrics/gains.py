@@ -1,4 +1,7 @@
-"""Metrics of graded gains, DCG and NDCG; gains, discounts and the ideal order: `ops.weights`."""
+"""Metrics of graded gains: DCG and NDCG.
+
+Gains, discounts and the ideal order are in `ops.weights`.
+"""
 
 from typing import Any
 
@@ -8,7 +11,13 @@ from rank4class_tf import _registry, ops
 from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
-from rank4class_tf.ops.ranks import highest, mean_over_ties, num_counted, num_ranks, table_by_rank
+from rank4class_tf.ops.ranks import (
+    highest,
+    mean_over_ties,
+    num_counted,
+    num_ranks,
+    table_by_rank,
+)
 from rank4class_tf.ops.weights import discounted_sum, gain_cancels, gains_up_to_a_factor
 
 
@@ -19,19 +28,20 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
     $$\mathrm{DCG@}k = \sum_{i : \pi(i) \le k} g(y_i) \, d(\pi(i)), \qquad
     g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
 
-    With the exponential gain, the result is infinite for labels from 1,024 on, or from 128 on if
-    the dtype is not float64.
+    With the exponential gain, the result is infinite for labels from 1,024 on, or from
+    128 on if the dtype is not float64.
 
-    With item weights $w_i$, a list has the weight $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$, and the
-    gain of an item is multiplied by $w_i / w$.
+    With item weights $w_i$, a list has the weight
+    $w = \sum_i w_i g(y_i) / \sum_i g(y_i)$, and the gain of an item is multiplied by
+    $w_i / w$.
 
     Source: Järvelin & Kekäläinen 2002; Rank4Class, equation 1.
 
     Args:
-        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels that is 0
-            at 0, registered with Keras if the metric is to be saved.
-        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or a function
-            of float64 ranks >= 1, registered like `gain`.
+        gain: `"exponential"` for `2**y - 1`, `"linear"` for y, or a function of labels
+            that is 0 at 0, registered with Keras if the metric is to be saved.
+        discount: `"logarithmic"` for `1 / log2(1 + r)`, `"reciprocal"` for `1 / r`, or
+            a function of float64 ranks >= 1, registered like `gain`.
 
     Example:
         >>> metric = DCG(k=5)
@@ -67,7 +77,9 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
         return gains_up_to_a_factor(self.gain, relevance)
 
     def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Any) -> Tensor:
-        return tf.reduce_sum(gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1)
+        return tf.reduce_sum(
+            gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1
+        )
 
     def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
         """`[R]` float64, the discounts of the first R = min(k, n) ranks."""
@@ -80,9 +92,10 @@ class NDCG(DCG):
 
     $$\mathrm{NDCG@}k = \frac{\mathrm{DCG@}k}{\mathrm{idealDCG@}k}$$
 
-    The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For one positive,
-    NDCG@1 is Top-1 accuracy. With item weights $w_i$, the gain of an item is $w_i g(y_i)$, in the
-    ideal order too, and the weight of a list is the same as in `DCG`.
+    The ideal DCG is the DCG of the items in the order of their labels; see `DCG`. For
+    one positive, NDCG@1 is Top-1 accuracy. With item weights $w_i$, the gain of an item
+    is $w_i g(y_i)$, in the ideal order too, and the weight of a list is the same as in
+    `DCG`.
 
     Args:
         gain, discount: as in `DCG`; functions must increase and decrease.
@@ -104,7 +117,8 @@ class NDCG(DCG):
         else:
             gains = gains_up_to_a_factor(self.gain, ranks.relevance)
             if ranks.weights is not None:
-                # A common divisor of the list changes nothing, and keeps products from overflow.
+                # A common divisor of the list changes nothing, and keeps products from
+                # overflow.
                 largest = tf.reduce_max(ranks.weights, axis=-1, keepdims=True)
                 gains *= ranks.weights / tf.cast(power_of_two(largest), largest.dtype)
             best = highest(gains, num_ranks(table))

@@ -1,4 +1,4 @@
-"""Averages over groups of examples, by class or by confidence, which are not means over lists."""
+"""Averages over groups of examples, by class or by confidence, not over lists."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -19,50 +19,69 @@ from rank4class_tf.metrics.sums import ExactSum
 
 @_keras.register
 class MacroAverage(RankingMetric):
-    r"""Averages a metric within each class (or other group of lists), then over the classes.
+    r"""Averages a metric in each class (or other group of lists), then over classes.
 
     $$\frac{1}{|G|} \sum_{g \in G} \frac{\sum_{i \in g} w_i v_i}{\sum_{i \in g} w_i}$$
 
-    with the values $v$ and weights $w$ of the lists; a group without lists is left out. Rare
-    classes count as much as frequent ones. A list with several positives belongs to each of their
-    classes. `group_means()` gives the mean of each group.
+    with the values $v$ and weights $w$ of the lists; a group without lists is left out.
+    Rare classes count as much as frequent ones. A list with several positives belongs
+    to each of their classes. `group_means()` gives the mean of each group.
 
     Args:
         metric: a metric of this package that is a mean over lists.
-        num_groups: how many groups there are; the number of classes, if these are the groups.
-        name: None means `"macro_"` and the name of the metric; with several cutoffs, the start of
-            each value's name.
+        num_groups: how many groups there are; the number of classes, if these are the
+            groups.
+        name: None means `"macro_"` and the name of the metric; with several cutoffs,
+            the start of each value's name.
 
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
         >>> metric = MacroAverage(TopKAccuracy(1), num_groups=2)
-        >>> metric.update_state([0, 0, 0, 1], [[1.0, 0.0]] * 4)  # class 0: 3 of 3, class 1: 0 of 1
+        >>> metric.update_state(
+        ...     [0, 0, 0, 1], [[1.0, 0.0]] * 4
+        ... )  # class 0: 3 of 3, class 1: 0 of 1
         >>> float(metric.result())
         0.5
     """
 
-    def __init__(self, metric: Any, num_groups: int, name: str | None = None, dtype: Any = None):
+    def __init__(
+        self, metric: Any, num_groups: int, name: str | None = None, dtype: Any = None
+    ):
         if not isinstance(metric, RankingMetric) or not metric.is_mean:
-            raise ValueError(f"`metric` must be a mean over lists. Received: {metric!r}.")
+            raise ValueError(
+                f"`metric` must be a mean over lists. Received: {metric!r}."
+            )
         self.num_groups = _checks.positive_int("num_groups", num_groups)
         super().__init__(
-            name=name or f"macro_{metric.name}", label_format=metric.label_format, dtype=dtype
+            name=name or f"macro_{metric.name}",
+            label_format=metric.label_format,
+            dtype=dtype,
         )
         self.metric = metric
         self.depth, self.relevant_from = metric.depth, metric.relevant_from
         self.higher_is_better = metric.higher_is_better
-        self.sums = ExactSum(self, "sums", (self.num_groups, len(metric.result_names) + 1))
+        self.sums = ExactSum(
+            self, "sums", (self.num_groups, len(metric.result_names) + 1)
+        )
 
     def _add_states(self) -> None:
-        pass  # `__init__` adds them once `name` and `metric` are set, which `result_names` needs.
+        # `__init__` adds them once `name` and `metric` are set, which `result_names`
+        # needs.
+        pass
 
     @property
     def result_names(self) -> Sequence[str]:
         old, new, names = self.metric.name, self.name, self.metric.result_names
-        return [x.replace(old, new, 1) if x.startswith(old) else f"{new}_{x}" for x in names]
+        return [
+            x.replace(old, new, 1) if x.startswith(old) else f"{new}_{x}" for x in names
+        ]
 
     def _values_and_weights(
-        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+        self,
+        labels: Any,
+        sample_weight: Any,
+        dtype: tf.DType,
+        compute: Function | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         return self.metric._values_and_weights(labels, sample_weight, dtype, compute)
 
@@ -76,8 +95,8 @@ class MacroAverage(RankingMetric):
     ) -> None:
         """Adds a batch; the first four arguments are those of `RankingMetric.per_list`.
 
-        `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for none; None
-        means the classes of the positives.
+        `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for
+        none; None means the classes of the positives.
         """
         dtype, is_ranked = self.sums.dtype, isinstance(y_pred, RankedIds)
         positions = None if is_ranked else positions_of(y_pred)
@@ -91,11 +110,16 @@ class MacroAverage(RankingMetric):
             # A list counts in the class of each of its positives.
             labels = without_weightless(labels, sample_weight)
             nan_or_0 = tf.cast(labels.value_if_empty, dtype)
-            groups, nan_or_0 = padded_ids(labels.positives, self.num_groups, nan_or_0, "groups")
+            groups, nan_or_0 = padded_ids(
+                labels.positives, self.num_groups, nan_or_0, "groups"
+            )
         else:
-            groups, nan_or_0 = padded_ids(groups, self.num_groups, tf.zeros_like(weights), "groups")
+            groups, nan_or_0 = padded_ids(
+                groups, self.num_groups, tf.zeros_like(weights), "groups"
+            )
             groups = distinct_ids(groups)
-        # XLA cannot raise: a list with invalid labels or groups makes the first group NaN.
+        # XLA cannot raise: a list with invalid labels or groups makes the first group
+        # NaN.
         is_valid = tf.equal(nan_or_0, 0)
         values = [tf.where(is_valid, x, nan_or_0) for x in values]
         weights = tf.where(is_valid, weights, 1)
@@ -104,8 +128,10 @@ class MacroAverage(RankingMetric):
         self.sums.add(terms, tf.reshape(groups, [-1]))
 
     def group_means(self) -> Tensor:
-        """Returns the mean of each group, `[num_groups, r]`; NaN for a group without lists."""
-        return tf.where(self.sums.totals()[:, -1:] != 0, self.sums.means(), float("nan"))
+        """Returns each group's mean, `[num_groups, r]`; NaN for one without lists."""
+        return tf.where(
+            self.sums.totals()[:, -1:] != 0, self.sums.means(), float("nan")
+        )
 
     def result(self) -> Any:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""
@@ -122,27 +148,30 @@ class MacroAverage(RankingMetric):
 
 @_registry.register("metric")
 class ExpectedCalibrationError(RankingMetric):
-    r"""The gap between the predicted probability of the best class and how often it is right.
+    r"""The gap between the top class's predicted probability and how often it is right.
 
     $$\mathrm{ECE} = \sum_{b=1}^{M} \frac{|B_b|}{N}
     \left| \mathrm{acc}(B_b) - \mathrm{conf}(B_b) \right|, \qquad
     B_b = \{i : \tfrac{b - 1}{M} < \max_j p_{ij} \le \tfrac{b}{M}\}$$
 
-    0 is perfect: of the examples with the probability 0.8, 80 % are right. With few examples, the
-    error is biased upwards. If several classes tie for the best, the metric takes the expectation
-    over a random choice among them.
+    0 is perfect: of the examples with the probability 0.8, 80 % are right. With few
+    examples, the error is biased upwards. If several classes tie for the best, the
+    metric takes the expectation over a random choice among them.
 
-    Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural Networks",
-    equation 3.
+    Source: Naeini et al. 2015; Guo et al. 2017, "On Calibration of Modern Neural
+    Networks", equation 3.
 
     Args:
         num_bins: M >= 1.
-        probabilities: None if `y_pred` are probabilities, of which one outside [0, 1] raises; or a
-            layer that converts scores to probabilities, such as `layers.Probabilities()`.
+        probabilities: None if `y_pred` are probabilities, of which one outside [0, 1]
+            raises; or a layer that converts scores to probabilities, such as
+            `layers.Probabilities()`.
 
     Example:
         >>> metric = ExpectedCalibrationError()
-        >>> metric.update_state([0, 1], [[0.75, 0.25], [0.75, 0.25]])  # right one time of two
+        >>> metric.update_state(
+        ...     [0, 1], [[0.75, 0.25], [0.75, 0.25]]
+        ... )  # right one time of two
         >>> float(metric.result())
         0.25
     """
@@ -155,7 +184,8 @@ class ExpectedCalibrationError(RankingMetric):
         self.probabilities = _checks.layer_or_none("probabilities", probabilities)
 
     def _add_states(self) -> None:
-        # In each bin, sums of the weights, the weighted confidences and the weighted accuracies.
+        # In each bin, sums of the weights, the weighted confidences and the weighted
+        # accuracies.
         self.sums = ExactSum(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
@@ -165,7 +195,11 @@ class ExpectedCalibrationError(RankingMetric):
         labels, sample_weight = super()._parsed(*args)
         if self.probabilities is not None:
             is_masked = labels.mask is not None
-            scores = tf.where(labels.mask, labels.scores, -np.inf) if is_masked else labels.scores
+            scores = (
+                tf.where(labels.mask, labels.scores, -np.inf)
+                if is_masked
+                else labels.scores
+            )
             labels = labels._replace(scores=self.probabilities(scores))
         return labels, sample_weight
 
@@ -181,11 +215,16 @@ class ExpectedCalibrationError(RankingMetric):
         counted, rounding = weights > 0, 1e-5
         bad = ~((confidence >= 0) & (confidence <= 1 + rounding)) & counted
         rule = (
-            "`y_pred` must be probabilities in [0, 1]; for scores, set `probabilities`, for "
+            "`y_pred` must be probabilities in [0, 1]; for scores, set "
+            "`probabilities`, for "
             "example to layers.Probabilities()"
         )
-        clipped = tf.where(counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0)
-        confidence = checked(clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule)
+        clipped = tf.where(
+            counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0
+        )
+        confidence = checked(
+            clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule
+        )
         terms = tf.stack([weights, weights * confidence, weights * accuracy], axis=-1)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))

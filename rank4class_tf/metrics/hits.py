@@ -1,4 +1,4 @@
-"""Metrics that count the positives among the first k; at the end, rare classes count more."""
+"""Metrics that count positives in the first k; the last ones favour rare classes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,11 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._lists.labels import padded_ids
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor
-from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive, ReadsLeadingRanks
+from rank4class_tf.metrics.base import (
+    CutoffMetric,
+    ReadsBestPositive,
+    ReadsLeadingRanks,
+)
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
     BestPositive,
@@ -24,7 +28,7 @@ from rank4class_tf.ops.weights import discounted_sum
 
 
 def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
-    r"""The probability of each positive to be among the first k, `[batch, P]`; None means all.
+    r"""Each positive's probability to be in the first k, `[batch, P]`; None means all.
 
     $$\min\left(1, \frac{(k - a)_+}{m}\right)$$
 
@@ -32,7 +36,9 @@ def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
     """
     if k is None:
         return tf.minimum(ranks.tied, 1)
-    return tf.minimum(tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied), 1)
+    return tf.minimum(
+        tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied), 1
+    )
 
 
 def hits(ranks: Ranks, k: int | None) -> Tensor:
@@ -46,11 +52,13 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
 
     $$1(Y \cap \mathrm{Top}_k \ne \emptyset)$$
 
-    Retrieval calls it the hit rate, `HitRate`. A tie counts by the probability that its random
-    order puts a positive into the first k: with $a$ items above the best positive and $m$ tied with
-    it, $q$ of them positive, and $r = \min(\max(k - a, 0), m)$ places left,
+    Retrieval calls it the hit rate, `HitRate`. A tie counts by the probability that its
+    random order puts a positive into the first k: with $a$ items above the best
+    positive and $m$ tied with it, $q$ of them positive, and
+    $r = \min(\max(k - a, 0), m)$ places left,
 
-    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r} = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
+    $$1 - \binom{m - q}{r} \Big/ \binom{m}{r}
+    = 1 - \prod_{i=0}^{q-1} \frac{m - r - i}{m - i}$$
 
     Source: Rank4Class, section 2.2.
 
@@ -59,25 +67,32 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
 
     Example:
         >>> metric = TopKAccuracy(k=1)
-        >>> metric.update_state([0, 0], [[1.0, 0.0], [1.0, 1.0]])  # a hit, and a tie of two
+        >>> metric.update_state(
+        ...     [0, 0], [[1.0, 0.0], [1.0, 1.0]]
+        ... )  # a hit, and a tie of two
         >>> float(metric.result())
         0.75
     """
 
     _check_cutoff = staticmethod(_checks.positive_int)
 
-    def __init__(self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any):
+    def __init__(
+        self, k: int | Sequence[int] = 1, name: str | None = None, **kwargs: Any
+    ):
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, best: BestPositive, k: int) -> Tensor:
         if isinstance(best.max_positives, int) and best.max_positives == 1:
             return hit_shares(best, k)
-        # The product over i, as logarithms, is the probability of no positive in the r places left.
+        # The product over i, as logarithms, is the probability of no positive in the r
+        # places left.
         places = tf.clip_by_value(k - best.above, 0, best.tied)
         i = tf.cast(tf.range(best.max_positives), places.dtype)[tf.newaxis]
         remaining = best.tied[:, tf.newaxis] - i
         share = tf.minimum(places[:, tf.newaxis] / tf.maximum(remaining, 1), 1)
-        share = tf.where(i < best.num_positives[:, tf.newaxis], share, tf.zeros_like(share))
+        share = tf.where(
+            i < best.num_positives[:, tf.newaxis], share, tf.zeros_like(share)
+        )
         return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
 
 
@@ -91,7 +106,8 @@ class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 
     $$\frac{|Y \cap \mathrm{Top}_k|}{k}$$
 
-    The divisor is k even if a list has fewer items; without a cutoff it is the number of items.
+    The divisor is k even if a list has fewer items; without a cutoff it is the number
+    of items.
 
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
@@ -117,8 +133,8 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4.
 
     Args:
-        average: `"samples"` for the mean over lists, which all count equally, or `"micro"`, hits of
-            all lists over positives of all lists.
+        average: `"samples"` for the mean over lists, which all count equally, or
+            `"micro"`, hits of all lists over positives of all lists.
 
     Example:
         >>> metric = RecallAtK(k=[1, 3])
@@ -129,7 +145,9 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
         is_right = average in ("samples", "micro")
-        _checks.require(is_right, "`average` must be 'samples' or 'micro'.", repr(average))
+        _checks.require(
+            is_right, "`average` must be 'samples' or 'micro'.", repr(average)
+        )
         super().__init__(k, **kwargs)
         self.average = average
 
@@ -137,16 +155,25 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
         return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(
-        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+        self,
+        labels: Any,
+        sample_weight: Any,
+        dtype: tf.DType,
+        compute: Function | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         if self.average == "samples":
             return super()._values_and_weights(labels, sample_weight, dtype, compute)
 
         # A list weighs as much as it has positives; their number is a further value.
         def with_count(ranks: Ranks) -> list[Tensor]:
-            return [*_keras.with_autograph_of_caller(self.compute)(ranks), ranks.num_positives]
+            return [
+                *_keras.with_autograph_of_caller(self.compute)(ranks),
+                ranks.num_positives,
+            ]
 
-        values, weights = super()._values_and_weights(labels, sample_weight, dtype, with_count)
+        values, weights = super()._values_and_weights(
+            labels, sample_weight, dtype, with_count
+        )
         return values[:-1], weights * values[-1]
 
 
@@ -156,14 +183,14 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
 
     $$\frac{1}{\min(k, |Y|)} \sum_{r \le k} \mathrm{Precision@}r \cdot \mathrm{rel}(r)$$
 
-    A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of them positive,
-    itself counted in both, adds
+    A positive with $a$ items above, $Q$ of them positive, and $m$ items tied, $q$ of
+    them positive, itself counted in both, adds
 
     $$\frac{1}{m} \sum_{r=a+1}^{\min(a+m, k)}
     \frac{Q + 1 + (r - a - 1) \frac{q - 1}{m - 1}}{r}$$
 
-    to the sum: each item that is tied with it and comes before it is one of the $q - 1$ other
-    positives with probability $(q - 1)/(m - 1)$.
+    to the sum: each item that is tied with it and comes before it is one of the $q - 1$
+    other positives with probability $(q - 1)/(m - 1)$.
 
     Weights of items multiply what positives add. The divisor is then the sum of the
     $\min(k, |Y|)$ highest weights of positives, or of all of them.
@@ -171,8 +198,8 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     Source: Manning, Raghavan & Schütze 2008, section 8.4; Rankmax, section 5.
 
     Args:
-        over_all_positives: whether the divisor is $|Y|$, as in TF-Ranking and trec_eval: a list
-            with more than k positives then cannot reach 1.
+        over_all_positives: whether the divisor is $|Y|$, as in TF-Ranking and
+            trec_eval: a list with more than k positives then cannot reach 1.
 
     Example:
         >>> metric = AveragePrecisionAtK()
@@ -223,17 +250,17 @@ def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
 
 @_registry.register("metric")
 class BPref(ReadsLeadingRanks, CutoffMetric):
-    r"""Binary preference: how seldom items that were judged wrong rank above the right ones.
+    r"""Binary preference: how seldom items judged wrong rank above the right ones.
 
     $$\frac{1}{R} \sum_{p \in Y : \pi(p) \le k}
     \left(1 - \frac{\min(n_p, R)}{\min(R, N)}\right)$$
 
-    with R positives, N items that were judged wrong, and $n_p$ of these above the positive p. A
-    wrong item that is tied with p counts half. Mask items that nobody has judged. The metric needs
-    scores: `RankedIds` do not tell which items were judged.
+    with R positives, N items that were judged wrong, and $n_p$ of these above the
+    positive p. A wrong item that is tied with p counts half. Mask items that nobody has
+    judged. The metric needs scores: `RankedIds` do not tell which items were judged.
 
-    Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information", in the form
-    of trec_eval and TF-Ranking.
+    Source: Buckley & Voorhees 2004, "Retrieval evaluation with incomplete information",
+    in the form of trec_eval and TF-Ranking.
 
     Example:
         >>> metric = BPref()
@@ -243,13 +270,18 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
     """
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
-        rule = "`y_pred` must hold scores for `BPref`, which counts the items that were judged."
+        rule = (
+            "`y_pred` must hold scores for `BPref`, which counts the items that "
+            "were judged."
+        )
         _checks.require(ranks.num_items is not None, rule, "`RankedIds`")
         positives_above, positives_tied = _counts_of_positives(ranks)
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, tf.newaxis]
         wrong = ranks.num_items[:, tf.newaxis] - right
-        lost = tf.math.divide_no_nan(tf.minimum(wrong_above, right), tf.minimum(right, wrong))
+        lost = tf.math.divide_no_nan(
+            tf.minimum(wrong_above, right), tf.minimum(right, wrong)
+        )
         total = tf.reduce_sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
         return tf.math.divide_no_nan(total, ranks.num_positives)
 
@@ -257,21 +289,23 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
 def propensities(
     labels: Array | tf.data.Dataset, num_classes: int, a: float = 0.55, b: float = 1.5
 ) -> list[float]:
-    r"""Returns the probability of each class to be among the labels of an example that it fits.
+    r"""Returns each class's probability to be among the labels of an example it fits.
 
     $$p_l = \frac{1}{1 + C \, (N_l + B)^{-A}}, \qquad C = (\log N - 1) (B + 1)^A$$
 
     with N >= 3 examples of the training data, $N_l$ of which have the label l.
 
-    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for Recommendation,
-    Tagging, Ranking & Other Missing Label Applications", section 5.
+    Source: Jain, Prabhu & Varma 2016, "Extreme Multi-label Loss Functions for
+    Recommendation, Tagging, Ranking & Other Missing Label Applications", section 5.
 
     Args:
-        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1; relevance
-            `[batch, n]`; or a dataset of `(features, labels)`.
+        labels: class ids `[batch]` or `[batch, P]`, ragged too, padded with -1;
+            relevance `[batch, n]`; or a dataset of `(features, labels)`.
         num_classes: positive integer.
-        a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other data.
-        b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other data.
+        a: A > 0. The literature uses 0.5 for Wikipedia, 0.6 for Amazon, 0.55 for other
+            data.
+        b: B > 0. The literature uses 0.4 for Wikipedia, 2.6 for Amazon, 1.5 for other
+            data.
 
     Example:
         >>> shares = propensities([[0, -1], [0, 1], [0, -1], [0, -1]], num_classes=2)
@@ -291,7 +325,9 @@ class PropensityScored(ReadsLeadingRanks):
 
     bounds = (0.0, 1.0)
 
-    def __init__(self, k: int, propensities: Array, name: str | None = None, **kwargs: Any):
+    def __init__(
+        self, k: int, propensities: Array, name: str | None = None, **kwargs: Any
+    ):
         self.k = self.depth = _checks.positive_int("k", k)
         self.propensities = _checks.one_for_each_class(
             "propensities",
@@ -303,14 +339,21 @@ class PropensityScored(ReadsLeadingRanks):
         super().__init__(name=name or f"{family}_at_{k}", **kwargs)
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
-        """The formula: `Ranks` of relevance 1 / propensity -> gains and best gains, `[batch]`."""
+        """The formula: `Ranks` of 1 / propensity -> gains and best gains, `[batch]`."""
         raise NotImplementedError
 
     def _values_and_weights(
-        self, labels: Any, sample_weight: Any, dtype: tf.DType, compute: Function | None = None
+        self,
+        labels: Any,
+        sample_weight: Any,
+        dtype: tf.DType,
+        compute: Function | None = None,
     ) -> tuple[list[Tensor], Tensor]:
-        # The mean over all lists, weighted by their best possible gains, is the ratio of the sums.
-        values, weights = super()._values_and_weights(labels, sample_weight, dtype, self.gains)
+        # The mean over all lists, weighted by their best possible gains, is the ratio
+        # of the sums.
+        values, weights = super()._values_and_weights(
+            labels, sample_weight, dtype, self.gains
+        )
         gains, best = values
         weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
         return [tf.math.divide_no_nan(gains, best)], weights
@@ -326,8 +369,12 @@ class PropensityScored(ReadsLeadingRanks):
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
             is_right = num_classes in (None, len(self.propensities))
-            received = f"{len(self.propensities)} of them and scores of {num_classes} classes"
-            _checks.require(is_right, "`propensities` must have one for each class.", received)
+            received = (
+                f"{len(self.propensities)} of them and scores of {num_classes} classes"
+            )
+            _checks.require(
+                is_right, "`propensities` must have one for each class.", received
+            )
             labels = labels._replace(highest=None)
         weights = tf.constant(1 / np.array(self.propensities), dtype)
         weights = tf.gather(weights, tf.maximum(class_ids, 0))
@@ -337,15 +384,15 @@ class PropensityScored(ReadsLeadingRanks):
 
 @_registry.register("metric")
 class PropensityScoredNDCG(PropensityScored):
-    r"""PSnDCG@k: NDCG in which rare labels, which are more likely to be missing, count more.
+    r"""PSnDCG@k: NDCG in which rare labels, more likely to be missing, count more.
 
     $$\frac{\sum_i D_i(\pi_i)}{\sum_i \max_\pi D_i(\pi)}, \qquad
     D_i(\pi) = \sum_{l \in Y_i : \pi(l) \le k} \frac{1}{p_l \log_2(1 + \pi(l))} \Big/
     \sum_{r=1}^{\min(k, |Y_i|)} \frac{1}{\log_2(1 + r)}$$
 
-    over all lists i with the positives $Y_i$, as in the tables of the Extreme Classification
-    Repository. The value of a list is its own ratio, and its weight is the best possible gain.
-    Graded relevance counts as 1.
+    over all lists i with the positives $Y_i$, as in the tables of the Extreme
+    Classification Repository. The value of a list is its own ratio, and its weight is
+    the best possible gain. Graded relevance counts as 1.
 
     Source: Jain, Prabhu & Varma 2016, see `propensities`, section 4.
 
@@ -361,25 +408,28 @@ class PropensityScoredNDCG(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
-        # Gain and best gain over the same ideal DCG of unweighted positives, as in xclib.
+        # Gain and best gain over the same ideal DCG of unweighted positives, as in
+        # xclib.
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
         gain = tf.reduce_sum(ranks.relevance * discounts, axis=-1)
         best = discounted_sum(highest(ranks.relevance, self.k), table)
         number = tf.minimum(tf.cast(ranks.num_positives, tf.int32), self.k)
-        ideal = tf.cast(tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number), gain.dtype)
+        ideal = tf.cast(
+            tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number), gain.dtype
+        )
         return [gain / ideal, best / ideal]
 
 
 @_registry.register("metric")
 class PropensityScoredPrecisionAtK(PropensityScored):
-    r"""PSP@k: precision in which rare labels, which are more likely to be missing, count more.
+    r"""PSP@k: precision in which rare labels, more likely to be missing, count more.
 
     $$\frac{\sum_i \sum_{l \in Y_i \cap \mathrm{Top}_k} 1 / p_l}
     {\sum_i \max_{S \subseteq Y_i, |S| \le k} \sum_{l \in S} 1 / p_l}$$
 
-    over all lists i with the positives $Y_i$. Source, arguments, and values and weights of lists
-    are those of `PropensityScoredNDCG`.
+    over all lists i with the positives $Y_i$. Source, arguments, and values and weights
+    of lists are those of `PropensityScoredNDCG`.
 
     Example:
         >>> metric = PropensityScoredPrecisionAtK(k=1, propensities=[0.5, 0.25, 1.0])

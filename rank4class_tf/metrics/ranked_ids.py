@@ -1,4 +1,4 @@
-"""Rankings that are already made, `RankedIds`, which metrics take in place of scores."""
+"""Rankings already made, `RankedIds`, which metrics take in place of scores."""
 
 import tensorflow as tf
 
@@ -9,16 +9,16 @@ from rank4class_tf._types import Array, Tensor
 
 
 class RankedIds(tf.experimental.BatchableExtensionType):
-    r"""The best items of each list, as a recommender, a search engine or an index returns them.
+    r"""Each list's best items, as a recommender, search engine or index returns them.
 
-    Metrics take them as `y_pred`, with the ids of the right items as `y_true`, `[batch]`,
-    `[batch, P]` padded like these, or ragged. `rank4class_tf.evaluate` takes them from `model`, or
-    in place of features. A right item that is not among the k ids is no hit. A metric needs a
-    cutoff of at most k, since lower ranks are not known.
+    Metrics take them as `y_pred`, with the ids of the right items as `y_true`,
+    `[batch]`, `[batch, P]` padded like these, or ragged. `rank4class_tf.evaluate` takes
+    them from `model`, or in place of features. A right item that is not among the k ids
+    is no hit. A metric needs a cutoff of at most k, since lower ranks are not known.
 
     Args:
-        ids: `[batch, k]`, best first, different in each list: integers >= 0 padded with -1, or
-            strings padded with `""`. Padding above an id counts as a wrong item.
+        ids: `[batch, k]`, best first, different in each list: integers >= 0 padded with
+            -1, or strings padded with `""`. Padding above an id counts as a wrong item.
 
     Example:
         >>> from rank4class_tf.metrics import RecallAtK
@@ -31,30 +31,41 @@ class RankedIds(tf.experimental.BatchableExtensionType):
     ids: tf.Tensor
 
     def __init__(self, ids: Array):
-        rule = "`ids` must be [batch, k] integers padded with -1, or strings padded with ''."
+        rule = (
+            "`ids` must be [batch, k] integers padded with -1, or strings padded "
+            "with ''."
+        )
         try:
             self.ids = ids = tf.convert_to_tensor(ids)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {error}") from error
-        is_ids = ids.shape.rank != 0 and (ids.dtype.is_integer or ids.dtype == tf.string)
+        is_ids = ids.shape.rank != 0 and (
+            ids.dtype.is_integer or ids.dtype == tf.string
+        )
         _checks.require(is_ids, rule, f"{ids.dtype.name} of shape {ids.shape}")
 
     def ranks(self, y_true: Array) -> ops.Ranks:
-        """`Ranks` of the right items, float32; their `class_ids` are ids, or hashes of strings."""
+        """`Ranks` of right items, float32; `class_ids` are ids or hashes of strings."""
         if isinstance(y_true, tf.RaggedTensor):
             y_true = y_true.to_tensor("" if y_true.dtype == tf.string else -1)
         y_true = in_rows(tf.convert_to_tensor(y_true))
-        rule = "`y_true` must have a row of ids for each list of `RankedIds`, [batch, k]."
+        rule = (
+            "`y_true` must have a row of ids for each list of `RankedIds`, [batch, k]."
+        )
         received = f"shapes {y_true.shape} and {self.ids.shape}"
         _checks.require(y_true.shape.rank == self.ids.shape.rank == 2, rule, received)
         y_true = same_sizes(y_true, self.ids, rule)
         is_text = self.ids.dtype == tf.string
         has_dtype = y_true.dtype == tf.string if is_text else y_true.dtype.is_integer
-        rule = f"`y_true` must hold {'strings' if is_text else 'integers'}, as `RankedIds` do."
+        rule = (
+            f"`y_true` must hold {'strings' if is_text else 'integers'}, as "
+            "`RankedIds` do."
+        )
         _checks.require(has_dtype, rule, y_true.dtype.name)
         ids, right_ids = ids_as_integers(self.ids), ids_as_integers(y_true)
 
-        # Each id once, else -1. It has one column at most: [batch, P, k] comparisons find it.
+        # Each id once, else -1. It has one column at most: [batch, P, k] comparisons
+        # find it.
         class_ids, width = distinct_ids(right_ids), ids.shape[1] or tf.shape(ids)[1]
         is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
         column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
@@ -63,10 +74,15 @@ class RankedIds(tf.experimental.BatchableExtensionType):
 
         rule = "`y_true` must hold ids >= 0, or -1 for padding"
         above = checked(above, right_ids < -1, y_true, rule)
-        # More than two ids of a list that are 0 or 1 are no ids, which differ, but labels.
+        # More than two ids of a list that are 0 or 1 are no ids, which differ, but
+        # labels.
         is_binary = tf.equal(right_ids, 0) | tf.equal(right_ids, 1)
-        is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True) & (tf.shape(right_ids)[1] > 2)
-        rule = "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
+        is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True) & (
+            tf.shape(right_ids)[1] > 2
+        )
+        rule = (
+            "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
+        )
         above = checked(above, is_binary & is_label, y_true, rule)
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
@@ -75,13 +91,19 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
         above = checked(above, is_wrong, tf.gather(self.ids, order, batch_dims=1), rule)
 
-        # A hit ties with itself only, other ids with none: no hit. `num_items` is unknown.
-        tied, relevance = tf.cast(is_hit, tf.float32), tf.cast(class_ids >= 0, tf.float32)
-        return ops.Ranks(above, tied, relevance, None, max_items=width, class_ids=class_ids)
+        # A hit ties with itself only, other ids with none: no hit. `num_items` is
+        # unknown.
+        tied, relevance = (
+            tf.cast(is_hit, tf.float32),
+            tf.cast(class_ids >= 0, tf.float32),
+        )
+        return ops.Ranks(
+            above, tied, relevance, None, max_items=width, class_ids=class_ids
+        )
 
 
 def ids_as_integers(ids: Tensor) -> Tensor:
-    """Ids as int64; strings as hashes of 63 bits, which differ in practice, and "" as -1."""
+    """Ids as int64; strings as 63-bit hashes, distinct in practice, and "" as -1."""
     if ids.dtype != tf.string:
         return tf.cast(ids, tf.int64)
     hashes = tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)

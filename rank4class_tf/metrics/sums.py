@@ -13,9 +13,10 @@ class ExactSum:
     """Sums that a metric keeps, to twice the digits of float32."""
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):
-        # Not all devices have float64. So a sum is two float32, the sum and what rounding has left
-        # out of it, and strategies add up both over replicas. A metric of dtype float64 has one
-        # float64, and so has one under a parameter server, where only `assign_add` loses no update.
+        # Not all devices have float64. So a sum is two float32, the sum and what
+        # rounding has left out of it, and strategies add up both over replicas. A
+        # metric of dtype float64 has one float64, and so has one under a parameter
+        # server, where only `assign_add` loses no update.
         shared = tf.distribute.experimental.ParameterServerStrategy
         wide = tf.as_dtype(metric.dtype) == tf.float64
         wide |= isinstance(tf.distribute.get_strategy(), shared)
@@ -31,11 +32,15 @@ class ExactSum:
             if groups is None:
                 self._state.assign(_with_values(state, values))
             else:
-                self._state.assign(_added(state, *exact.exact_sum(values, groups, self._shape[0])))
+                self._state.assign(
+                    _added(state, *exact.exact_sum(values, groups, self._shape[0]))
+                )
         elif groups is None:
             self._state.assign_add(tf.reduce_sum(values, axis=0))
         else:
-            self._state.assign_add(tf.math.unsorted_segment_sum(values, groups, self._shape[0]))
+            self._state.assign_add(
+                tf.math.unsorted_segment_sum(values, groups, self._shape[0])
+            )
 
     def totals(self) -> Tensor:
         """The sums, rounded to this dtype."""
@@ -55,8 +60,8 @@ def _added(state: Tensor, high: Tensor, low: Tensor) -> Tensor:
     return tf.stack([total, rest + (lost + low)])
 
 
-# `fit` makes the graph of a step twice, and two thirds of the operations of its metrics are these.
-# So they are a graph of their own, which is made once in a process.
+# `fit` makes the graph of a step twice, and two thirds of the operations of its metrics
+# are these. So they are a graph of their own, which is made once in a process.
 _SPECS = [tf.TensorSpec([2, None], tf.float32), tf.TensorSpec([None, None], tf.float32)]
 
 

@@ -1,4 +1,4 @@
-"""Keras models with their own training step: for very many classes, and for retrieval."""
+"""Keras models with custom training steps, for very many classes and for retrieval."""
 
 from rank4class_tf.models.base import MultiWorker
 from rank4class_tf.models.extreme_classifier import ExtremeClassifier

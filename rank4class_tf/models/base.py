@@ -21,88 +21,108 @@ from rank4class_tf.metrics.base import masked_weights
 class MultiWorker:
     """Lets a Keras model train on several machines.
 
-    Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and `evaluate`, with
-    any model. In your own model, put this class before Keras's class among the bases, `keras.Model`
-    or `keras.Sequential`; `ExtremeClassifier` and `TwoTower` do so. Nothing changes without a
-    strategy, or in Keras 2, which does not need this class. Under any strategy, the first batch may
-    be uneven, labels may be ragged, and only the first call after `compile` skips batches of a
-    generator. `docs/distribution.md` has an example program.
+    Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and
+    `evaluate`, with any model. In your own model, put this class before Keras's class
+    among the bases, `keras.Model` or `keras.Sequential`; `ExtremeClassifier` and
+    `TwoTower` do so. Nothing changes without a strategy, or in Keras 2, which does not
+    need this class. Under any strategy, the first batch may be uneven, labels may be
+    ragged, and only the first call after `compile` skips batches of a generator.
+    `docs/distribution.md` has an example program.
 
     Example:
         >>> from tensorflow import keras
         >>> class MyModel(MultiWorker, keras.Model):
         ...     pass
         >>> inputs = keras.layers.Input((4,))
-        >>> MyModel(inputs, keras.layers.Dense(3)(inputs)).predict(tf.ones([2, 4]), verbose=0).shape
+        >>> MyModel(inputs, keras.layers.Dense(3)(inputs)).predict(
+        ...     tf.ones([2, 4]), verbose=0
+        ... ).shape
         (2, 3)
     """
 
-    # Only Keras 3 calls the first two methods. Keras 2 and 3 name the third differently.
+    # Only Keras 3 calls the first two methods. Keras 2 and 3 name the third
+    # differently.
 
     def _make_function(self: Any, step_function: Callable) -> Callable:
-        """Gives the results of a step the axis along which Keras takes their mean over workers."""
+        """Gives a step's results the axis along which Keras averages over workers."""
         extended = self.distribute_strategy.extended
         if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
             return super()._make_function(step_function)  # type: ignore[misc]
 
         def step(data: Any) -> Any:
             results = step_function(data)
-            return tf.nest.map_structure(lambda x: tf.convert_to_tensor(x)[tf.newaxis], results)
+            return tf.nest.map_structure(
+                lambda x: tf.convert_to_tensor(x)[tf.newaxis], results
+            )
 
         return super()._make_function(step)  # type: ignore[misc]
 
-    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        """Builds from the batch of one device: Keras takes the mean over those of all devices."""
+    def _maybe_symbolic_build(
+        self: Any, iterator: Any = None, data_batch: Any = None
+    ) -> None:
+        """Builds from one device's batch: Keras averages those of all devices."""
         if self._distribute_strategy is None:
             return
         local = self.distribute_strategy.experimental_local_results
 
-        # Read only if something is not built: a generator loses these batches, in Keras each time.
+        # Read only if something is not built: a generator loses these batches, in Keras
+        # each time.
         def batches_of_one_device() -> Iterator[tuple]:
             for first, last, batches in iterator:
                 batch = next(batches, None)
-                _checks.require(batch is not None, "`x` must have at least one batch.", "none")
+                _checks.require(
+                    batch is not None, "`x` must have at least one batch.", "none"
+                )
                 yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
 
         with self.distribute_strategy.scope():
             self._symbolic_build(batches_of_one_device(), data_batch)
 
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """Reports the metrics over all workers, also where a step returns only some of them."""
-        # Keras then reports the results of the last step: a mean over workers, in Keras 2 a sum.
+        """Reports the metrics over all workers, even if a step returns only some."""
+        # Keras then reports the results of the last step: a mean over workers, in Keras
+        # 2 a sum.
         results = self.get_metrics_result()  # type: ignore[attr-defined]
         numbers = {}
         for name, value in logs.items():
             x = results.get(name, value)
             # Keras 2 has Python numbers here.
-            numbers[name] = x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x
+            numbers[name] = (
+                x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x
+            )
         return numbers
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
 
 
-# Whether Keras is tracing, or running, a step of evaluation. Keras does not tell `compute_metrics`,
-# and Keras 2 does not tell `compute_loss` either. This is no attribute of the model, since each
-# replica of a strategy traces in its own thread.
+# Whether Keras is tracing, or running, a step of evaluation. Keras does not tell
+# `compute_metrics`, and Keras 2 does not tell `compute_loss` either. This is no
+# attribute of the model, since each replica of a strategy traces in its own thread.
 _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 
 
 class RetrievalModel(MultiWorker, keras.Model):
-    """Base: a training step scores some of very many items; evaluation ranks all of them."""
+    """Base: a training step scores some of very many items; evaluation ranks all."""
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
     _scored: str  # What a step scores, in the words of an error message.
-    _scores_all: bool = False  # Whether a step scores all classes, in the order of their ids.
+    _scores_all: bool = (
+        False  # Whether a step scores all classes, in the order of their ids.
+    )
 
-    def compile(self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any) -> None:
+    def compile(
+        self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
+    ) -> None:
         """Configures the model for training, as Keras does.
 
         Args:
             optimizer: as in Keras.
-            loss: a loss of `rank4class_tf.losses`; without `class_weight`, `class_prior` or
-                `transition`, unless the model scores all classes in each step.
-            **kwargs: other arguments of Keras's `compile`. `metrics` and `weighted_metrics` hold
-                metrics of `rank4class_tf.metrics` that are means over examples.
+            loss: a loss of `rank4class_tf.losses`; without `class_weight`,
+                `class_prior` or `transition`, unless the model scores all classes in
+                each step.
+            **kwargs: other arguments of Keras's `compile`. `metrics` and
+                `weighted_metrics` hold metrics of `rank4class_tf.metrics` that are
+                means over examples.
         """
         if isinstance(loss, type) and issubclass(loss, RankingLoss):
             loss = loss()  # As Keras does.
@@ -117,7 +137,9 @@ class RetrievalModel(MultiWorker, keras.Model):
                     "`PrecisionAtK(1)`, which take ranks among all items."
                 )
                 _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
-                reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+                reads_classes = isinstance(
+                    metric, MacroAverage | ExpectedCalibrationError
+                )
                 rule = f"`{argument}` must hold metrics of examples, not of classes."
                 _checks.require(not reads_classes, rule, metric)
         super().compile(optimizer, loss, **kwargs)
@@ -141,9 +163,14 @@ class RetrievalModel(MultiWorker, keras.Model):
     ) -> Tensor:
         training = not _is_test_step.get() if training is None else training
         losses, sample_weight = self._losses_of_step(
-            x, y_pred, _keras.unaveraged_labels(y), _example_weights(sample_weight), training
+            x,
+            y_pred,
+            _keras.unaveraged_labels(y),
+            _example_weights(sample_weight),
+            training,
         )
-        # Keras passes these losses as labels and as scores to the loss, which only reduces them.
+        # Keras passes these losses as labels and as scores to the loss, which only
+        # reduces them.
         losses = _keras.as_losses(losses)
         return super().compute_loss(x, losses, losses, sample_weight)
 
@@ -168,24 +195,33 @@ class RetrievalModel(MultiWorker, keras.Model):
             return results
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
-        ranks, positions = self.ranks_of_batch(x, _keras.unaveraged_labels(y), y_pred, dtype)
+        ranks, positions = self.ranks_of_batch(
+            x, _keras.unaveraged_labels(y), y_pred, dtype
+        )
         weights, mask_weights = _example_weights(sample_weight), None
         if positions is not None:
-            weights, mask_weights = (masked_weights(positions, x) for x in (weights, None))
+            weights, mask_weights = (
+                masked_weights(positions, x) for x in (weights, None)
+            )
         return _keras.update_metrics(self, ranks, weights, mask_weights)
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
-        # Keras marks a layer as shared when it meets it again, but only in the later configuration.
-        # We serialize all layers twice, so that all shared ones are marked the second time.
+        # Keras marks a layer as shared when it meets it again, but only in the later
+        # configuration. We serialize all layers twice, so that all shared ones are
+        # marked the second time.
         for _ in range(2):
             parts = {name: serialized(getattr(self, name)) for name in self._parts}
         return {"name": self.name, "trainable": self.trainable, **parts}
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> Self:
+    def from_config(
+        cls, config: dict, custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         names = [name for name in cls._parts if config[name] is not None]
-        parts = _keras.deserialized_in_turn((config[name] for name in names), custom_objects)
+        parts = _keras.deserialized_in_turn(
+            (config[name] for name in names), custom_objects
+        )
         return cls(**{**config, **dict(zip(names, parts, strict=True))})
 
     def _losses_of_step(
@@ -194,8 +230,10 @@ class RetrievalModel(MultiWorker, keras.Model):
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
-    def _per_example(self, labels: Any, scores: Any, sample_weight: Array) -> tuple[Tensor, Array]:
-        """`per_example` of the compiled loss; without a loss, zeros that Keras does not read."""
+    def _per_example(
+        self, labels: Any, scores: Any, sample_weight: Array
+    ) -> tuple[Tensor, Array]:
+        """`per_example` of the compiled loss; without one, zeros unread by Keras."""
         if self.loss is None:
             return tf.zeros([1]), None
         return self.loss.per_example(labels, scores, sample_weight)
@@ -203,7 +241,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, Positions | None]:
-        """Ranks among all items, in `dtype` or a wider one; and the positions that count, if any.
+        """Ranks among all items, in `dtype` or wider; and positions that count, if any.
 
         They come from features, labels and encodings.
         """
@@ -225,7 +263,8 @@ class RetrievalModel(MultiWorker, keras.Model):
             return
         scored = "all classes in blocks" if self._scores_all else self._scored
         rule = (
-            "`loss` must be a loss of rank4class_tf.losses that is a `RankingLoss`, such as "
+            "`loss` must be a loss of rank4class_tf.losses that is a `RankingLoss`, "
+            "such as "
             f"`SoftmaxLoss()`: the model scores {scored}, which others would misread."
         )
         _checks.require(isinstance(loss, RankingLoss), rule, repr(loss))
@@ -233,12 +272,13 @@ class RetrievalModel(MultiWorker, keras.Model):
             return
         for name in loss.by_class_id:
             rule = (
-                f"`loss` must have no `{name}`, since the model scores {scored}, whose positions "
+                f"`loss` must have no `{name}`, since the model scores {scored}, "
+                "whose positions "
                 "are not class ids. Examples may have a `sample_weight`."
             )
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
 
 
 def _example_weights(sample_weight: Any) -> Array:
-    """The weights of the examples; Keras repeats them for each part of nested labels."""
+    """The example weights; Keras repeats them for each part of nested labels."""
     return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]

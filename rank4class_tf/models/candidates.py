@@ -1,4 +1,4 @@
-"""The candidates of a step of `TwoTower`, which `Reader` reads from what `fit` gets as `y`."""
+"""The candidates of a `TwoTower` step, which `Reader` reads from the `y` of `fit`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ class Candidates(NamedTuple):
     """Candidates in rows, as the encoder takes them."""
 
     features: Any  # What the encoder takes, with m rows.
-    keys: Tensor | None  # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
+    keys: (
+        Tensor | None
+    )  # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
     positive_rows: Tensor  # Of each query, `[batch]`, or `[batch, P]` padded with -1.
     weights: Tensor | None = None  # `[m]`, the `negative_weight`; None for 1.
-    num_positives: Tensor | None = None  # How many of the first rows are positives; None for all.
+    num_positives: Tensor | None = (
+        None  # How many of the first rows are positives; None for all.
+    )
     is_invalid: Tensor | None = None  # `[batch]`, True for a query that breaks a rule.
 
     @property
@@ -30,11 +34,13 @@ class Candidates(NamedTuple):
 
 
 class Columns(NamedTuple):
-    """The candidates of a step, of all replicas, memory and index, which all queries score."""
+    """A step's candidates of all replicas, memory and index; all queries score them."""
 
     encodings: Tensor  # `[n, d]`
     keys: Tensor | None  # `[n]` int64; None without ids.
-    is_present: Tensor | None  # `[n]` booleans, False for an empty column; None if all hold one.
+    is_present: (
+        Tensor | None
+    )  # `[n]` booleans, False for an empty column; None if all hold one.
     num_draws: Tensor  # How many of them are draws by frequency; a scalar.
     rate: Tensor | None  # `[n]`: each column is expected num_draws * rate + base times.
     base: Tensor | None  # `[n]`; None, like `rate`, without a correction.
@@ -74,7 +80,11 @@ class Reader:
         if not isinstance(candidates, dict):
             return self._encodes_ids
         inputs = _keras.symbolic_inputs(self._encoder)
-        return set(inputs) <= set(candidates) if isinstance(inputs, dict) else len(candidates) > 1
+        return (
+            set(inputs) <= set(candidates)
+            if isinstance(inputs, dict)
+            else len(candidates) > 1
+        )
 
     @property
     def _encodes_ids(self) -> bool:
@@ -83,29 +93,42 @@ class Reader:
         return shape is not None and len(shape) == 1
 
     def candidates(self, y: Any, ids: Any, training: bool) -> Candidates:
-        """The positives of a batch, and the user's own negatives, from features and ids."""
+        """A batch's positives, and the user's own negatives, from features and ids."""
         is_invalid = None
         features_are_ids = ids is not None and self._candidate_id is None
         encodes_ids = features_are_ids and self._encodes_ids
-        if ids is not None and ids.shape.rank is None:  # Keras traced for ids of several ranks.
+        if (
+            ids is not None and ids.shape.rank is None
+        ):  # Keras traced for ids of several ranks.
             if encodes_ids:
                 y = ids = _labels.in_rows(ids)
             else:
                 rows = _labels.in_rows(ids)
                 has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
                 if training:  # Raises in a graph that can raise.
-                    rule = "`y` must hold one id per query once the model has been called with ids "
+                    rule = (
+                        "`y` must hold one id per query once the model has been "
+                        "called with ids "
+                    )
                     check(has_several, rows, f"{rule}of another rank")
                 ids, is_invalid = rows[:, 0], has_several[:, 0]
                 y = ids if features_are_ids else {**y, self._candidate_id: ids}
-        elif features_are_ids and not encodes_ids and ids.shape.rank == 2 and ids.shape[1] != 1:
+        elif (
+            features_are_ids
+            and not encodes_ids
+            and ids.shape.rank == 2
+            and ids.shape[1] != 1
+        ):
             raise ValueError(
-                "`candidate_id` must be given where the features of a candidate are several "
+                "`candidate_id` must be given where the features of a candidate are "
+                "several "
                 f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
             )
         positives = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
         if training and positives.keys is not None and not positives.allows_several:
-            rule = "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
+            rule = (
+                "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
+            )
             keys = positives.keys[:, tf.newaxis]
             missing = check(keys == -1, keys, rule)
             is_invalid = missing if is_invalid is None else is_invalid | missing
@@ -113,7 +136,9 @@ class Reader:
         if self._negatives is None or not training and self._negatives not in y:
             return positives
         features = feature_at("negatives", self._negatives, y)
-        negatives = self._flat(features, self.ids(features), "negatives", positives.features)
+        negatives = self._flat(
+            features, self.ids(features), "negatives", positives.features
+        )
 
         def joined(positive: Tensor, negative: Tensor) -> Tensor:
             return tf.concat([positive, negative], axis=0)
@@ -121,30 +146,42 @@ class Reader:
         weights = None
         if positives.weights is not None or negatives.weights is not None:
             parts = (positives, negatives)
-            weights = [tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights for x in parts]
+            weights = [
+                tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights
+                for x in parts
+            ]
             weights = joined(*weights)
         return positives._replace(
-            features=tf.nest.map_structure(joined, positives.features, negatives.features),
+            features=tf.nest.map_structure(
+                joined, positives.features, negatives.features
+            ),
             keys=joined(positives.keys, negatives.keys),
             weights=weights,
             num_positives=tf.size(positives.keys),
         )
 
     def _flat(self, features: Any, ids: Any, argument: str, single: Any) -> Candidates:
-        """The candidates of a batch in rows; `single` is like features of one candidate."""
-        # Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids are None,
-        # `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
+        """A batch's candidates in rows; `single` is like features of one candidate."""
+        # Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids
+        # are None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
         weights = None
         if isinstance(features, dict):
             weights = features.get(self._negative_weight)
             other_keys = (self._negatives, self._negative_weight)
-            features = {name: x for name, x in features.items() if name not in other_keys}
+            features = {
+                name: x for name, x in features.items() if name not in other_keys
+            }
         features = inputs_for(self._encoder, features, argument)
         ranks, single_ranks = (
-            [tf.TensorShape(x.shape).rank for x in tf.nest.flatten(part) if x is not None]
+            [
+                tf.TensorShape(x.shape).rank
+                for x in tf.nest.flatten(part)
+                if x is not None
+            ]
             for part in (features, single)
         )
-        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers are not several candidates.
+        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers are not several
+        # candidates.
         min_rank = 3 if argument == "y" else 2
         has_several = any(
             rank is not None and rank >= min_rank and rank - 1 == single_rank
@@ -156,18 +193,28 @@ class Reader:
             features = tf.nest.map_structure(lambda x: x.values, features)
             positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
             weights = None if weights is None else weights.values
-        elif ids is not None and ids.shape.rank != 1 and (has_several or ids.shape[1:] != [1]):
+        elif (
+            ids is not None
+            and ids.shape.rank != 1
+            and (has_several or ids.shape[1:] != [1])
+        ):
             ids = _labels.in_rows(ids)
             # `[batch, P]`, where padding is a row without a key.
             keys = id_keys(tf.reshape(ids, [-1]))
             rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
             # Encode padding as the first candidate: the encoder may reject -1.
             encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
-            features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
+            features = tf.nest.map_structure(
+                lambda x: tf.gather(_merged(x), encoded), features
+            )
             positive_rows = tf.reshape(rows, tf.shape(ids))
         else:  # One candidate for each query.
             first = tf.nest.flatten(features)[0]
-            batch = first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first)[0]
+            batch = (
+                first.nrows()
+                if isinstance(first, tf.RaggedTensor)
+                else tf.shape(first)[0]
+            )
             positive_rows = tf.range(tf.cast(batch, tf.int32))
             keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
         if weights is not None:
@@ -176,10 +223,13 @@ class Reader:
                 rule = "`negative_weight` must have the shape of the ids."
                 weights = same_sizes(weights, keys, rule)
                 weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
-            # Graphs rewrite `~(column > 0)`, and miss a NaN. XLA cannot raise: it gets NaN weights.
+            # Graphs rewrite `~(column > 0)`, and miss a NaN. XLA cannot raise: it gets
+            # NaN weights.
             column = weights[:, tf.newaxis]
             is_wrong = (column <= 0) | ~tf.math.is_finite(column)
-            is_wrong = check(is_wrong, column, "`negative_weight` must hold finite numbers > 0")
+            is_wrong = check(
+                is_wrong, column, "`negative_weight` must hold finite numbers > 0"
+            )
             weights = tf.where(is_wrong, tf.constant(float("nan")), weights)
         return Candidates(features, keys, positive_rows, weights)
 
@@ -193,7 +243,7 @@ def _merged(x: Array) -> Tensor:
 
 
 def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
-    """Ids as int64; strings are hashed to so many buckets that no two share one in practice."""
+    """Ids as int64; strings are hashed to enough buckets not to collide in practice."""
     ids = _checks.ids(argument, ids)
     if ids.dtype == tf.string:
         return tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)
@@ -211,7 +261,8 @@ def inputs_for(encoder: keras.layers.Layer, features: Any, argument: str) -> Any
         return {name: features[name] for name in inputs}
     num_inputs, num_parts = (len(tf.nest.flatten(x)) for x in (inputs, features))
     rule = (
-        f"`{argument}` must have a part for each of the {num_inputs} inputs of its encoder. A dict "
+        f"`{argument}` must have a part for each of the {num_inputs} inputs of its "
+        "encoder. A dict "
         "may have more if the inputs have names."
     )
     is_right = inputs is None or is_dict or num_inputs == num_parts

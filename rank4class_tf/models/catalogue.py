@@ -1,4 +1,4 @@
-"""The index of a `TwoTower`: all candidates with ids and encodings, and search among them."""
+"""The index of a `TwoTower`: all candidates, their ids and encodings, and a search."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Catalogue:
     """Ids and encodings of all candidates, and their features or a dataset of these."""
 
     # `features` have a row for each candidate that is not from the `dataset`, whose
-    # `num_from_dataset` candidates come before the others. `ids` are `[N]`, or None for the numbers
-    # of the rows. With `in_shards` each replica holds only some of the encodings. `keys` are the
-    # ids as int64, strings by a hash, and `head` scores the candidates, once they have encodings.
+    # `num_from_dataset` candidates come before the others. `ids` are `[N]`, or None for
+    # the numbers of the rows. With `in_shards` each replica holds only some of the
+    # encodings. `keys` are the ids as int64, strings by a hash, and `head` scores the
+    # candidates, once they have encodings.
 
     def __init__(
         self,
@@ -47,12 +48,18 @@ class Catalogue:
         self.size = size
         self.ids = tf.range(size) if ids is None else _flat_ids(ids)
         rule = "`candidates` must have an id for each candidate."
-        _checks.require(len(self.ids) == size, rule, f"{len(self.ids)} ids for {size} rows")
+        _checks.require(
+            len(self.ids) == size, rule, f"{len(self.ids)} ids for {size} rows"
+        )
         self.keys = id_keys(self.ids)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
-            raise ValueError("`candidates` must have ids other than -1, which marks padding.")
+            raise ValueError(
+                "`candidates` must have ids other than -1, which marks padding."
+            )
         # Sorted keys find the row of an id, and show an id that occurs twice.
-        self._order = tf.constant(np.argsort(self.keys.numpy(), kind="stable"), tf.int32)
+        self._order = tf.constant(
+            np.argsort(self.keys.numpy(), kind="stable"), tf.int32
+        )
         self._sorted = tf.gather(self.keys, self._order)
         repeated = self._sorted[1:] == self._sorted[:-1]
         if tf.reduce_any(repeated):
@@ -62,7 +69,8 @@ class Catalogue:
             raise ValueError(f"{rule} Received: {repeated_id} more than once.")
         self.head: SampledScores = None  # type: ignore[assignment]
         self.search: Callable = None  # type: ignore[assignment]
-        # The class id of each candidate in `Ranks`: at first its row, which may move later.
+        # The class id of each candidate in `Ranks`: at first its row, which may move
+        # later.
         self.numbers = np.arange(size, dtype=np.int32)
 
     def set_encodings(self, encodings: Tensor | np.ndarray) -> None:
@@ -73,21 +81,25 @@ class Catalogue:
         if self.in_shards:
             classes = ShardedClassTable.from_rows(encodings, dtype="float32")
         else:  # Random rows, which are replaced, would cost more than zeros.
-            classes = ClassTable.from_rows(encodings, initializer="zeros", dtype="float32")
+            classes = ClassTable.from_rows(
+                encodings, initializer="zeros", dtype="float32"
+            )
         self.head = SampledScores(classes, normalize=False)
         self.head.build((None, encodings.shape[1]))
-        # Eagerly, a query of a million rows would make thousands of calls. Replicas that exchange
-        # scores cannot do so inside a function of their own.
+        # Eagerly, a query of a million rows would make thousands of calls. Replicas
+        # that exchange scores cannot do so inside a function of their own.
         self.search = self.head.top_k
         if not self.in_shards:
             self.search = tf.function(self.head.top_k, reduce_retracing=True)
 
     def with_candidates(self, features: Any, ids: Tensor, encodings: Tensor) -> Self:
-        """A catalogue with further candidates; one with a known id replaces the older."""
+        """A catalogue with more candidates; one with a known id replaces the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
         new_numbers = self.numbers.max() + np.cumsum(replaced < 0)
-        new.numbers = np.where(replaced < 0, new_numbers, self.numbers[replaced]).astype(np.int32)
+        new.numbers = np.where(
+            replaced < 0, new_numbers, self.numbers[replaced]
+        ).astype(np.int32)
         added = new.features, new.ids, encodings, new.numbers
         return self._joined(np.setdiff1d(np.arange(self.size), replaced), added)
 
@@ -102,17 +114,26 @@ class Catalogue:
     # A change makes a new catalogue, so that an error leaves the older one intact.
 
     def _joined(self, kept: np.ndarray, *added: tuple) -> Self:
-        """A catalogue of the rows `kept` and others: features, ids, encodings and numbers."""
+        """A catalogue of rows `kept` and others: features, ids, encodings, numbers."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
-        selected = None if self.features is None else _selected(self.features, kept_features)
-        old = selected, tf.gather(self.ids, kept), self.head.classes.rows(kept), self.numbers[kept]
+        selected = (
+            None if self.features is None else _selected(self.features, kept_features)
+        )
+        old = (
+            selected,
+            tf.gather(self.ids, kept),
+            self.head.classes.rows(kept),
+            self.numbers[kept],
+        )
         all_features, ids, encodings, numbers = zip(old, *added, strict=True)
         joined = functools.partial(_checks.joined, "candidates")
         given = [x for x in all_features if x is not None]
         features = tf.nest.map_structure(joined, *given) if given else None
         num_from_dataset = len(kept) - len(kept_features)
         dataset = self.dataset if num_from_dataset else None
-        catalogue = type(self)(features, joined(*ids), dataset, num_from_dataset, self.in_shards)
+        catalogue = type(self)(
+            features, joined(*ids), dataset, num_from_dataset, self.in_shards
+        )
         catalogue.set_encodings(tf.concat(encodings, axis=0))
         catalogue.numbers = np.concatenate(numbers)
         return catalogue
@@ -125,12 +146,17 @@ class Catalogue:
         return _selected(self.features, rows)
 
     def rows(self, ids: Tensor, argument: str) -> Tensor:
-        """The row of each id, int32; -1 for an unknown id. Errors call the ids `argument`."""
+        """Each id's row, int32; -1 if unknown. Errors call the ids `argument`."""
         # Without this check numbers would be compared with hashes of strings.
         keys = id_keys(ids, argument)
         is_empty = ids.shape.num_elements() == 0
-        is_same_kind = is_empty or (ids.dtype == tf.string) == (self.ids.dtype == tf.string)
-        rule = f"`{argument}` must hold ids like those of the index, {self.ids.dtype.name}."
+        is_same_kind = is_empty or (ids.dtype == tf.string) == (
+            self.ids.dtype == tf.string
+        )
+        rule = (
+            f"`{argument}` must hold ids like those of the index, "
+            f"{self.ids.dtype.name}."
+        )
         _checks.require(is_same_kind, rule, ids.dtype.name)
         nearest = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         is_known = tf.equal(tf.gather(self._sorted, nearest), keys)
@@ -138,11 +164,11 @@ class Catalogue:
 
 
 class Index:
-    """The candidates that a model ranks, and a fingerprint of the encoder that encoded them."""
+    """The candidates that a model ranks, and a fingerprint of their encoder."""
 
-    # `encode` maps features of candidates to encodings `[n, d]`, as they are scored, and `read_ids`
-    # maps them to ids, or to None if they have none. Keras does not look into this object, and so
-    # saves nothing of it as a part of the model.
+    # `encode` maps features of candidates to encodings `[n, d]`, as they are scored,
+    # and `read_ids` maps them to ids, or to None if they have none. Keras does not look
+    # into this object, and so saves nothing of it as a part of the model.
     def __init__(
         self,
         encoder: keras.layers.Layer,
@@ -175,14 +201,21 @@ class Index:
         """Encodes other candidates; after an error the older ones stay in use."""
         candidates = arrays(candidates)
         if isinstance(candidates, tf.data.Dataset):
-            batches = [(self._read_ids(features), self.encode(features)) for features in candidates]
+            batches = [
+                (self._read_ids(features), self.encode(features))
+                for features in candidates
+            ]
             size = sum(len(encodings) for _, encodings in batches)
             has_ids = size and batches[0][0] is not None
             ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
             catalogue = Catalogue(None, ids, candidates, size, in_shards)
-            catalogue.set_encodings(tf.concat([encodings for _, encodings in batches], axis=0))
+            catalogue.set_encodings(
+                tf.concat([encodings for _, encodings in batches], axis=0)
+            )
         else:
-            catalogue = Catalogue(candidates, self._read_ids(candidates), in_shards=in_shards)
+            catalogue = Catalogue(
+                candidates, self._read_ids(candidates), in_shards=in_shards
+            )
             self._encode_all(catalogue, batch_size)
         self._catalogue, self._encoded_with = catalogue, fingerprint(self._encoder)
 
@@ -200,18 +233,30 @@ class Index:
             first = 0
             for features in catalogue.dataset:
                 batch, ids = self.encode(features).numpy(), self._read_ids(features)
-                ids = tf.range(first, first + len(batch)) if ids is None else _flat_ids(ids)
+                ids = (
+                    tf.range(first, first + len(batch))
+                    if ids is None
+                    else _flat_ids(ids)
+                )
                 rows = catalogue.rows(ids, "candidates").numpy()
                 first += len(batch)
-                # Candidates that were removed or replaced since have no row among the first.
+                # Candidates that were removed or replaced since have no row among the
+                # first.
                 pairs = zip(rows, batch, strict=True)
                 encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
-            rule = "`candidates` must be a dataset that gives the same candidates each time."
-            _checks.require(len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}")
+            rule = (
+                "`candidates` must be a dataset that gives the same candidates "
+                "each time."
+            )
+            _checks.require(
+                len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}"
+            )
             parts.append(np.stack([encodings[row] for row in range(num_rows)]))
         numbers = np.arange(catalogue.size - num_rows)
         for i in range(0, len(numbers), batch_size):
-            parts.append(self.encode(_selected(catalogue.features, numbers[i : i + batch_size])))
+            parts.append(
+                self.encode(_selected(catalogue.features, numbers[i : i + batch_size]))
+            )
         catalogue.set_encodings(tf.concat(parts, axis=0))
 
     def add(self, candidates: Any) -> None:
@@ -227,21 +272,30 @@ class Index:
         """Removes the candidates with these ids `[n]`."""
         self._catalogue = self.catalogue.without(tf.convert_to_tensor(ids))
 
-    def top_k(self, encodings: Tensor, k: int | Tensor, exclude: Array | None) -> TensorPair:
-        """Scores and ids of the k best candidates, `[batch, k]`; see `TwoTower.top_k`."""
+    def top_k(
+        self, encodings: Tensor, k: int | Tensor, exclude: Array | None
+    ) -> TensorPair:
+        """The k best candidates' scores and ids, `[batch, k]`; see `TwoTower.top_k`."""
         excluded = self._excluded_rows(exclude)
         scores, rows = self.catalogue.search(encodings, k, excluded)
         ids = self.catalogue.ids
         no_id = tf.constant("") if ids.dtype == tf.string else tf.cast(-1, ids.dtype)
         return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))
 
-    def ranks(self, encodings: Tensor, candidates: Any, exclude: Array | None) -> ops.Ranks:
+    def ranks(
+        self, encodings: Tensor, candidates: Any, exclude: Array | None
+    ) -> ops.Ranks:
         """Ranks of given candidates among all, in float64; see `TwoTower.ranks`."""
         catalogue = self.catalogue
         ids = self._read_ids(candidates)
         if ids is None:
-            rule = "`candidate_id` must be given to rank candidates, unless their features are ids."
-            raise ValueError(f"{rule} Received: candidate_id=None, candidates={candidates!r}.")
+            rule = (
+                "`candidate_id` must be given to rank candidates, unless their "
+                "features are ids."
+            )
+            raise ValueError(
+                f"{rule} Received: candidate_id=None, candidates={candidates!r}."
+            )
         rule = "`candidates` must have a row for each query."
         ids = same_sizes(_labels.in_rows(ids), encodings, rule)
         rows = catalogue.rows(ids, "candidate_id")
@@ -252,10 +306,14 @@ class Index:
         excluded = self._excluded_rows(exclude)
         num_items = tf.fill(tf.shape(rows)[:1], tf.constant(catalogue.size, tf.float64))
         if excluded is not None:
-            is_excluded = tf.reduce_any(rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2)
+            is_excluded = tf.reduce_any(
+                rows[:, :, tf.newaxis] == excluded[:, tf.newaxis], axis=2
+            )
             rows = tf.where(is_excluded, -1, rows)
             distinct_rows = _labels.distinct_ids(excluded)
-            num_items -= tf.math.count_nonzero(distinct_rows >= 0, axis=1, dtype=tf.float64)
+            num_items -= tf.math.count_nonzero(
+                distinct_rows >= 0, axis=1, dtype=tf.float64
+            )
 
         # An unknown id counts as a positive whose rank is NaN, so that metrics show it.
         rows = _labels.distinct_ids(rows)
@@ -264,12 +322,14 @@ class Index:
         above = tf.where(has_unknown, nan, tf.cast(above, tf.float64))
         tied = tf.cast(tied, tf.float64)
         relevance = tf.cast((rows >= 0) | has_unknown, tf.float64)
-        numbers = tf.where(rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0)))
+        numbers = tf.where(
+            rows < 0, -1, tf.gather(catalogue.numbers, tf.maximum(rows, 0))
+        )
         size = tf.constant(catalogue.size)
         return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)
 
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:
-        """The rows `[batch, E]` of ids to leave out, -1 for no candidate; None for none."""
+        """The rows `[batch, E]` of ids to omit, -1 for no candidate; None for none."""
         if exclude is None:
             return None
         exclude = _checks.rows_of_ids("exclude", exclude)
@@ -281,13 +341,13 @@ class Index:
 
 
 def fingerprint(layer: keras.layers.Layer) -> list[int]:
-    """Checksums of a layer's weights; copies would take the memory of another encoder."""
+    """Checksums of a layer's weights; copies would take another encoder's memory."""
     arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
     return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
 
 
 def arrays(features: Any) -> Any:
-    """Features as tensors, in dicts, tuples and lists of arrays; other lists are arrays."""
+    """Feature tensors, in dicts, tuples and lists of arrays; other lists are arrays."""
     if isinstance(features, tf.data.Dataset | tf.RaggedTensor):
         return features
     if isinstance(features, dict):

@@ -1,4 +1,4 @@
-"""`ExtremeClassifier`: scores a sample of the classes in a step, or all of them block by block."""
+"""`ExtremeClassifier`: scores a sample of the classes in a step, or all by blocks."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -16,46 +16,51 @@ from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.optimizers import Rowwise
 
-# With these options SGD writes to rows that a step has not touched, or reads a row's gradient
-# before its parts are summed.
+# With these options SGD writes to rows that a step has not touched, or reads a row's
+# gradient before its parts are summed.
 _NOT_PLAIN = ["momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"]
 _NOT_PLAIN += ["clipnorm", "global_clipnorm", "clipvalue"]
 
 
 @_keras.register
 class ExtremeClassifier(RetrievalModel):
-    """A classifier for thousands to millions of classes that never holds all scores at once.
+    """A model for thousands to millions of classes that never holds all scores at once.
 
-    With `num_sampled=None`, a step scores all classes, block by block: value and gradient of any
-    loss are the same as on all scores, and all labels of an example count. A step needs memory for
-    the table and one gradient of it.
+    With `num_sampled=None`, a step scores all classes, block by block: value and
+    gradient of any loss are the same as on all scores, and all labels of an example
+    count. A step needs memory for the table and one gradient of it.
 
-    With `num_sampled`, a step scores one class of each example and as many random classes, at a
-    cost that does not depend on K. For an `OrderedWeightedLoss` the model mines: only the sampled
-    classes whose weight is not 0 are scored with gradients. So
+    With `num_sampled`, a step scores one class of each example and as many random
+    classes, at a cost that does not depend on K. For an `OrderedWeightedLoss` the model
+    mines: only the sampled classes whose weight is not 0 are scored with gradients. So
 
-    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic negative mining,
-    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain negative sampling,
-    - `SoftmaxLoss(temperature)` is sampled softmax, which needs no log-Q correction, since the
-      sample is uniform,
-    - `SigmoidCrossEntropyLoss(gbce_power(num_sampled, K))` is gBCE, with `normalize=False`.
+    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(k))` is Top-k stochastic
+      negative mining,
+    - `OrderedWeightedLoss("binary", "hinge", TopKWeights(num_sampled))` is plain
+      negative sampling,
+    - `SoftmaxLoss(temperature)` is sampled softmax, which needs no log-Q correction,
+      since the sample is uniform,
+    - `SigmoidCrossEntropyLoss(gbce_power(num_sampled, K))` is gBCE, with
+      `normalize=False`.
 
-    Compile the model with an optimizer of `rank4class_tf.optimizers`; others write to the whole
-    table or take wrong steps. Fit it on `(features, class_ids)`, with ids `[batch]`, `[batch, 1]`,
-    or `[batch, P]` padded with -1, of which each step with a sample draws one.
+    Compile the model with an optimizer of `rank4class_tf.optimizers`; others write to
+    the whole table or take wrong steps. Fit it on `(features, class_ids)`, with ids
+    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1, of which each step with a
+    sample draws one.
 
-    `evaluate` ranks all classes, in blocks, and reports the loss over all classes or over one fixed
-    sample. Calling the model, or `predict`, maps features to encodings.
+    `evaluate` ranks all classes, in blocks, and reports the loss over all classes or
+    over one fixed sample. Calling the model, or `predict`, maps features to encodings.
 
-    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large Output Spaces",
-    algorithm 1 and section 5.
+    Source: Reddi et al. 2019, "Stochastic Negative Mining for Learning with Large
+    Output Spaces", algorithm 1 and section 5.
 
     Args:
         encoder: a layer or model, features -> encodings `[batch, embedding_dim]`.
-        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of classes of the
-            width `embedding_dim`, such as `EncodedClasses`.
+        classes: the number of classes K, >= 1, for a `ClassTable`, or a layer of
+            classes of the width `embedding_dim`, such as `EncodedClasses`.
         embedding_dim: width of the encodings and of the class embeddings, >= 1.
-        num_sampled: number of sampled classes B; None, or B >= K - 1 with a warning, means all.
+        num_sampled: number of sampled classes B; None, or B >= K - 1 with a warning,
+            means all.
         normalize: whether encodings and class embeddings are scaled to length 1.
         seed: an int; None draws one from NumPy's global generator.
         **kwargs: arguments of Keras, such as `name`.
@@ -63,7 +68,9 @@ class ExtremeClassifier(RetrievalModel):
     Example:
         >>> model = ExtremeClassifier(
         ...     keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(8)]),
-        ...     classes=1000, embedding_dim=8, num_sampled=100,
+        ...     classes=1000,
+        ...     embedding_dim=8,
+        ...     num_sampled=100,
         ... )
         >>> scores, class_ids = model.top_k(tf.ones([2, 4]), k=5)
         >>> class_ids.shape
@@ -86,7 +93,9 @@ class ExtremeClassifier(RetrievalModel):
         super().__init__(**kwargs)
         self.encoder = _keras.checked_layer("encoder", encoder)
         self.embedding_dim = _checks.positive_int("embedding_dim", embedding_dim)
-        self.scores = SampledScores(classes, num_sampled, normalize, seed, name="scores")
+        self.scores = SampledScores(
+            classes, num_sampled, normalize, seed, name="scores"
+        )
         self.scores.build((None, embedding_dim))
         self._build_by(encoder)
 
@@ -100,28 +109,43 @@ class ExtremeClassifier(RetrievalModel):
         return self.scores.num_negatives == self.classes.num_classes
 
     def fit(
-        self, x: Any = None, y: Any = None, *args: Any, class_weight: Any = None, **kwargs: Any
+        self,
+        x: Any = None,
+        y: Any = None,
+        *args: Any,
+        class_weight: Any = None,
+        **kwargs: Any,
     ) -> Any:
         """Trains as Keras does; `class_weight` needs one class id for each example."""
         if isinstance(self.classes, ShardedClassTable):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
                 rule = (
-                    "`callbacks` must not restore weights if classes are in shards, because the "
+                    "`callbacks` must not restore weights if classes are in shards, "
+                    "because the "
                     "weights do not include the rows. Use `ModelCheckpoint`."
                 )
                 restores = getattr(callback, "restore_best_weights", False)
                 _checks.require(not restores, rule, callback)
         if class_weight is not None:
             if not isinstance(class_weight, dict):
-                rule = "`class_weight` must be a dict of class ids and weights; a loss takes a list"
-                raise ValueError(f"{rule} as its `class_weight`. Received: {class_weight!r}.")
+                rule = (
+                    "`class_weight` must be a dict of class ids and weights; a "
+                    "loss takes a list"
+                )
+                raise ValueError(
+                    f"{rule} as its `class_weight`. Received: {class_weight!r}."
+                )
             spec = getattr(x, "element_spec", None)  # For a dataset.
-            labels = spec[1] if y is None and isinstance(spec, tuple) and spec[1:] else y
+            labels = (
+                spec[1] if y is None and isinstance(spec, tuple) and spec[1:] else y
+            )
             shape = tf.TensorShape(getattr(labels, "shape", None))
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
-                    "`class_weight` must come with class ids [batch] or [batch, 1]: Keras would "
-                    "misread others. Give `loss(class_weight=)`, where a step scores all classes, "
+                    "`class_weight` must come with class ids [batch] or [batch, 1]: "
+                    "Keras would "
+                    "misread others. Give `loss(class_weight=)`, where a step scores "
+                    "all classes, "
                     f"or examples a `sample_weight`. Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
@@ -130,29 +154,35 @@ class ExtremeClassifier(RetrievalModel):
     def call(self, inputs: Any, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
         is_tensor = hasattr(encodings, "shape")
-        _checks.require(is_tensor, "`encoder` must return one tensor.", type(encodings).__name__)
-        rule = f"`encoder` must give encodings of embedding_dim={self.embedding_dim} numbers."
+        _checks.require(
+            is_tensor, "`encoder` must return one tensor.", type(encodings).__name__
+        )
+        rule = (
+            f"`encoder` must give encodings of embedding_dim={self.embedding_dim} "
+            "numbers."
+        )
         is_right = encodings.shape[-1] in (None, self.embedding_dim)
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
     def top_k(self, features: Any, k: int, last: Any = False) -> TensorPair:
-        """Finds the k best classes for a batch of features, as `SampledScores.top_k` does.
+        """Finds the k best classes for a batch of features, like `SampledScores.top_k`.
 
         Args:
             features: what the encoder takes.
             k: in [1, K].
-            last: which position counts if the encoder encodes each position of a sequence. False
-                means all; True the last one that the mask of the encodings keeps, with a warning
-                if they have no mask; or integers `[batch]` in [0, time), or a function from the
-                features to these. Other integers raise; under XLA, the scores are NaN.
+            last: which position counts if the encoder encodes each position of a
+                sequence. False means all; True the last one that the mask of the
+                encodings keeps, with a warning if they have no mask; or integers
+                `[batch]` in [0, time), or a function from the features to these. Other
+                integers raise; under XLA, the scores are NaN.
         """
         encodings = self(features, training=False)
         last = last(features) if callable(last) else last
         return self.scores.top_k(last_of(encodings, last, self.name), k)
 
     def ranks(self, features: Any, class_ids: Array) -> TensorPair:
-        """Ranks given classes for a batch of features, as `SampledScores.ranks` does."""
+        """Ranks given classes for a batch of features, like `SampledScores.ranks`."""
         return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(
@@ -165,30 +195,38 @@ class ExtremeClassifier(RetrievalModel):
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
-        It runs without this package, as in TensorFlow Serving, and has the signatures of
-        `rank4class_tf.export_top_k`, with `scores, class_ids` as outputs.
+        It runs without this package, as in TensorFlow Serving, and has the signatures
+        of `rank4class_tf.export_top_k`, with `scores, class_ids` as outputs.
 
         Args:
-            path: a folder. The SavedModel replaces an older one there once it is complete.
+            path: a folder. The SavedModel replaces an older one there once it is
+                complete.
             features_spec: a `tf.TensorSpec` or `tf.SparseTensorSpec` of the features.
             k: in [1, K]; None means 10, or K if that is less.
-            class_names: None, or the name of each class, for a further output `class_names`.
+            class_names: None, or the name of each class, for a further output
+                `class_names`.
             last: False, True or a function of the features, as in `top_k`.
         """
         rule = "`last` must be True, False or a function of the features in an export."
         _checks.require(isinstance(last, bool) or callable(last), rule, repr(last))
 
         def best(features: Any, k: Tensor) -> dict[str, Tensor]:
-            return dict(zip(("scores", "class_ids"), self.top_k(features, k, last), strict=True))
+            return dict(
+                zip(("scores", "class_ids"), self.top_k(features, k, last), strict=True)
+            )
 
         num_classes = self.classes.num_classes
-        _export.write_top_k(path, self, best, features_spec, num_classes, k, class_names)
+        _export.write_top_k(
+            path, self, best, features_spec, num_classes, k, class_names
+        )
 
     def export_classes(self, path: PathLike) -> None:
-        """Writes the class embeddings `[K, embedding_dim]` to a NumPy file, for approximate search.
+        """Writes the class embeddings `[K, embedding_dim]` to a NumPy file.
 
-        `top_k` finds the classes with the highest inner products with the output of `predict`.
-        `examples/approximate_search.py` passes the file to FAISS.
+        Approximate search can then read them.
+
+        `top_k` finds the classes with the highest inner products with the output of
+        `predict`. `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
             path: the file, which replaces an older one once it is complete;
@@ -208,32 +246,47 @@ class ExtremeClassifier(RetrievalModel):
             y = _class_ids(y, self.classes.num_classes)
         if self._scores_all:  # The loss asks for the scores block by block.
             products = self.scores.over_classes(y_pred)
-            # A tied table has another gradient, through the encoder, and Keras's rules need one
-            # part for each row. The sum of the two has that if one of them is dense.
-            products = products._replace(dense_gradients=training and not self._takes_slices)
+            # A tied table has another gradient, through the encoder, and Keras's rules
+            # need one part for each row. The sum of the two has that if one of them is
+            # dense.
+            products = products._replace(
+                dense_gradients=training and not self._takes_slices
+            )
             return self._per_example(y, products, sample_weight)
         # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
-        scores = self.scores(y_pred, class_ids=y, num_mined=num_mined, training=training)
+        scores = self.scores(
+            y_pred, class_ids=y, num_mined=num_mined, training=training
+        )
         # The class is in column 0, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[..., 0]), -1, 0)
         scores = _keras.with_mask(scores, None if positions is None else positions.mask)
         return self._per_example(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
-        # The classes come after the encoder, so that layers shared with it are marked as shared.
+        # The classes come after the encoder, so that layers shared with it are marked
+        # as shared.
         config, scores = super().get_config(), self.scores.get_config()
         config["embedding_dim"] = self.embedding_dim
         names = ("classes", "num_sampled", "normalize", "seed")
         config |= {name: scores[name] for name in names}
-        # Keras marks layers that are shared only while it saves a file. A configuration has to say
-        # by itself that the encoder looks up the classes, or a copy would have two tables.
+        # Keras marks layers that are shared only while it saves a file. A configuration
+        # has to say by itself that the encoder looks up the classes, or a copy would
+        # have two tables.
         shared = getattr(self.classes, "layer", self.classes)
-        places = [i for i, x in enumerate(self.encoder._flatten_layers()) if x is shared]
-        return config | {"classes": None, "place_in_encoder": places[0]} if places else config
+        places = [
+            i for i, x in enumerate(self.encoder._flatten_layers()) if x is shared
+        ]
+        return (
+            config | {"classes": None, "place_in_encoder": places[0]}
+            if places
+            else config
+        )
 
     @classmethod
-    def from_config(cls, config: dict, custom_objects: dict[str, Any] | None = None) -> Self:
+    def from_config(
+        cls, config: dict, custom_objects: dict[str, Any] | None = None
+    ) -> Self:
         if "place_in_encoder" not in config:
             return super().from_config(config, custom_objects)
         arguments = dict(config)
@@ -245,31 +298,38 @@ class ExtremeClassifier(RetrievalModel):
         if isinstance(self.classes, ShardedClassTable):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
             rule = (
-                "`optimizer` must not scale losses if classes are in shards, because the shards' "
-                "own optimizer would get scaled gradients. Use mixed_bfloat16, or compile with "
+                "`optimizer` must not scale losses if classes are in shards, because "
+                "the shards' "
+                "own optimizer would get scaled gradients. Use mixed_bfloat16, or "
+                "compile with "
                 "auto_scale_loss=False."
             )
             scales = factor is not None or hasattr(self.optimizer, "inner_optimizer")
             _checks.require(not scales, rule, type(self.optimizer).__name__)
             return
-        # Over all classes the gradient is dense, and any optimizer takes the right step.
+        # Over all classes the gradient is dense, and any optimizer takes the right
+        # step.
         if not (self._takes_slices or self._scores_all):
             warnings.warn(
-                "`optimizer` should be one of rank4class_tf.optimizers: others write to the whole "
-                "table of classes, and take wrong steps if the encoder has it too. Received: "
+                "`optimizer` should be one of rank4class_tf.optimizers: others write "
+                "to the whole "
+                "table of classes, and take wrong steps if the encoder has it too. "
+                "Received: "
                 f"{type(self.optimizer).__name__}.",
                 stacklevel=2,
             )
 
     @property
     def _takes_slices(self) -> bool:
-        """Whether a step is right, and sparse, if a row has several parts of a gradient."""
+        """Whether a step is right, and sparse, if a row has several gradient parts."""
         # Keras's loss scaling in mixed precision is around the optimizer.
         optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
         if isinstance(optimizer, Rowwise):
             return True
         is_sgd = isinstance(optimizer, keras.optimizers.SGD)
-        return is_sgd and not any(getattr(optimizer, option, None) for option in _NOT_PLAIN)
+        return is_sgd and not any(
+            getattr(optimizer, option, None) for option in _NOT_PLAIN
+        )
 
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
@@ -278,7 +338,8 @@ class ExtremeClassifier(RetrievalModel):
         if positions is not None:
             y, positions = positions.labels(y, "ids")
             y_pred = positions.rows()
-        # Under XLA, which cannot raise, the ranks of a list with an invalid id become NaN.
+        # Under XLA, which cannot raise, the ranks of a list with an invalid id become
+        # NaN.
         zero = tf.zeros_like(y_pred[:, :1])
         ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
         ids = _labels.distinct_ids(ids)
@@ -286,24 +347,34 @@ class ExtremeClassifier(RetrievalModel):
         above, tied = tf.cast(above, dtype) + tf.cast(zero, dtype), tf.cast(tied, dtype)
         relevance = tf.cast(ids >= 0, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
-        return ops.Ranks(above, tied, relevance, num_items, num_classes, class_ids=ids), positions
+        return ops.Ranks(
+            above, tied, relevance, num_items, num_classes, class_ids=ids
+        ), positions
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:
-    """The labels, which must not look one-hot: ids `[batch, P]` are integers, and P is not K."""
+    """Labels that must not look one-hot: integer ids `[batch, P]`, where P is not K."""
     if isinstance(labels, tf.RaggedTensor):
         return labels
     labels = tf.convert_to_tensor(labels)
     if labels.shape.rank == 1:
         return labels
-    rule = "`y` must hold class ids [batch], [batch, 1] or [batch, P], not a label for each class"
+    rule = (
+        "`y` must hold class ids [batch], [batch, 1] or [batch, P], not a label "
+        "for each class"
+    )
     rows = _labels.in_rows(labels)
     width = rows.shape[1] or tf.shape(rows)[1]
-    is_one_hot = width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
+    is_one_hot = (
+        width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
+    )
     if is_one_hot is True:
         raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
     if is_one_hot is False:
         return labels
-    # Keras traced this for labels of several shapes, so only the running graph knows their width.
+    # Keras traced this for labels of several shapes, so only the running graph knows
+    # their width.
     is_invalid = check(tf.fill(tf.shape(rows), is_one_hot), rows, rule)
-    return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)  # No id is -2.
+    return tf.where(
+        is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows
+    )  # No id is -2.

@@ -1,4 +1,4 @@
-"""`TwoTower`: its arguments, and the lists of candidates that a step of training scores."""
+"""`TwoTower`: its arguments, and the candidate lists that a training step scores."""
 
 import functools
 import inspect
@@ -14,13 +14,19 @@ from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel
-from rank4class_tf.models.candidates import Candidates, Columns, Reader, feature_at, inputs_for
+from rank4class_tf.models.candidates import (
+    Candidates,
+    Columns,
+    Reader,
+    feature_at,
+    inputs_for,
+)
 from rank4class_tf.models.catalogue import Index
 from rank4class_tf.ops.blocks import unit_rows
 
 
 class _EncodeBeforeTests(keras.callbacks.Callback):
-    """Encodes candidates again after other callbacks, such as those that swap weights."""
+    """Re-encodes candidates after other callbacks, such as those that swap weights."""
 
     def on_test_begin(self, logs: dict[str, Any] | None = None) -> None:
         self.model.encode_what_changed()
@@ -28,68 +34,77 @@ class _EncodeBeforeTests(keras.callbacks.Callback):
 
 @_keras.register
 class TwoTower(RetrievalModel):
-    r"""Retrieval with an encoder of queries and one of candidates, trained by any ranking loss.
+    r"""Retrieval with a query and a candidate encoder, trained by any ranking loss.
 
     $$s_{ij} = \frac{1}{T} \frac{q_i}{\|q_i\|} \cdot \frac{c_j}{\|c_j\|}$$
 
-    Train it on pairs `(query_features, candidate_features)`. In a step each query has a list: its
-    own candidate is the positive, and negatives are
+    Train it on pairs `(query_features, candidate_features)`. In a step each query has a
+    list: its own candidate is the positive, and negatives are
 
     - the candidates of the other queries of the batch, on all devices of a strategy,
     - the candidates of earlier batches, with `memory_size`,
     - random candidates from the index, with `num_random`,
     - your own, which you pass with the pairs, with `negatives`.
 
-    A query may have several candidates, all positives of one list: ids `[batch, P]`, padded with
-    -1, and features `[batch, P, ...]`, or both ragged (not under XLA).
+    A query may have several candidates, all positives of one list: ids `[batch, P]`,
+    padded with -1, and features `[batch, P, ...]`, or both ragged (not under XLA).
 
-    A negative with the id of a positive is masked. `frequencies` corrects the scores of popular
-    candidates, which are negatives too often. The loss sees the whole list, or only the highest
-    negatives: as many as it uses, or `num_mined`. Each of these steps is also a layer.
+    A negative with the id of a positive is masked. `frequencies` corrects the scores of
+    popular candidates, which are negatives too often. The loss sees the whole list, or
+    only the highest negatives: as many as it uses, or `num_mined`. Each of these steps
+    is also a layer.
 
-    `index(candidates)` gives the model all candidates, which `top_k`, `ranks` and `evaluate` rank
-    exactly, in blocks. What reads the index encodes them again if the weights of their encoder
-    have changed. A graph of your own cannot: call `index()` before it, except after `fit` and
-    `load_weights`. Calling the model, or `predict`, maps the features of queries to encodings.
-    Towers may share layers. A subclass may have its own layers and losses: see `extra_loss`.
+    `index(candidates)` gives the model all candidates, which `top_k`, `ranks` and
+    `evaluate` rank exactly, in blocks. What reads the index encodes them again if the
+    weights of their encoder have changed. A graph of your own cannot: call `index()`
+    before it, except after `fit` and `load_weights`. Calling the model, or `predict`,
+    maps the features of queries to encodings. Towers may share layers. A subclass may
+    have its own layers and losses: see `extra_loss`.
 
-    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item
-    Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning Two-tower Neural
-    Networks in Recommendations", for `num_random`; Gao et al. 2021, "Scaling Deep Contrastive
-    Learning Batch Size under Memory Limited Setup", for `encode_in`.
+    Source: Yi et al. 2019, "Sampling-Bias-Corrected Neural Modeling for Large Corpus
+    Item Recommendations"; Yang et al. 2020, "Mixed Negative Sampling for Learning
+    Two-tower Neural Networks in Recommendations", for `num_random`; Gao et al. 2021,
+    "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", for
+    `encode_in`.
 
     Args:
         query_encoder: a layer or model, features of queries -> `[batch, d]`.
         candidate_encoder: a layer or model, features of candidates -> `[batch, d]`.
-        candidate_id: the key, in the candidate features, of the candidate ids: integers or strings.
-            XLA cannot compile strings, and Keras 3's `fit` accepts them as tensors or object
-            arrays. None if the features are the ids, or if candidates have none and all differ.
-        exclude: None, or the key, in the query features, of candidate ids `[batch, E]` that
-            `top_k`, `ranks` and `evaluate` leave out, such as those already seen. Integers are
-            padded with -1, strings with any string that is not an id.
+        candidate_id: the key, in the candidate features, of the candidate ids: integers
+            or strings. XLA cannot compile strings, and Keras 3's `fit` accepts them as
+            tensors or object arrays. None if the features are the ids, or if candidates
+            have none and all differ.
+        exclude: None, or the key, in the query features, of candidate ids `[batch, E]`
+            that `top_k`, `ranks` and `evaluate` leave out, such as those already seen.
+            Integers are padded with -1, strings with any string that is not an id.
         normalize: whether encodings are scaled to length 1.
-        temperature: T > 0. None means 0.1 with `normalize`, since a softmax learns little from
-            cosines at 1; else it means 1.
-        frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it with a
-            softmax, set the temperature here, not in the loss, and give ids, as for `memory_size`.
+        temperature: T > 0. None means 0.1 with `normalize`, since a softmax learns
+            little from cosines at 1; else it means 1.
+        frequencies: None, or a `CandidateFrequencies` for the log-Q correction. Use it
+            with a softmax, set the temperature here, not in the loss, and give ids, as
+            for `memory_size`.
         memory_size: how many candidates of earlier batches are negatives, >= 0.
-        num_random: how many random candidates from the index are negatives, >= 0. Call `index`
-            before `fit`.
-        num_mined: how many of the highest negatives the loss gets, >= 1; None for what it uses.
-        negatives: None, or the key, in the candidate features, of the features of negatives of all
-            queries of the batch, `[batch, H, ...]`, padded with the id -1, or ragged. They need a
-            `candidate_id` and get no log-Q correction; evaluation ignores them.
-        negative_weight: None, or the key, in the features of candidates or of `negatives`, of
-            weights w > 0, of the shape of the ids. log w is added to the score of a negative, which
-            in a softmax counts like w negatives.
-        encode_in: None, or how many queries or candidates are encoded at once, >= 1, so that a
-            large batch needs only the memory of one piece. The step is the same; the encoders run
-            twice, with the same dropout (in Keras 2 only after
-            `keras.backend.experimental.enable_tf_random_generator()`). A batch normalization sees
-            one piece at a time. Encoders must not add activity losses.
-        score_in: None, or how many queries are scored at once, >= 1, to save memory. The step is
-            the same. Losses that draw random numbers cannot have it.
-        seed: an int, for the random draws; None draws one from NumPy's global generator.
+        num_random: how many random candidates from the index are negatives, >= 0. Call
+            `index` before `fit`.
+        num_mined: how many of the highest negatives the loss gets, >= 1; None for what
+            it uses.
+        negatives: None, or the key, in the candidate features, of the features of
+            negatives of all queries of the batch, `[batch, H, ...]`, padded with the id
+            -1, or ragged. They need a `candidate_id` and get no log-Q correction;
+            evaluation ignores them.
+        negative_weight: None, or the key, in the features of candidates or of
+            `negatives`, of weights w > 0, of the shape of the ids. log w is added to
+            the score of a negative, which in a softmax counts like w negatives.
+        encode_in: None, or how many queries or candidates are encoded at once, >= 1, so
+            that a large batch needs only the memory of one piece. The step is the same;
+            the encoders run twice, with the same dropout (in Keras 2 only after
+            `keras.backend.experimental.enable_tf_random_generator()`). A batch
+            normalization sees one piece at a time. Encoders must not add activity
+            losses.
+        score_in: None, or how many queries are scored at once, >= 1, to save memory.
+            The step is the same. Losses that draw random numbers cannot have it.
+        seed: an int, for the random draws; None draws one from NumPy's global
+            generator.
         **kwargs: arguments of Keras, such as `name`.
 
     Example:
@@ -129,7 +144,9 @@ class TwoTower(RetrievalModel):
     ):
         super().__init__(**kwargs)
         self.query_encoder = _keras.checked_layer("query_encoder", query_encoder)
-        self.candidate_encoder = _keras.checked_layer("candidate_encoder", candidate_encoder)
+        self.candidate_encoder = _keras.checked_layer(
+            "candidate_encoder", candidate_encoder
+        )
         self.candidate_id = _checks.string_or_none("candidate_id", candidate_id)
         self.exclude = _checks.string_or_none("exclude", exclude)
         self.normalize = _checks.flag("normalize", normalize)
@@ -143,11 +160,15 @@ class TwoTower(RetrievalModel):
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = _checks.positive_int_or_none("num_mined", num_mined)
         self.negatives = _checks.string_or_none("negatives", negatives)
-        self.negative_weight = _checks.string_or_none("negative_weight", negative_weight)
+        self.negative_weight = _checks.string_or_none(
+            "negative_weight", negative_weight
+        )
         self.encode_in = _checks.positive_int_or_none("encode_in", encode_in)
         self.score_in = _checks.positive_int_or_none("score_in", score_in)
         if negatives is not None and candidate_id is None:
-            raise ValueError("`candidate_id` must be given with `negatives`. Received: None.")
+            raise ValueError(
+                "`candidate_id` must be given with `negatives`. Received: None."
+            )
         # Scores keep their precision under mixed precision.
         self._remove_hits = layers.RemoveAccidentalHits()
         self._correct = layers.SamplingProbabilityCorrection()
@@ -156,18 +177,35 @@ class TwoTower(RetrievalModel):
         if self._random is not None:
             seed = self._random.seed
         self.seed = None if seed is None else _checks.seed(seed)
-        # The reader and the index are plain objects, which Keras neither tracks nor saves.
-        self._reader = Reader(candidate_encoder, candidate_id, negatives, negative_weight)
-        self._index = Index(candidate_encoder, self._encode_candidates, self._reader.ids)
-        shapes = [getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)]
-        widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape} - {None}
-        rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
-        _checks.require(len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}")
-        # What can be built is built now, so that a file or a checkpoint finds all weights.
+        # The reader and the index are plain objects, which Keras neither tracks nor
+        # saves.
+        self._reader = Reader(
+            candidate_encoder, candidate_id, negatives, negative_weight
+        )
+        self._index = Index(
+            candidate_encoder, self._encode_candidates, self._reader.ids
+        )
+        shapes = [
+            getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)
+        ]
+        widths = {
+            shape[-1] for shape in shapes if isinstance(shape, tuple) and shape
+        } - {None}
+        rule = (
+            "`query_encoder` and `candidate_encoder` must give encodings of one width."
+        )
+        _checks.require(
+            len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}"
+        )
+        # What can be built is built now, so that a file or a checkpoint finds all
+        # weights.
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
-        if self._memory is not None and _keras.symbolic_inputs(candidate_encoder) is not None:
+        if (
+            self._memory is not None
+            and _keras.symbolic_inputs(candidate_encoder) is not None
+        ):
             self._memory.build((None, candidate_encoder.output_shape[-1]))
         self._build_by(query_encoder)
 
@@ -183,15 +221,19 @@ class TwoTower(RetrievalModel):
     ) -> None:
         """Encodes all candidates; after an error an older index stays in use.
 
-        Candidates need not occur in training. A saved model lacks the index: see `export_top_k`.
+        Candidates need not occur in training. A saved model lacks the index: see
+        `export_top_k`.
 
         Args:
-            candidates: features as in training, arrays or a dict or tuple of arrays, with a row for
-                each candidate, whose ids differ; or a `tf.data.Dataset` of batches of them, of
-                which only ids and encodings are kept; None to encode those of the last call again.
-            batch_size: how many candidates are encoded at once, >= 1; a dataset has its own.
-            in_shards: whether each replica of a strategy holds only a part of the encodings, though
-                one device must hold all of them once. All workers must then search together.
+            candidates: features as in training, arrays or a dict or tuple of arrays,
+                with a row for each candidate, whose ids differ; or a `tf.data.Dataset`
+                of batches of them, of which only ids and encodings are kept; None to
+                encode those of the last call again.
+            batch_size: how many candidates are encoded at once, >= 1; a dataset has its
+                own.
+            in_shards: whether each replica of a strategy holds only a part of the
+                encodings, though one device must hold all of them once. All workers
+                must then search together.
         """
         batch_size = _checks.positive_int("batch_size", batch_size)
         with self.distribute_strategy.scope():
@@ -203,7 +245,7 @@ class TwoTower(RetrievalModel):
         self._read_new_index()
 
     def add_candidates(self, candidates: Any) -> None:
-        """Adds candidates to the index, given as features with ids, and encodes only these.
+        """Adds candidates to the index, given as features and ids; encodes only these.
 
         A candidate whose id is already in the index replaces the old one.
         """
@@ -213,23 +255,27 @@ class TwoTower(RetrievalModel):
         self._read_new_index()
 
     def remove_candidates(self, ids: Array) -> None:
-        """Removes candidates from the index, by ids `[n]`, or without ids by rows of `index`."""
+        """Drops indexed candidates by ids `[n]`, or without ids by rows of `index`."""
         with self.distribute_strategy.scope():
             self._index.remove(ids)
         self._read_new_index()
 
-    def top_k(self, queries: Any, k: int | Tensor, exclude: Array | None = None) -> TensorPair:
+    def top_k(
+        self, queries: Any, k: int | Tensor, exclude: Array | None = None
+    ) -> TensorPair:
         """Finds the k candidates with the highest scores, in blocks of candidates.
 
         Args:
             queries: a batch of what the query encoder takes.
             k: in [1, N], an int or a scalar tensor.
-            exclude: ids to leave out, `[batch, E]`; None for those of the key `exclude`, if any.
-                Where fewer than k candidates are left, the score is -inf and the id -1 or "".
+            exclude: ids to leave out, `[batch, E]`; None for those of the key
+                `exclude`, if any. Where fewer than k candidates are left, the score is
+                -inf and the id -1 or "".
 
         Returns:
-            Scores and candidate ids, both `[batch, k]`, the best first. If candidates have no ids,
-            their rows in what `index` was given. Scores alike but for rounding come in any order.
+            Scores and candidate ids, both `[batch, k]`, the best first. If candidates
+            have no ids, their rows in what `index` was given. Scores alike but for
+            rounding come in any order.
         """
         self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
@@ -240,8 +286,9 @@ class TwoTower(RetrievalModel):
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
-            path: a folder, which must exist, for `scores.npy` and `candidate_ids.npy`, both
-                `[queries, k]`; string ids are bytes. After an error older files stay.
+            path: a folder, which must exist, for `scores.npy` and `candidate_ids.npy`,
+                both `[queries, k]`; string ids are bytes. After an error older files
+                stay.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
@@ -251,7 +298,10 @@ class TwoTower(RetrievalModel):
         ids = self._index.catalogue.ids.numpy()
         id_type = ids.astype("S").dtype if ids.dtype == object else ids.dtype
         search = tf.function(lambda batch: self.top_k(batch, k), reduce_retracing=True)
-        files = os.path.join(path, "scores.npy"), os.path.join(path, "candidate_ids.npy")
+        files = (
+            os.path.join(path, "scores.npy"),
+            os.path.join(path, "candidate_ids.npy"),
+        )
         with (
             _files.appending_rows(files[0], (k,)) as add_scores,
             _files.appending_rows(files[1], (k,), id_type) as add_ids,
@@ -261,33 +311,39 @@ class TwoTower(RetrievalModel):
                 add_scores(scores.numpy())
                 add_ids(best.numpy().astype(id_type))
 
-    def ranks(self, queries: Any, candidates: Any, exclude: Array | None = None) -> ops.Ranks:
+    def ranks(
+        self, queries: Any, candidates: Any, exclude: Array | None = None
+    ) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
 
         Args:
             queries: a batch of what the query encoder takes.
-            candidates: features of the candidate of each query; only the ids are read, which may be
-                `[batch, P]`, integers padded with -1.
+            candidates: features of the candidate of each query; only the ids are read,
+                which may be `[batch, P]`, integers padded with -1.
             exclude: as in `top_k`; a given candidate that is excluded has no rank.
 
         Returns:
-            `ops.Ranks`, which metrics accept as labels: `metric.update_state(ranks, None)`. Scores
-            that differ only by rounding tie. Those of a query with an id that is not in the index
-            are NaN.
+            `ops.Ranks`, which metrics accept as labels:
+            `metric.update_state(ranks, None)`. Scores that differ only by rounding tie.
+            Those of a query with an id that is not in the index are NaN.
         """
         self.encode_what_changed()
         exclude = self._excluded(queries, exclude)
         encodings = self._scaled_queries(self(queries, training=False))
         return self._index.ranks(encodings, candidates, exclude)
 
-    def export_top_k(self, path: PathLike, queries_spec: Any, k: int | None = None) -> None:
+    def export_top_k(
+        self, path: PathLike, queries_spec: Any, k: int | None = None
+    ) -> None:
         """Writes a SavedModel that finds the k candidates with the highest scores.
 
-        It runs without this package, and has the signatures `top_k(queries, k)`, which fails unless
-        k is in [1, N], and `serving_default(queries)`, with the outputs `scores, candidate_ids`.
+        It runs without this package, and has the signatures `top_k(queries, k)`, which
+        fails unless k is in [1, N], and `serving_default(queries)`, with the outputs
+        `scores, candidate_ids`.
 
         Args:
-            path: a folder. The SavedModel replaces an older one there once it is complete.
+            path: a folder. The SavedModel replaces an older one there once it is
+                complete.
             queries_spec: `tf.TensorSpec`s of the query features, in the same structure.
             k: in [1, N]; None means 10, or N if that is less.
         """
@@ -295,18 +351,27 @@ class TwoTower(RetrievalModel):
         catalogue = self._index.catalogue
 
         def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
-            return dict(zip(("scores", "candidate_ids"), self.top_k(queries, k), strict=True))
+            return dict(
+                zip(("scores", "candidate_ids"), self.top_k(queries, k), strict=True)
+            )
 
         # The graph reads `head`, a layer that is no part of the model.
         _export.write_top_k(
-            path, self, best, queries_spec, catalogue.size, k, None, other_layers=[catalogue.head]
+            path,
+            self,
+            best,
+            queries_spec,
+            catalogue.size,
+            k,
+            None,
+            other_layers=[catalogue.head],
         )
 
     def export_candidates(self, path: PathLike) -> None:
-        """Writes the encodings of the index `[N, d]` to a NumPy file, for approximate search.
+        """Writes the index encodings `[N, d]` to a NumPy file, for approximate search.
 
-        `top_k` finds the candidates with the highest inner products with the output of `predict`.
-        `examples/approximate_search.py` passes the file to FAISS.
+        `top_k` finds the candidates with the highest inner products with the output of
+        `predict`. `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
             path: the file, which replaces an older one once it is complete;
@@ -316,7 +381,7 @@ class TwoTower(RetrievalModel):
         self._index.catalogue.head.export_embeddings(path)
 
     def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
-        """Trains as Keras does, then encodes the candidates again if `index` was called."""
+        """Trains like Keras, then re-encodes the candidates if `index` was called."""
         rule = "`class_weight` must be None: give each example its `sample_weight`."
         # Keras would read features as classes.
         _checks.require(class_weight is None, rule, class_weight)
@@ -326,24 +391,28 @@ class TwoTower(RetrievalModel):
         return history
 
     def load_weights(self, *args: Any, **kwargs: Any) -> Any:
-        """Loads weights as Keras does, then encodes the candidates again if `index` was called."""
+        """Loads weights like Keras; re-encodes the candidates if `index` was called."""
         result = super().load_weights(*args, **kwargs)
         if not self._index.is_empty:
             self.encode_what_changed()
         return result
 
     def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
-        """Evaluates as Keras does, by ranks among all candidates, encoded again if need be.
+        """Evaluates like Keras, by ranks among all candidates, re-encoded if need be.
 
-        The metrics read only the ids of candidates. If a batch has several ids per query and not
-        their features, the loss is NaN.
+        The metrics read only the ids of candidates. If a batch has several ids per
+        query and not their features, the loss is NaN.
         """
         if isinstance(callbacks, keras.callbacks.CallbackList):  # That of `fit`.
             all_callbacks = callbacks.callbacks
         else:
             self.encode_what_changed()
-            callbacks = all_callbacks = tf.nest.flatten([] if callbacks is None else callbacks)
-        if not any(isinstance(callback, _EncodeBeforeTests) for callback in all_callbacks):
+            callbacks = all_callbacks = tf.nest.flatten(
+                [] if callbacks is None else callbacks
+            )
+        if not any(
+            isinstance(callback, _EncodeBeforeTests) for callback in all_callbacks
+        ):
             last = _EncodeBeforeTests()
             last.set_model(self)
             all_callbacks.append(last)
@@ -357,17 +426,19 @@ class TwoTower(RetrievalModel):
     def extra_loss(
         self, queries: Tensor, candidates: Tensor, x: Any, y: Any, training: bool
     ) -> Tensor | None:
-        """Returns a second loss of a step, for subclasses; it is added to the retrieval loss.
+        """Returns a second loss of a step, for subclasses, added to the retrieval loss.
 
-        It may use layers that the subclass created after `super().__init__`, and update metrics
-        that the subclass keeps as attributes, as in `examples/retrieval_and_rating.py`.
+        It may use layers that the subclass created after `super().__init__`, and update
+        metrics that the subclass keeps as attributes, as in
+        `examples/retrieval_and_rating.py`.
 
         Args:
             queries: query encodings `[batch, d]`, as the encoder returns them.
-            candidates: candidate encodings, `[batch, d]`, or `[batch, P, d]` if queries have
-                several; padded positions hold any numbers.
+            candidates: candidate encodings, `[batch, d]`, or `[batch, P, d]` if queries
+                have several; padded positions hold any numbers.
             x: the query features.
-            y: the candidate features; a dict may have more than the encoder takes, such as ratings.
+            y: the candidate features; a dict may have more than the encoder takes, such
+                as ratings.
             training: False in evaluation.
         """
         return None  # No second loss; else a scalar, such as a mean over the batch.
@@ -377,15 +448,22 @@ class TwoTower(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
-            # Evaluation reads only the ids. NaN goes through the compiled loss, since Keras 2
-            # reports what that has seen.
+            # Evaluation reads only the ids. NaN goes through the compiled loss, since
+            # Keras 2 reports what that has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            return self._per_example(tf.zeros([batch], tf.int32), unknown, sample_weight)
+            return self._per_example(
+                tf.zeros([batch], tf.int32), unknown, sample_weight
+            )
         candidates = self._reader.candidates(y, ids, training)
         encodings = self._encoded(self.candidate_encoder, candidates.features, training)
-        rule = "`candidate_encoder` must give encodings [batch, d] of the candidates in `y`."
-        _checks.require(encodings.shape.rank == 2, rule, f"encodings of shape {encodings.shape}")
+        rule = (
+            "`candidate_encoder` must give encodings [batch, d] of the candidates "
+            "in `y`."
+        )
+        _checks.require(
+            encodings.shape.rank == 2, rule, f"encodings of shape {encodings.shape}"
+        )
         rule = "`y` must have the features of a candidate for each query."
         rows = same_sizes(candidates.positive_rows, y_pred, rule)
         positives = tf.gather(encodings, tf.maximum(rows, 0))
@@ -401,14 +479,18 @@ class TwoTower(RetrievalModel):
         columns = self._columns(candidates, encodings, training)
         queries = self._scaled_queries(y_pred)
         if candidates.is_invalid is not None:
-            queries = tf.where(candidates.is_invalid[:, tf.newaxis], float("nan"), queries)
+            queries = tf.where(
+                candidates.is_invalid[:, tf.newaxis], float("nan"), queries
+            )
         if self.score_in is None:
             scores, labels = self._lists(queries, labels, columns)
             return self._per_example(labels, scores, sample_weight)
 
         # The same losses in pieces of `score_in` queries.
         def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
-            scores, labels = self._lists(queries, labels, columns._replace(encodings=encodings))
+            scores, labels = self._lists(
+                queries, labels, columns._replace(encodings=encodings)
+            )
             return self._per_example(labels, scores, None)[0]
 
         spec = tf.TensorSpec([self.score_in], tf.float32)
@@ -425,10 +507,13 @@ class TwoTower(RetrievalModel):
     def _check_loss(self, loss: Any) -> None:
         super()._check_loss(loss)
         rule = (
-            "`loss` must draw no random numbers with `score_in`, since all pieces of a batch would "
+            "`loss` must draw no random numbers with `score_in`, since all pieces of "
+            "a batch would "
             "draw the same."
         )
-        _checks.require(self.score_in is None or not getattr(loss, "is_random", False), rule, loss)
+        _checks.require(
+            self.score_in is None or not getattr(loss, "is_random", False), rule, loss
+        )
 
     def _read_new_index(self) -> None:
         """Makes Keras trace again the steps that read the older index."""
@@ -439,7 +524,8 @@ class TwoTower(RetrievalModel):
 
     def encode_what_changed(self) -> None:
         """Encodes the candidates again if the weights of their encoder have changed."""
-        # What reads the index calls this first; a graph cannot, and reads the older encodings.
+        # What reads the index calls this first; a graph cannot, and reads the older
+        # encodings.
         if tf.executing_eagerly() and not self._index.is_current:
             self.index()
 
@@ -452,7 +538,9 @@ class TwoTower(RetrievalModel):
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, None]:
-        return self._index.ranks(self._scaled_queries(y_pred), y, self._excluded(x, None)), None
+        return self._index.ranks(
+            self._scaled_queries(y_pred), y, self._excluded(x, None)
+        ), None
 
     def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
         inputs = inputs_for(self.candidate_encoder, features, "candidates")
@@ -465,23 +553,36 @@ class TwoTower(RetrievalModel):
     def _scaled_queries(self, encodings: Tensor) -> Tensor:
         return self._scaled(encodings) / self.temperature
 
-    def _encoded(self, encoder: keras.layers.Layer, features: Any, training: bool | None) -> Tensor:
+    def _encoded(
+        self, encoder: keras.layers.Layer, features: Any, training: bool | None
+    ) -> Tensor:
         if not training or self.encode_in is None or not encoder.built:
             return encoder(features, training=training)
-        # The backward pass encodes each piece again. It draws the same random numbers, and other
-        # state of the encoder changes once. The method is that of Gao et al. 2021.
+        # The backward pass encodes each piece again. It draws the same random numbers,
+        # and other state of the encoder changes once. The method is that of Gao et al.
+        # 2021.
         width = getattr(encoder, "output_shape", (None,))[-1]
         spec = tf.TensorSpec([self.encode_in, width], encoder.compute_dtype)
         encode = functools.partial(encoder, training=True)
-        return in_pieces(encode, features, self.encode_in, spec, states=_keras.states_of(encoder))
+        return in_pieces(
+            encode, features, self.encode_in, spec, states=_keras.states_of(encoder)
+        )
 
-    def _columns(self, candidates: Candidates, encodings: Tensor, training: bool) -> Columns:
-        """The `Columns` of a step: the candidates of the batch, of the memory and of the index."""
-        if candidates.keys is None and (self.frequencies is not None or self._memory is not None):
-            rule = "`candidate_id` must be given with `frequencies` or `memory_size`, unless the"
+    def _columns(
+        self, candidates: Candidates, encodings: Tensor, training: bool
+    ) -> Columns:
+        """The `Columns` of a step: candidates of batch, memory and index."""
+        if candidates.keys is None and (
+            self.frequencies is not None or self._memory is not None
+        ):
+            rule = (
+                "`candidate_id` must be given with `frequencies` or `memory_size`, "
+                "unless the"
+            )
             received = f"candidate_id=None, features={candidates.features!r}"
             raise ValueError(f"{rule} features are ids. Received: {received}.")
-        # Those of all replicas: positives, padding of positives, and the user's own negatives.
+        # Those of all replicas: positives, padding of positives, and the user's own
+        # negatives.
         exchange = Exchange()
         encodings = exchange.joined(encodings)
         keys = None if candidates.keys is None else exchange.joined(candidates.keys)
@@ -490,7 +591,9 @@ class TwoTower(RetrievalModel):
             is_first = tf.range(tf.size(candidates.keys)) < candidates.num_positives
             is_positive = exchange.joined(tf.cast(is_first, tf.int32)) > 0
         has_gaps = candidates.allows_several or is_positive is not None
-        is_present = keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
+        is_present = (
+            keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
+        )
         parts = [(encodings, keys, is_present)]
 
         # Only positives are draws from the frequencies; padding has the key -1.
@@ -500,7 +603,9 @@ class TwoTower(RetrievalModel):
             self.frequencies(drawn_keys, training=training)
         num_draws = tf.math.count_nonzero(is_draw, dtype=tf.int32)
         if self._memory is not None:
-            kept, kept_keys, filled = self._memory(encodings, drawn_keys, training=training)
+            kept, kept_keys, filled = self._memory(
+                encodings, drawn_keys, training=training
+            )
             parts.append((kept, kept_keys, filled & (kept_keys != -1)))
             num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
         random_rate = 0.0
@@ -508,7 +613,9 @@ class TwoTower(RetrievalModel):
             catalogue = self._index.catalogue
             rows = self._random(catalogue.keys, training=training)
             drawn = self._encode_candidates(catalogue.features_at(rows), training)
-            parts.append((drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool)))
+            parts.append(
+                (drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool))
+            )
             random_rate = rows.shape[0] / catalogue.size
         all_encodings, all_keys, all_present = (
             None if column[0] is None else tf.concat(column, axis=0)
@@ -516,12 +623,13 @@ class TwoTower(RetrievalModel):
         )
 
         def extended(values: Tensor, filler: Any) -> Tensor:
-            """Values of the candidates of the batch, extended by one value for all others."""
+            """Values of batch candidates, extended by one value for all others."""
             others = tf.fill([tf.size(all_present) - tf.size(values)], filler)
             return tf.concat([values, others], axis=0)
 
-        # How often each column is expected: `rate` times the draws, and `base` besides. The user's
-        # negatives are no draws; a negative of weight w is expected 1 / w times.
+        # How often each column is expected: `rate` times the draws, and `base` besides.
+        # The user's negatives are no draws; a negative of weight w is expected 1 / w
+        # times.
         rate = base = None
         if self.frequencies is not None:
             rate = self.frequencies(all_keys, training=False)
@@ -548,13 +656,21 @@ class TwoTower(RetrievalModel):
             scores = self._remove_hits(scores, labels, columns.keys)
         if columns.rate is not None:
             # The positives of a query are no draws of its negatives.
-            positives = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True) if several else 1
+            positives = (
+                tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True)
+                if several
+                else 1
+            )
             num_draws = columns.num_draws - tf.cast(positives, tf.float32)
-            if self._random is None:  # A batch of one example has no draws, and 0 no logarithm.
+            if (
+                self._random is None
+            ):  # A batch of one example has no draws, and 0 no logarithm.
                 num_draws = tf.maximum(num_draws, 1.0)
-            scores = self._correct(scores, labels, num_draws * columns.rate + columns.base)
-        # Losses need a column, which an empty batch may lack. They read labels that are as wide as
-        # the scores as relevance: one more column keeps ids apart.
+            scores = self._correct(
+                scores, labels, num_draws * columns.rate + columns.base
+            )
+        # Losses need a column, which an empty batch may lack. They read labels that are
+        # as wide as the scores as relevance: one more column keeps ids apart.
         if several or not scores.shape[1]:
             num_labels = tf.shape(labels)[1] if several else 0
             missing = tf.cast(tf.shape(scores)[1] <= num_labels, tf.int32)

@@ -1,4 +1,4 @@
-"""Counts, scores and interactions of all classes, block by block; and vectors of unit length."""
+"""Counts, scores and interactions of all classes by blocks, and unit-length vectors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +21,12 @@ def count_others_by_blocks(
     block_size: int = SEARCH_BLOCK,
     tolerance: Array = 0.0,
 ) -> list[Tensor]:
-    """Counts the other classes above and tied with ids `[batch, P]` up to a tolerance."""
-    # `score` maps class ids `[m]` to scores `[batch, m]`. An id outside [0, num_classes) is of a
-    # class that is not scored here, but whose score is compared as well.
-    # Rounding these sums loses no score within the tolerance, since it keeps the order of numbers.
-    # An infinite score ties only with its equal; the score of an excluded class is -inf.
+    """Counts other classes above and tied with ids `[batch, P]` up to a tolerance."""
+    # `score` maps class ids `[m]` to scores `[batch, m]`. An id outside [0,
+    # num_classes) is of a class that is not scored here, but whose score is compared as
+    # well. Rounding these sums loses no score within the tolerance, since it keeps the
+    # order of numbers. An infinite score ties only with its equal; the score of an
+    # excluded class is -inf.
     is_finite, dtype = tf.math.is_finite(id_scores), id_scores.dtype
     highest, lowest = (
         tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), id_scores)
@@ -33,8 +34,9 @@ def count_others_by_blocks(
     )
 
     def count_block(ids: Tensor, scores: Tensor) -> TensorPair:
-        # A class must not count as above or tied with itself. Its score here may be rounded
-        # differently, by more than the tolerance where a GPU multiplies in TF32.
+        # A class must not count as above or tied with itself. Its score here may be
+        # rounded differently, by more than the tolerance where a GPU multiplies in
+        # TF32.
         own_columns, in_block = within(class_ids - ids[0], tf.size(ids))
         own_scores = tf.gather(scores, own_columns, batch_dims=1)
         above, tied = count_one_by_one(scores, highest, lowest)
@@ -51,8 +53,9 @@ def count_others_by_blocks(
 def scores_as_in_blocks(
     score: Callable, num_classes: int, class_ids: Tensor, block_size: int = SEARCH_BLOCK
 ) -> Tensor:
-    """Scores of ids `[batch, P]`, rounded as the blocks round them; any number for an id < 0."""
-    # Products of another shape may be rounded differently, by much where a GPU multiplies in TF32.
+    """Scores of ids `[batch, P]`, rounded as in blocks; any number for an id < 0."""
+    # Products of another shape may be rounded differently, by much where a GPU
+    # multiplies in TF32.
     class_ids = tf.maximum(class_ids, 0)
     if num_classes <= block_size:
         return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
@@ -68,7 +71,9 @@ def scores_as_in_blocks(
         return tf.gather_nd(score(block_ids), own)
 
     blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, examples)]
-    scores = tf.map_fn(score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1)
+    scores = tf.map_fn(
+        score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1
+    )
     return tf.reshape(tf.reshape(scores, [-1])[:num_ids], tf.shape(class_ids))
 
 
@@ -77,13 +82,16 @@ _CANDIDATES_PER_BLOCK = 1024
 
 
 def score_by_recomputed_blocks(
-    score: Callable, candidates: Tensor, shared: Any, block_size: int = _CANDIDATES_PER_BLOCK
+    score: Callable,
+    candidates: Tensor,
+    shared: Any,
+    block_size: int = _CANDIDATES_PER_BLOCK,
 ) -> Tensor:
     """Scores candidates `[n, d]` in blocks, which the backward pass recomputes."""
-    # `score` maps candidates `[m, d]`, the number of their block and `shared`, floating tensors in
-    # any structure, to scores `[batch, m]`. It must read no variables and draw only from fixed
-    # seeds. Up to twice `block_size` candidates are scored at once. Recomputing takes a third of
-    # the time.
+    # `score` maps candidates `[m, d]`, the number of their block and `shared`, floating
+    # tensors in any structure, to scores `[batch, m]`. It must read no variables and
+    # draw only from fixed seeds. Up to twice `block_size` candidates are scored at
+    # once. Recomputing takes a third of the time.
     n = candidates.shape[0]
     if n is None or n <= 2 * block_size:
         return score(candidates, 0, shared)
@@ -91,17 +99,22 @@ def score_by_recomputed_blocks(
     size = -(-n // num_blocks)
 
     def score_block(blocks: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
-        return tf.transpose(score(rows, blocks[0], tf.nest.pack_sequence_as(shared, tensors)))
+        return tf.transpose(
+            score(rows, blocks[0], tf.nest.pack_sequence_as(shared, tensors))
+        )
 
     spec = tf.TensorSpec([size, None], candidates.dtype)
     blocks = tf.range(n) // size  # The number of each candidate's block.
-    scores = in_pieces(score_block, blocks, size, spec, [candidates], tf.nest.flatten(shared))
+    scores = in_pieces(
+        score_block, blocks, size, spec, [candidates], tf.nest.flatten(shared)
+    )
     return tf.ensure_shape(tf.transpose(scores), [None, n])
 
 
-# If the class vectors have at least so many entries, a product for each example takes less time
-# than one of all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000, d = 2,048, u = 256,
-# where memory falls from 1.6 GB to .3 GB. For 1,000 classes with d = 128 the times are equal.
+# If the class vectors have at least so many entries, a product for each example takes
+# less time than one of all pairs: .94 of it in a graph and .80 under XLA at 64 x 1,000,
+# d = 2,048, u = 256, where memory falls from 1.6 GB to .3 GB. For 1,000 classes with d
+# = 128 the times are equal.
 _MANY_ENTRIES = 100_000
 
 # A shorter row has no direction, and its gradient would outweigh those of all others.
@@ -109,35 +122,49 @@ _SMALLEST = 1e-7
 
 
 def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tensor:
-    r"""$\left(h \odot (1 + c_i)\right) W$ of encodings h and candidates, `[batch, n, u]`."""
-    # Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel `[d, u]`. If
-    # candidates are many and W is narrow, each example has a kernel (1 + c_i) diag(h) W, so that
-    # neither this nor the gradient forms the pairs `[batch, n, d]`.
+    r"""$\left(h \odot (1 + c_i)\right) W$ of encodings h and candidates.
+
+    The shape is `[batch, n, u]`.
+    """
+    # Encodings are `[batch, d]`, candidates `[n, d]` or `[batch, n, d]`, the kernel
+    # `[d, u]`. If candidates are many and W is narrow, each example has a kernel (1 +
+    # c_i) diag(h) W, so that neither this nor the gradient forms the pairs
+    # `[batch, n, d]`.
     n, units = candidates.shape[-2], kernel.shape[-1]
     is_narrow = n is not None and units is not None and units <= n
     # XLA cannot compile a loop over an empty batch.
     can_loop = is_narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if can_loop and n * (kernel.shape[0] or 0) >= _MANY_ENTRIES:
 
-        def cross_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
+        def cross_example(
+            _: Any, encoding: Tensor, factors: Tensor, kernel: Tensor
+        ) -> Tensor:
             # `encoding` is `[1, d]`, or `[0, d]` for an empty batch, whose sum is 0.
             column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
-            return tf.matmul(factors, column * kernel)[tf.newaxis][: tf.shape(encoding)[0]]
+            return tf.matmul(factors, column * kernel)[tf.newaxis][
+                : tf.shape(encoding)[0]
+            ]
 
         # One example at a time: each product uses all cores, and memory holds only one.
         spec = tf.TensorSpec([1, n, units], encodings.dtype)
-        return in_pieces(cross_example, (), 1, spec, [encodings], [1 + candidates, kernel])
+        return in_pieces(
+            cross_example, (), 1, spec, [encodings], [1 + candidates, kernel]
+        )
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
 
 
-# With fewer classes for each example, sums of elementwise products replace `tf.einsum`. For 256
-# examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with 8, and more memory.
+# With fewer classes for each example, sums of elementwise products replace `tf.einsum`.
+# For 256 examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with
+# 8, and more memory.
 _FEW = 4
 
 
 def dot_products(encodings: Tensor, rows: Tensor) -> Tensor:
-    """Products `[batch, n]` of encodings `[batch, d]` with rows, `[n, d]` or `[batch, n, d]`."""
+    """Products `[batch, n]` of encodings `[batch, d]` with rows.
+
+    The rows are `[n, d]` or `[batch, n, d]`.
+    """
     if rows.shape.rank == 2:
         return tf.matmul(encodings, rows, transpose_b=True)
     if (rows.shape[1] or _FEW) < _FEW:
@@ -160,8 +187,8 @@ def unit_rows(rows: Tensor) -> WithGradient:
 
 def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
     """Cosines `[batch, n]` of encodings of length 1 with rows, as in `dot_products`."""
-    # Dividing the products takes .7 of the time of a step with `unit_rows` (32 x 1,000, d = 512).
-    # Equal rows tie. With TensorFlow's `rsqrt` or reciprocal they may not.
+    # Dividing the products takes .7 of the time of a step with `unit_rows` (32 x 1,000,
+    # d = 512). Equal rows tie. With TensorFlow's `rsqrt` or reciprocal they may not.
     lengths = _lengths(rows)
     is_shared = rows.shape.rank == 2
     divisors = tf.transpose(lengths) if is_shared else lengths[..., 0]
@@ -173,8 +200,11 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
         def gradient(upstream: Tensor) -> TensorPair:
             radial = upstream * quotients
             radial = tf.reduce_sum(radial, axis=0) if is_shared else radial
-            # Of two factors or divisors TensorFlow makes one, which underflows for long rows.
-            return upstream / divisors, rows / lengths * (radial[..., tf.newaxis] / -lengths)
+            # Of two factors or divisors TensorFlow makes one, which underflows for long
+            # rows.
+            return upstream / divisors, rows / lengths * (
+                radial[..., tf.newaxis] / -lengths
+            )
 
         return quotients, gradient
 
@@ -183,19 +213,23 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
 
 @tf.custom_gradient
 def _lengths(rows: Tensor) -> WithGradient:
-    """Lengths `[..., 1]` of rows; infinite for those shorter than 1e-7, so that quotients are 0."""
-    # Squares above 1e38 overflow. To scale all rows would take a quarter of the time of a head.
-    # Both branches give a row the same length, so that equal rows in different blocks tie. A length
-    # above 3e38 is NaN, and from 1e34 on small gradients of encodings underflow.
+    """Lengths `[..., 1]` of rows; infinite below 1e-7, so that quotients are 0."""
+    # Squares above 1e38 overflow. To scale all rows would take a quarter of the time of
+    # a head. Both branches give a row the same length, so that equal rows in different
+    # blocks tie. A length above 3e38 is NaN, and from 1e34 on small gradients of
+    # encodings underflow.
     found = tf.norm(rows, axis=-1, keepdims=True)
     are_finite = tf.math.is_finite(found)
 
     def with_long_rows() -> Tensor:
         long = tf.norm(rows * 2.0**-70, axis=-1, keepdims=True) * 2.0**70
-        long = tf.where(tf.math.is_finite(long), long, tf.cast(float("nan"), rows.dtype))
+        long = tf.where(
+            tf.math.is_finite(long), long, tf.cast(float("nan"), rows.dtype)
+        )
         return tf.where(are_finite, found, long)
 
     lengths = tf.cond(tf.reduce_all(are_finite), lambda: found, with_long_rows)
     lengths = tf.where(lengths < _SMALLEST, tf.constant(np.inf, rows.dtype), lengths)
-    # Calls itself, since XLA cannot compile the gradient of `tf.cond` for an unknown batch.
+    # Calls itself, since XLA cannot compile the gradient of `tf.cond` for an unknown
+    # batch.
     return lengths, lambda upstream: upstream * (rows / _lengths(rows))

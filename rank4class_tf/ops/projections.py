@@ -1,4 +1,4 @@
-"""Projections on the simplex, and the regularizers, which search for their thresholds."""
+"""Projections on the simplex, and regularizers, which search for their thresholds."""
 
 from __future__ import annotations
 
@@ -20,19 +20,24 @@ from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradien
 
 
 def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
-    r"""$D - P_t$ and t for $w = (D - P_t) / (k - t)$ with $\sum_i \min(1, d_i / w) = k$.
+    r"""$D - P_t$ and t of $w = (D - P_t) / (k - t)$ with $\sum_i \min(1, d_i / w) = k$.
 
     D is the sum of all $d_i$, $P_t$ that of the t largest, which are cut, and
-    $t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$. The largest, `top` `[..., K]`, are
-    positive and fall; `tail` `[...]` is the sum of the others. k <= K is an int or like `tail`.
+    $t = \min \{ t : (k - t) \, d_{[t+1]} \le D - P_t \}$. The largest, `top`
+    `[..., K]`, are positive and fall; `tail` `[...]` is the sum of the others. k <= K
+    is an int or like `tail`.
 
     Source: Rankmax, Proposition 3.
     """
     # Sums run from the smallest up, so that a large d_1 costs no digits.
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
-    left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(top.shape[-1], dtype=top.dtype)
+    left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(
+        top.shape[-1], dtype=top.dtype
+    )
     # Not `<=`, so that a NaN is cut first and shows.
-    cut = tf.argmax(tf.cast(~(left * top > rest), tf.int32), axis=-1, output_type=tf.int32)
+    cut = tf.argmax(
+        tf.cast(~(left * top > rest), tf.int32), axis=-1, output_type=tf.int32
+    )
     return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
 
 
@@ -63,8 +68,8 @@ def entropy_projection(
 
     $$x_i = \min(1, e^{\alpha z_i} / Z), \qquad \textstyle\sum_i x_i = k$$
 
-    Softmax is k = 1. The arguments and the result are those of `simplex_projection`. The Jacobian
-    is exact: with F the items with $x_i < 1$,
+    Softmax is k = 1. The arguments and the result are those of `simplex_projection`.
+    The Jacobian is exact: with F the items with $x_i < 1$,
     $J v = \alpha \, x \, 1_F (v - \sum_F x_j v_j / \sum_F x_j)$.
 
     Source: Rankmax, section 2.2.
@@ -83,9 +88,10 @@ def simplex_projection(
     alpha: Array = 1.0,
     mask: Array | None = None,
 ) -> Tensor:
-    r"""Projection on the (n, k)-simplex for any separable regulariser $g(x) = \sum_i h(x_i)$.
+    r"""Projection on the (n, k)-simplex for any regulariser $g(x) = \sum_i h(x_i)$.
 
-    $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad \textstyle\sum_i x_i = k$$
+    $$x_i = \min(1, \max(0, (h')^{-1}(\alpha (z_i - \mu)))), \qquad
+    \textstyle\sum_i x_i = k$$
 
     The result is `[batch, n]`. First derivatives are exact.
 
@@ -94,7 +100,8 @@ def simplex_projection(
     Args:
         scores: `[batch, n]`; -inf masks an item.
         regularizer: `"euclidean"`, `"entropy"` or a `Regularizer`, such as your own.
-        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of
+            them.
         alpha: > 0, a scalar or `[batch]`; the larger, the closer to the k largest.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
 
@@ -119,9 +126,12 @@ def simplex_projection(
 
     @tf.custom_gradient
     def newton_step(surplus: Tensor) -> WithGradient:
-        # The surplus is 0 already: the step only gives the threshold its derivative. Only gradients
-        # read the slope, which TFLite and ONNX cannot express in a graph for inference.
-        return tf.zeros_like(surplus), lambda upstream: tf.math.divide_no_nan(upstream, slope)
+        # The surplus is 0 already: the step only gives the threshold its derivative.
+        # Only gradients read the slope, which TFLite and ONNX cannot express in a graph
+        # for inference.
+        return tf.zeros_like(surplus), lambda upstream: tf.math.divide_no_nan(
+            upstream, slope
+        )
 
     threshold += newton_step(surplus)
     lists = lists.dense()
@@ -139,10 +149,13 @@ def scaled_by(lists: Lists, alpha: Array) -> Lists:
     return lists.scaled(same_sizes(alpha, lists.positive_scores, rule)[:, tf.newaxis])
 
 
-def from_kth(lists: Lists, k: int, limit: Tensor | None = None) -> tuple[Lists, Tensor, Tensor]:
-    """The lists minus their k-th highest score, their k highest, and how many to select."""
-    # The k-th highest is a constant, so that scores near it keep their digits. The number to
-    # select, `[batch]` int32, is at most `limit`, and at most the number of items.
+def from_kth(
+    lists: Lists, k: int, limit: Tensor | None = None
+) -> tuple[Lists, Tensor, Tensor]:
+    """Lists minus their k-th highest score, their k highest, and how many to select."""
+    # The k-th highest is a constant, so that scores near it keep their digits. The
+    # number to select, `[batch]` int32, is at most `limit`, and at most the number of
+    # items.
     top, _, selected = lists.top_k(k)
     if limit is not None:
         selected = tf.minimum(selected, limit)
@@ -159,7 +172,8 @@ def rankmax(
 ) -> Tensor:
     r"""The Rankmax projection of the scores for each label, `[batch, P, n]`.
 
-    $$x_i = \min(1, \max(0, \alpha_y (z_i - \mu_y))), \qquad \mu_y = \min(z_y, z_{[k]}) - \eta$$
+    $$x_i = \min(1, \max(0, \alpha_y (z_i - \mu_y))), \qquad
+    \mu_y = \min(z_y, z_{[k]}) - \eta$$
 
     with $\alpha_y$ such that $\sum_i x_i = k$.
 
@@ -168,19 +182,24 @@ def rankmax(
     Args:
         scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, the labels; -1 gives zeros.
-        k: number of items to select, in [1, n]; a list of fewer items selects all of them.
+        k: number of items to select, in [1, n]; a list of fewer items selects all of
+            them.
         margin: $\eta$ > 0.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
 
     Example:
-        >>> rankmax([[1.0, 0.5, 0.0]], [[0]]).numpy()  # 1 and 1/2 above 1 - 1, over their sum
+        >>> rankmax(
+        ...     [[1.0, 0.5, 0.0]], [[0]]
+        ... ).numpy()  # 1 and 1/2 above 1 - 1, over their sum
         array([[[0.6666667 , 0.33333334, 0.        ]]], dtype=float32)
     """
     _checks.positive_int("k", k)
     _checks.positive_or_tensor("margin", margin)
     lists = as_lists(scores, class_ids, mask=mask)
     level, top, columns, selected = lowest_in_support(lists, k)
-    above = violation(lists.dense().filled[:, tf.newaxis] - level[..., tf.newaxis], margin)
+    above = violation(
+        lists.dense().filled[:, tf.newaxis] - level[..., tf.newaxis], margin
+    )
     is_top = columns[..., tf.newaxis] == tf.range(lists.max_items)
     is_top = tf.reduce_any(is_top, axis=1, keepdims=True)
     tail = tf.reduce_sum(tf.where(is_top, tf.zeros([], lists.dtype), above), axis=-1)
@@ -192,7 +211,7 @@ def rankmax(
 
 
 def lowest_in_support(lists: Lists, k: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    r"""Each positive's $\min(z_y, z_{[k]})$; the k highest, their columns, how many to select."""
+    r"""Positives' $\min(z_y, z_{[k]})$; top k, their columns, how many to select."""
     # The support ends a margin below this minimum.
     top, columns, selected = lists.top_k(k)
     kth = gather(top, selected[:, tf.newaxis] - 1)
@@ -207,19 +226,21 @@ class Regularizer(_registry.Configured):
     r"""A separable regulariser; make your own from two functions, or as a subclass.
 
     Args:
-        inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of tensors of any
-            real numbers, whose values cover (0, 1).
+        inverse_derivative: $(h')^{-1}$, an increasing, differentiable function of
+            tensors of any real numbers, whose values cover (0, 1).
         value: h, a function of tensors in [0, 1]; only losses need it.
 
     Example:
-        >>> half = Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)  # (h')^{-1}(u) = 2 u
+        >>> half = Regularizer(
+        ...     lambda u: 2 * u, lambda x: x**2 / 4
+        ... )  # (h')^{-1}(u) = 2 u
         >>> from rank4class_tf import ops
         >>> ops.simplex_projection([[2.0, 1.5, 0.0]], half).numpy().round(6)
         array([[1., 0., 0.]], dtype=float32)
     """
 
-    # Whether `project` and `conjugate` tend to 0 as the score falls; whether `conjugate` is 0 up to
-    # some score, and nowhere negative.
+    # Whether `project` and `conjugate` tend to 0 as the score falls; whether
+    # `conjugate` is 0 up to some score, and nowhere negative.
     tends_to_zero = vanishes = False
 
     def __init__(self, inverse_derivative: Callable, value: Callable | None = None):
@@ -227,7 +248,9 @@ class Regularizer(_registry.Configured):
         self._value = value
 
     def get_config(self) -> dict:
-        return _registry.constructor_arguments(self, type(self))  # Not the two functions.
+        return _registry.constructor_arguments(
+            self, type(self)
+        )  # Not the two functions.
 
     def inverse_derivative(self, u: Tensor) -> Tensor:
         """$(h')^{-1}(u)$."""
@@ -236,7 +259,9 @@ class Regularizer(_registry.Configured):
     def value(self, x: Tensor) -> Tensor:
         """h(x)."""
         if self._value is None:
-            raise ValueError("`value` of the regularizer must be given for a loss. Received: None.")
+            raise ValueError(
+                "`value` of the regularizer must be given for a loss. Received: None."
+            )
         return self._value(x)
 
     def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
@@ -249,7 +274,10 @@ class Regularizer(_registry.Configured):
         return tf.where(is_free, free, tf.clip_by_value(tf.stop_gradient(x), 0, 1))
 
     def conjugate(self, scores: Tensor, threshold: Tensor) -> Tensor:
-        r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold; its slope is `project`."""
+        r"""$\max_{0 \le x \le 1} x u - h(x)$ of an item at a threshold.
+
+        Its slope is `project`.
+        """
 
         @tf.custom_gradient
         def value(u: Tensor) -> WithGradient:
@@ -260,7 +288,10 @@ class Regularizer(_registry.Configured):
         return value(scores - threshold)
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
-        """The threshold `[batch, 1]` at which shares sum to `selected`; `top` as in `from_kth`."""
+        """The threshold `[batch, 1]` at which shares sum to `selected`.
+
+        `top` is as in `from_kth`.
+        """
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
 
         def is_enough(threshold: Tensor) -> Tensor:
@@ -287,9 +318,10 @@ class Regularizer(_registry.Configured):
         return (low + high) / 2
 
 
-# How many of the highest items Sparsemax tries first, which may save it passes over all. If few are
-# in the support, as in a trained model, 15 is faster than 31 and 63 (64 x 1,000). Over 20,000
-# classes by blocks, where a pass takes long, 63 takes a third of the time.
+# How many of the highest items Sparsemax tries first, which may save it passes over
+# all. If few are in the support, as in a trained model, 15 is faster than 31 and 63 (64
+# x 1,000). Over 20,000 classes by blocks, where a pass takes long, 63 takes a third of
+# the time.
 _TRIED, _TRIED_BY_BLOCKS = 15, 63
 
 
@@ -313,8 +345,8 @@ class _Euclidean(Regularizer):
         lowest = -tf.ones_like(total)
         if not isinstance(n, int) or n <= 2 * num_tried:
             return self._newton(lists, total, lowest)
-        # Few items are usually above the threshold. The threshold of only the highest items is a
-        # lower bound, and the right one if no other item is above it.
+        # Few items are usually above the threshold. The threshold of only the highest
+        # items is a lower bound, and the right one if no other item is above it.
         values, columns, _ = lists.top_k(num_tried)
         if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
             bound = tf.clip_by_value(_threshold_by_sorting(values), -1, 0)
@@ -328,23 +360,30 @@ class _Euclidean(Regularizer):
     def _newton(
         self, lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | bool = False
     ) -> Tensor:
-        r"""The $\tau$ in [low, 0] with $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
-        # Newton's method inside a bracket that bisection narrows; for k = 1, Michelot's iteration.
+        r"""The $\tau$ in [low, 0] for $\sum_i \min(1, \max(0, z_i - \tau))$ = total."""
+        # Newton's method inside a bracket that bisection narrows; for k = 1, Michelot's
+        # iteration.
         resolution = 2 * np.finfo(lists.dtype.as_numpy_dtype).eps
 
         def is_free(s: Tensor, t: Tensor) -> Tensor:
             return tf.cast((s > t) & (s < t + 1), s.dtype)
 
         def newton(threshold: Tensor) -> TensorPair:
-            surplus = lists.sum(self.project, threshold, tends_to_zero=True)[:, tf.newaxis] - total
+            surplus = (
+                lists.sum(self.project, threshold, tends_to_zero=True)[:, tf.newaxis]
+                - total
+            )
             slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
             return surplus, threshold + surplus / tf.maximum(slope, 1)
 
-        def step(low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor) -> Tensors:
+        def step(
+            low: Tensor, high: Tensor, threshold: Tensor, is_done: Tensor
+        ) -> Tensors:
             surplus, next_threshold = newton(threshold)
             low = tf.where(surplus >= 0, threshold, low)
             high = tf.where(surplus <= 0, threshold, high)
-            # If the slope is 0, the surplus is a whole number, so the step leaves the bracket.
+            # If the slope is 0, the surplus is a whole number, so the step leaves the
+            # bracket.
             is_outside = (next_threshold <= low) | (next_threshold >= high)
             next_threshold = tf.where(is_outside, (low + high) / 2, next_threshold)
             next_threshold = tf.where(is_done, threshold, next_threshold)
@@ -355,7 +394,10 @@ class _Euclidean(Regularizer):
 
         start = (low, tf.zeros_like(low), low, tf.zeros_like(low, tf.bool) | is_done)
         _, _, threshold, _ = tf.while_loop(
-            lambda *state: ~tf.reduce_all(state[3]), step, start, maximum_iterations=_MAX_STEPS
+            lambda *state: ~tf.reduce_all(state[3]),
+            step,
+            start,
+            maximum_iterations=_MAX_STEPS,
         )
         # The error of a threshold counts once for each free item.
         return newton(threshold)[1]
@@ -378,20 +420,23 @@ class _Entropy(Regularizer):
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         n = tf.cast(lists.max_items, lists.dtype)
-        # Any item whose power is above n + 1 times the k-th is cut; how far above does not matter.
+        # Any item whose power is above n + 1 times the k-th is cut; how far above does
+        # not matter.
         ceiling = tf.math.log(2 * n + 2)
         powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
         top_powers = tf.exp(tf.minimum(top, ceiling))
-        other_powers = tf.nn.relu(powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1))
+        other_powers = tf.nn.relu(
+            powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1)
+        )
         rest, cut = cap(top_powers, other_powers, selected)
         scale = rest / tf.cast(selected - cut, lists.dtype)
         return tf.math.log(scale)[:, tf.newaxis] - 1
 
 
 def _threshold_by_sorting(scores: Tensor) -> Tensor:
-    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores in falling order, the first 0."""
-    # Algorithm 1 of Martins & Astudillo 2016. In the loss of 32 lists of 28 to 100 items it takes a
-    # third of the time of Newton's method.
+    r"""The $\tau$ with $\sum_i \max(0, z_i - \tau) = 1$ of scores falling from 0."""
+    # Algorithm 1 of Martins & Astudillo 2016. In the loss of 32 lists of 28 to 100
+    # items it takes a third of the time of Newton's method.
     scores = tf.maximum(scores, -2)  # Those below -1 are no part of the sum.
     counts = tf.range(1, tf.shape(scores)[1] + 1, dtype=scores.dtype)
     thresholds = (tf.cumsum(scores, axis=1) - 1) / counts
@@ -400,14 +445,19 @@ def _threshold_by_sorting(scores: Tensor) -> Tensor:
 
 
 def _threshold_by_passes(scores: Tensor, bound: Tensor, is_done: Tensor) -> Tensor:
-    """As `_threshold_by_sorting`, of scores `[batch, n]`, from lower bounds `[batch, 1]`."""
-    # Michelot's iteration, which rises to the threshold, of only the lists that need it. It takes
-    # half the time of Newton's method in a bracket (256 x 10,000 scores of one size).
+    """As `_threshold_by_sorting`, of scores `[batch, n]`, above bounds `[batch, 1]`."""
+    # Michelot's iteration, which rises to the threshold, of only the lists that need
+    # it. It takes half the time of Newton's method in a bracket (256 x 10,000 scores of
+    # one size).
     resolution = 2 * np.finfo(scores.dtype.as_numpy_dtype).eps
 
     def risen(scores: Tensor, threshold: Tensor) -> Tensor:
-        surplus = tf.reduce_sum(tf.nn.relu(scores - threshold), axis=1, keepdims=True) - 1
-        count = tf.math.count_nonzero(scores > threshold, axis=1, keepdims=True, dtype=tf.int32)
+        surplus = (
+            tf.reduce_sum(tf.nn.relu(scores - threshold), axis=1, keepdims=True) - 1
+        )
+        count = tf.math.count_nonzero(
+            scores > threshold, axis=1, keepdims=True, dtype=tf.int32
+        )
         return threshold + surplus / tf.cast(tf.maximum(count, 1), scores.dtype)
 
     rest = tf.where(~is_done)[:, 0]
@@ -418,7 +468,9 @@ def _threshold_by_passes(scores: Tensor, bound: Tensor, is_done: Tensor) -> Tens
         return following, tf.reduce_any(following - threshold > resolution)
 
     start = tf.gather(bound, rest), tf.constant(True)
-    found, _ = tf.while_loop(lambda _, rises: rises, step, start, maximum_iterations=_MAX_STEPS)
+    found, _ = tf.while_loop(
+        lambda _, rises: rises, step, start, maximum_iterations=_MAX_STEPS
+    )
     bound = tf.tensor_scatter_nd_update(bound, rest[:, tf.newaxis], found)
     return risen(scores, bound)
 
@@ -427,6 +479,8 @@ REGULARIZERS = {"euclidean": _Euclidean(), "entropy": _Entropy()}
 
 
 def get_regularizer(regularizer: str | Regularizer) -> Regularizer:
-    """Returns the regulariser `"euclidean"` or `"entropy"`, or a `Regularizer` as it is."""
+    """Returns the regulariser `"euclidean"`, `"entropy"` or a `Regularizer` as is."""
     is_known = isinstance(regularizer, Regularizer)
-    return _registry.by_name("regularizer", REGULARIZERS, regularizer, is_known, "a `Regularizer`")
+    return _registry.by_name(
+        "regularizer", REGULARIZERS, regularizer, is_known, "a `Regularizer`"
+    )

@@ -1,4 +1,4 @@
-"""Exact ranks of the positives, without gradients; the order of tied items is left open."""
+"""Exact ranks of positives, without gradients; the order of tied items is left open."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -17,12 +17,13 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
 from rank4class_tf._types import Array, Tensor, TensorPair
 
-# `over_ranks` searches the highest items in lists of more than so many times `depth` items. For the
-# 10 highest, this takes .4 of the time (64 x 1,000, 160 positives a list, in a graph).
+# `over_ranks` searches the highest items in lists of more than so many times `depth`
+# items. For the 10 highest, this takes .4 of the time (64 x 1,000, 160 positives a
+# list, in a graph).
 _LONG = 4
 
-# Up to so many positives a list, a pass over the items for each costs at most what sorting does:
-# a fifth of it for 64 x 10,000, as much for 64 x 1,000 (in a graph).
+# Up to so many positives a list, a pass over the items for each costs at most what
+# sorting does: a fifth of it for 64 x 10,000, as much for 64 x 1,000 (in a graph).
 _ONE_BY_ONE = 64
 
 
@@ -32,15 +33,22 @@ class Ranks(NamedTuple):
     A positive has one of the ranks `above + 1, ..., above + tied`, each equally likely.
 
     Attributes:
-        above: `[batch, P]`, float32 or float64, the number of items with a higher score.
-        tied: `[batch, P]`, the number of items with the same score, itself included, also of -inf;
-            0 for a positive whose score is NaN, which is never a hit, and for padding.
+        above: `[batch, P]`, float32 or float64, the number of items with a higher
+            score.
+        tied: `[batch, P]`, the number of items with the same score, itself included,
+            also of -inf; 0 for a positive whose score is NaN, which is never a hit, and
+            for padding.
         relevance: `[batch, P]`, the label of each positive, 0 where padded.
-        num_items: `[batch]`, how many items a list has; None where only the best are known.
-        max_items: the width of the scores, an int, or a scalar int32 if known only at run time.
-        counted: `[batch]`, how many positives a list has, if some have no column; else None.
-        class_ids: `[batch, P]`, the items, for metrics that tell these apart; else None.
-        weights: `[batch, P]`, the weight of each positive, where items have weights; else None.
+        num_items: `[batch]`, how many items a list has; None where only the best are
+            known.
+        max_items: the width of the scores, an int, or a scalar int32 if known only at
+            run time.
+        counted: `[batch]`, how many positives a list has, if some have no column; else
+            None.
+        class_ids: `[batch, P]`, the items, for metrics that tell these apart; else
+            None.
+        weights: `[batch, P]`, the weight of each positive, where items have weights;
+            else None.
     """
 
     above: Tensor
@@ -57,7 +65,9 @@ class Ranks(NamedTuple):
         """`[batch]`, how many positives a list has."""
         if self.counted is not None:
             return self.counted
-        return tf.math.count_nonzero(self.relevance > 0, axis=-1, dtype=self.above.dtype)
+        return tf.math.count_nonzero(
+            self.relevance > 0, axis=-1, dtype=self.above.dtype
+        )
 
 
 class BestPositive(NamedTuple):
@@ -81,11 +91,12 @@ def expected_ranks(scores: Array, class_ids: Array) -> Tensor:
 
     Args:
         scores: `[batch, n]`; a NaN masks the item, or ranks it last.
-        class_ids: `[batch, P]` integers in [0, n), padded with -1. Another id raises; where XLA
-            compiles, the ranks of such a list are NaN.
+        class_ids: `[batch, P]` integers in [0, n), padded with -1. Another id raises;
+            where XLA compiles, the ranks of such a list are NaN.
 
     Returns:
-        `[batch, P]`, float64 for float64 and integers of 32 bits; meaningless where padded.
+        `[batch, P]`, float64 for float64 and integers of 32 bits; meaningless where
+        padded.
 
     Example:
         >>> expected_ranks([[3.0, 1.0, 1.0, 2.0]], [[1, 0]]).numpy()
@@ -111,8 +122,9 @@ def ranks_of_positives(
         class_ids: `[batch, P]` different integers; see `expected_ranks`.
         relevance: `[batch, P]`, the label of each positive; None means 1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        depth: None, or the number of ranks that matter. A positive beyond these ranks, and not tied
-            with an item on them, may then be reported as never a hit, which saves time.
+        depth: None, or the number of ranks that matter. A positive beyond these ranks,
+            and not tied with an item on them, may then be reported as never a hit,
+            which saves time.
         dtype: float32 or float64, for the result and for metrics that read it.
 
     Example:
@@ -134,22 +146,31 @@ def ranks_of_positives(
     rule = "`relevance` must have the shape of `class_ids`."
     relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, num_axes=2)
     relevance = tf.where(ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    ranks = _checked_ranks(scores, ids, relevance, _checks.mask(mask, scores), depth, dtype)
+    ranks = _checked_ranks(
+        scores, ids, relevance, _checks.mask(mask, scores), depth, dtype
+    )
     return ranks._replace(above=ranks.above + zero)
 
 
 def _checked_ranks(
-    scores: Tensor, ids: Tensor, relevance: Tensor, mask: Array, depth: int | None, dtype: tf.DType
+    scores: Tensor,
+    ids: Tensor,
+    relevance: Tensor,
+    mask: Array,
+    depth: int | None,
+    dtype: tf.DType,
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
     counts = _count_above_and_tied(_without_masked(scores, mask), ids, depth)
     above, tied = (tf.cast(count, dtype) for count in counts)
     relevance = tf.cast(relevance, dtype)
-    return Ranks(above, tied, relevance, _num_items(scores, mask, dtype), _width(scores))
+    return Ranks(
+        above, tied, relevance, _num_items(scores, mask, dtype), _width(scores)
+    )
 
 
 def ranks_of_few(labels: Labels, dtype: tf.DType) -> Ranks | None:
-    """`Ranks` that all metrics may read, of few class ids a list; None for other labels."""
+    """`Ranks` for all metrics, of few class ids per list; None for other labels."""
     ids, scores = labels.class_ids, labels.scores
     if ids is None or not _positives.are_few(labels.max_positives, scores.shape[1]):
         return None
@@ -164,10 +185,14 @@ def best_positive(ranks: Ranks) -> BestPositive:
     best = tf.reduce_min(above, axis=-1, keepdims=True)
     is_best = tf.cast((above == best) & is_hit, above.dtype)
     num_positives = tf.reduce_sum(is_best, axis=-1)
-    tied = tf.math.divide_no_nan(tf.reduce_sum(ranks.tied * is_best, axis=-1), num_positives)
+    tied = tf.math.divide_no_nan(
+        tf.reduce_sum(ranks.tied * is_best, axis=-1), num_positives
+    )
     above = tf.where(num_positives > 0, best[:, 0], tf.zeros_like(tied))
     max_positives = _width(ranks.tied)
-    return BestPositive(above, tied, num_positives, ranks.num_items, ranks.max_items, max_positives)
+    return BestPositive(
+        above, tied, num_positives, ranks.num_items, ranks.max_items, max_positives
+    )
 
 
 def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
@@ -191,8 +216,9 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
     limit = num_ranks(table)
     first = tf.minimum(tf.cast(above, tf.int32), limit)
     last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
-    # Sums of the first 0, 1, ... values, in two parts where float32: differences of rounded sums
-    # would have no digits left, and the second part holds what the first rounds away.
+    # Sums of the first 0, 1, ... values, in two parts where float32: differences of
+    # rounded sums would have no digits left, and the second part holds what the first
+    # rounds away.
     dtype = above.dtype
     if isinstance(table, np.ndarray):
         sums = np.append(0, np.cumsum(table))
@@ -201,8 +227,13 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
     else:
         sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
         high = tf.cast(sums, dtype)
-        parts, stack = [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)], tf.stack
-    prefix = tf.convert_to_tensor(stack(parts[:1] if dtype == tf.float64 else parts, axis=1))
+        parts, stack = (
+            [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)],
+            tf.stack,
+        )
+    prefix = tf.convert_to_tensor(
+        stack(parts[:1] if dtype == tf.float64 else parts, axis=1)
+    )
     totals = tf.reduce_sum(tf.gather(prefix, last) - tf.gather(prefix, first), axis=-1)
     return tf.math.divide_no_nan(totals, tied)
 
@@ -218,7 +249,7 @@ def table_by_rank(function: Callable, size: int | Tensor) -> np.ndarray | Tensor
 
 
 def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:
-    """How many ranks count: the first k, or fewer if lists are shorter; all if k is None."""
+    """How many ranks count: the first k, fewer in shorter lists; all if k is None."""
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
     return k
@@ -242,24 +273,33 @@ def count_of_all(values: Tensor) -> TensorPair:
 
 def expected_ranks_of_all(values: Tensor) -> Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
-    dtype = values.dtype if values.dtype.size > 2 else tf.float32  # Half holds too few integers.
+    dtype = (
+        values.dtype if values.dtype.size > 2 else tf.float32
+    )  # Half holds too few integers.
     above, tied = (tf.cast(count, dtype) for count in count_of_all(values))
     return above + (tied + 1) / 2
 
 
-def _count_above_and_tied(scores: Tensor, class_ids: Tensor, depth: int | None) -> TensorPair:
-    """Counts of the items above, and tied with, each positive, int32 `[batch, P]` both."""
-    # A positive is tied with itself. A NaN score and padding have 0 above and 0 tied. With a depth,
-    # the same may be reported for a positive beyond these ranks.
+def _count_above_and_tied(
+    scores: Tensor, class_ids: Tensor, depth: int | None
+) -> TensorPair:
+    """Counts of items above, and tied with, each positive, both int32 `[batch, P]`."""
+    # A positive is tied with itself. A NaN score and padding have 0 above and 0 tied.
+    # With a depth, the same may be reported for a positive beyond these ranks.
     ids = tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
-    positives = tf.where(class_ids >= 0, positives, tf.constant(float("nan"), scores.dtype))
+    positives = tf.where(
+        class_ids >= 0, positives, tf.constant(float("nan"), scores.dtype)
+    )
     width, n = class_ids.shape[1], scores.shape[1]
     if width != 1 and n is not None and n <= _positives.SHORT:
-        # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28 positives).
+        # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28
+        # positives).
         values, positives = scores[:, tf.newaxis], positives[..., tf.newaxis]
         greater = tf.math.count_nonzero(values > positives, axis=-1, dtype=tf.int32)
-        return greater, tf.math.count_nonzero(values == positives, axis=-1, dtype=tf.int32)
+        return greater, tf.math.count_nonzero(
+            values == positives, axis=-1, dtype=tf.int32
+        )
     if _positives.are_few(width, n):
         return count_one_by_one(scores, positives)
     if depth is not None:
@@ -283,7 +323,11 @@ def _count_by_sorting(scores: Tensor, ids: Tensor, positives: Tensor) -> TensorP
 
 
 def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    return scores if mask is None else tf.where(mask, scores, tf.cast(float("nan"), scores.dtype))
+    return (
+        scores
+        if mask is None
+        else tf.where(mask, scores, tf.cast(float("nan"), scores.dtype))
+    )
 
 
 def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
@@ -291,7 +335,9 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
     size, width = num_rows(scores), _width(scores)
-    if isinstance(size, int) and isinstance(width, int):  # An array takes no operations.
+    if isinstance(size, int) and isinstance(
+        width, int
+    ):  # An array takes no operations.
         return tf.constant(np.full(size, width, dtype.as_numpy_dtype))
     return tf.fill([size], as_dtype(width, dtype))
 
@@ -304,8 +350,9 @@ def _width(columns: Tensor) -> int | Tensor:
 def count_one_by_one(
     values: Tensor, thresholds: Tensor, lowest: Tensor | None = None
 ) -> TensorPair:
-    """Counts of the values greater than, and equal to, each threshold, `[batch, P]` both."""
-    # With `lowest` `[batch, P]`, all values from there up to the threshold count as equal.
+    """Counts of values above, and equal to, each threshold, both `[batch, P]`."""
+    # With `lowest` `[batch, P]`, all values from there up to the threshold count as
+    # equal.
     lowest = thresholds if lowest is None else lowest
     count = _count if values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
@@ -313,7 +360,9 @@ def count_one_by_one(
 
     # A loop over the columns, up to the last one that holds a threshold in any list.
     columns, lowest = (tf.transpose(x)[..., tf.newaxis] for x in (thresholds, lowest))
-    num_visited = _positives.num_used_columns(tf.cast(thresholds == thresholds, values.dtype))
+    num_visited = _positives.num_used_columns(
+        tf.cast(thresholds == thresholds, values.dtype)
+    )
     rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
     def step(index: Tensor, counts: Tensor) -> TensorPair:
@@ -335,36 +384,45 @@ def _count(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPair:
 @tf.function(jit_compile=True, autograph=False)
 def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPair:
     """As `_count`, of lists whose width is known."""
-    # One float32 holds both counts of fewer than 2**12 values, and a product of matrices adds them
-    # up. On a CPU this takes a twentieth of the time of two counts for 256 x 16,384 scores.
+    # One float32 holds both counts of fewer than 2**12 values, and a product of
+    # matrices adds them up. On a CPU this takes a twentieth of the time of two counts
+    # for 256 x 16,384 scores.
     limit, width = 2**12, values.shape[1]
     blocks = -(-width // (limit - 1))
     size = -(-width // blocks)
     # A NaN is in no count.
     padding = [[0, 0], [0, blocks * size - width]]
-    values = tf.pad(values, padding, constant_values=tf.constant(float("nan"), values.dtype))
+    values = tf.pad(
+        values, padding, constant_values=tf.constant(float("nan"), values.dtype)
+    )
     values = tf.reshape(values, [-1, blocks, size])
     greater = tf.cast(values > threshold[..., tf.newaxis], tf.float32)
     at_least = tf.cast(values >= lowest[..., tf.newaxis], tf.float32)
-    packed = tf.cast(tf.linalg.matvec(greater + limit * at_least, tf.ones([size])), tf.int32)
+    packed = tf.cast(
+        tf.linalg.matvec(greater + limit * at_least, tf.ones([size])), tf.int32
+    )
     greater = tf.reduce_sum(packed % limit, axis=1, keepdims=True)
     return greater, tf.reduce_sum(packed // limit, axis=1, keepdims=True) - greater
 
 
 def _highest_items(values: Tensor, depth: int) -> TensorPair:
-    """The highest values, at most `depth`, and their columns; a NaN is below all others."""
-    without_nan = tf.where(tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values)
+    """The highest values, at most `depth`, and their columns; NaN is below the rest."""
+    without_nan = tf.where(
+        tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values
+    )
     minimum = min if values.shape[1] else tf.minimum
     return search.top_k(without_nan, minimum(depth, _width(values)))
 
 
 def _count_among(top: Tensor, values: Tensor, thresholds: Tensor) -> TensorPair:
-    """As `count_one_by_one`, but 0 for a threshold below the top values, from `_highest_items`."""
+    """As `count_one_by_one`, but 0 for a threshold below those of `_highest_items`."""
     lowest = top[:, -1:]
     above = searchsorted(-top, -thresholds, side="left")
     equal = searchsorted(-top, -thresholds, side="right") - above
     # The top need not hold all values that equal its lowest one.
-    num_lowest = tf.math.count_nonzero(values == lowest, axis=1, keepdims=True, dtype=tf.int32)
+    num_lowest = tf.math.count_nonzero(
+        values == lowest, axis=1, keepdims=True, dtype=tf.int32
+    )
     equal = tf.where(thresholds == lowest, num_lowest, equal)
     return _zeros_unless(thresholds >= lowest, (above, equal))
 
@@ -374,26 +432,39 @@ def _zeros_unless(condition: Tensor, counts: Iterable[Tensor]) -> TensorPair:
 
 
 def over_ranks(
-    formula: Callable, labels: Labels, dtype: tf.DType, depth: int | None = None, reads: str = "all"
+    formula: Callable,
+    labels: Labels,
+    dtype: tf.DType,
+    depth: int | None = None,
+    reads: str = "all",
 ) -> Any:
-    """Applies a formula without gradients to the ranks of the positives, float32 or float64."""
-    # The formula takes `Ranks`, or `BestPositive` if it reads the best; the shape of its result
-    # must not depend on their number of columns. With a depth, only so many ranks matter. `reads`
-    # is "all" positives; the "best", those with the highest score; or "leading": the positives
-    # among the first `depth` ranks, the `depth` most relevant ones (for the ideal order), and the
-    # number of positives. Where items have weights, "leading" means "all".
+    """Applies a formula without gradients to positives' ranks, float32 or float64."""
+    # The formula takes `Ranks`, or `BestPositive` if it reads the best; the shape of
+    # its result must not depend on their number of columns. With a depth, only so many
+    # ranks matter. `reads` is "all" positives; the "best", those with the highest
+    # score; or "leading": the positives among the first `depth` ranks, the `depth` most
+    # relevant ones (for the ideal order), and the number of positives. Where items have
+    # weights, "leading" means "all".
     if reads == "best":
         return formula(_best_of_labels(labels, dtype))
 
     def on_positives(class_ids: Tensor, relevance: Tensor) -> Any:
-        ranks = _checked_ranks(labels.scores, class_ids, relevance, labels.mask, depth, dtype)
+        ranks = _checked_ranks(
+            labels.scores, class_ids, relevance, labels.mask, depth, dtype
+        )
         if labels.item_weights is not None:
-            weights = tf.gather(labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1)
-            ranks = ranks._replace(weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0))
+            weights = tf.gather(
+                labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1
+            )
+            ranks = ranks._replace(
+                weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0)
+            )
         return formula(ranks)
 
     n = labels.scores.shape[1]
-    is_leading = reads == "leading" and labels.class_ids is None and labels.item_weights is None
+    is_leading = (
+        reads == "leading" and labels.class_ids is None and labels.item_weights is None
+    )
     if is_leading and n is not None and depth is not None and n > _LONG * depth:
         ranks, is_whole = _leading_ranks(labels, dtype, depth)
         return tf.cond(
@@ -408,40 +479,53 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     """`BestPositive` of `Labels`, by a maximum and one count."""
     ids = labels.class_ids
     if ids is not None and labels.max_positives == 1:
-        ranks = _checked_ranks(labels.scores, ids, labels.relevance, labels.mask, None, dtype)
+        ranks = _checked_ranks(
+            labels.scores, ids, labels.relevance, labels.mask, None, dtype
+        )
         counts = ranks.above, ranks.tied, tf.cast(ranks.tied > 0, dtype)
         above, tied, num_best = (tf.squeeze(x, 1) for x in counts)
         return BestPositive(above, tied, num_best, ranks.num_items, ranks.max_items, 1)
     scores = _without_masked(labels.scores, labels.mask)
-    positives = scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
+    positives = (
+        scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
+    )
     may_hit = (labels.relevance > 0) & ~tf.math.is_nan(positives)
     lowest = tf.constant(-float("inf"), scores.dtype)
     best = tf.reduce_max(tf.where(may_hit, positives, lowest), axis=1, keepdims=True)
     above, tied = (tf.squeeze(count, 1) for count in count_one_by_one(scores, best))
-    num_best = tf.math.count_nonzero(may_hit & (positives == best), axis=1, dtype=tf.int32)
+    num_best = tf.math.count_nonzero(
+        may_hit & (positives == best), axis=1, dtype=tf.int32
+    )
     above, tied = (tf.cast(tf.where(num_best > 0, c, 0), dtype) for c in (above, tied))
     bound = _width(positives)
     if ids is None and labels.max_positives != 1 and not raising.in_xla():
         bound = tf.maximum(tf.reduce_max(num_best), 1)
     num_items = _num_items(scores, labels.mask, dtype)
-    return BestPositive(above, tied, tf.cast(num_best, dtype), num_items, _width(scores), bound)
+    return BestPositive(
+        above, tied, tf.cast(num_best, dtype), num_items, _width(scores), bound
+    )
 
 
 def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, Tensor]:
-    """`Ranks` of the positives among the highest items, and of the most relevant positives."""
-    # Only the former may be hits. The boolean is False if others tie with the last of the highest.
+    """`Ranks` of positives among the highest items, and of the most relevant ones."""
+    # Only the former may be hits. The boolean is False if others tie with the last of
+    # the highest.
     scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
     top, items = _highest_items(scores, depth)
     top_relevance = tf.gather(relevance, items, batch_dims=1)
     top_scores = tf.gather(scores, items, batch_dims=1)
     highest_relevance, most_relevant = search.top_k(relevance, items.shape[1])
-    is_in_top = tf.reduce_any(most_relevant[..., tf.newaxis] == items[:, tf.newaxis], axis=-1)
+    is_in_top = tf.reduce_any(
+        most_relevant[..., tf.newaxis] == items[:, tf.newaxis], axis=-1
+    )
 
     def num_ties(scores: Tensor, relevance: Tensor) -> Tensor:
         tied = (scores == top[:, -1:]) & (relevance > 0)
         return tf.math.count_nonzero(tied, axis=1, dtype=tf.int32)
 
-    is_whole = tf.reduce_all(num_ties(scores, relevance) == num_ties(top_scores, top_relevance))
+    is_whole = tf.reduce_all(
+        num_ties(scores, relevance) == num_ties(top_scores, top_relevance)
+    )
     nan = tf.constant(float("nan"), scores.dtype)
     counts = _count_among(top, scores, tf.where(top_relevance > 0, top_scores, nan))
     # The most relevant positives that are not among the highest items have counts of 0.
@@ -451,5 +535,7 @@ def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, 
     relevance = tf.concat([top_relevance, others], axis=1)
     num_items = _num_items(scores, labels.mask, dtype)
     counted = tf.cast(labels.num_positives, dtype)
-    ranks = Ranks(above, tied, tf.cast(relevance, dtype), num_items, _width(scores), counted)
+    ranks = Ranks(
+        above, tied, tf.cast(relevance, dtype), num_items, _width(scores), counted
+    )
     return ranks, is_whole

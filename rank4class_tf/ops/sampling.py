@@ -19,14 +19,15 @@ def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     The seed is two integers, the dtype a floating type of at least 32 bits.
     """
     fractions = tf.bitwise.right_shift(bits(shape, seed), tf.constant(9, tf.uint32))
-    # With the bits of 1 these are numbers in [1, 2). Subtracting (1 - half a step) is exact.
+    # With the bits of 1 these are numbers in [1, 2). Subtracting (1 - half a step) is
+    # exact.
     one = tf.constant(0x3F800000, tf.uint32)
     above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
 
 
 def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
-    """Uniform draws from the integers in [0, limit), int64; the limit is an int in [1, 2**31)."""
+    """Uniform int64 draws from [0, limit); the limit is an int in [1, 2**31)."""
     # We scale a fraction of 64 bits by the limit: no integer is measurably more likely.
     words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
     high, low = tf.unstack(tf.cast(words, tf.int64), num=2)
@@ -38,7 +39,9 @@ def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
 def bits(shape: Array, seed: Array) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
-    step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))  # Odd: no word repeats.
+    step = tf.bitwise.bitwise_or(
+        step, tf.constant(1, tf.uint32)
+    )  # Odd: no word repeats.
     # start + step * index, the index being row * width + column.
     shape = tf.cast(shape, tf.int32)
     width = tf.concat([[1], shape], axis=0)[-1]
@@ -50,8 +53,8 @@ def bits(shape: Array, seed: Array) -> Tensor:
 def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
-    All are finite; their mean is Euler's constant, 0.577, their variance π² / 6. The seed is two
-    integers, the dtype a floating type.
+    All are finite; their mean is Euler's constant, 0.577, their variance π² / 6. The
+    seed is two integers, the dtype a floating type.
 
     Example:
         >>> round(float(tf.reduce_mean(gumbel_noise([10_000], seed=[1, 2]))), 1)
@@ -63,18 +66,22 @@ def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Ten
     return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)
 
 
-def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tensor = 1) -> Tensor:
+def sample_distinct(
+    num_classes: int, size: int, seed: Array, batch: int | Tensor = 1
+) -> Tensor:
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
-    A subset is the first `size` different numbers of a sequence of independent draws. The sequence
-    is too short with a probability below 2**-64; then class 0 fills up the subset. Time and memory
-    are O(batch size), whatever K is. All shapes are static, for XLA.
+    A subset is the first `size` different numbers of a sequence of independent draws.
+    The sequence is too short with a probability below 2**-64; then class 0 fills up the
+    subset. Time and memory are O(batch size), whatever K is. All shapes are static, for
+    XLA.
 
     Args:
         num_classes: K, an int in [1, 2**31).
         size: how many of them, an int in [1, K].
         seed: integer tensor `[2]`; the same seed gives the same subsets.
-        batch: how many subsets, an int or a scalar tensor; the result is `[batch, size]` int32.
+        batch: how many subsets, an int or a scalar tensor; the result is
+            `[batch, size]` int32.
 
     Example:
         >>> ids = sample_distinct(3_000_000, 4, seed=[1, 2])
@@ -85,7 +92,8 @@ def sample_distinct(num_classes: int, size: int, seed: Array, batch: int | Tenso
     fits = _checks.positive_int("size", size) <= num_classes
     _checks.require(fits, f"`size` must be in [1, {num_classes}].", f"size={size}")
     if 2 * size >= num_classes:
-        # We flip the sign bit, since more devices sort signed integers; the order stays the same.
+        # We flip the sign bit, since more devices sort signed integers; the order stays
+        # the same.
         sign = tf.constant(2**31, tf.uint32)
         keys = tf.bitwise.bitwise_xor(bits([batch, num_classes], seed), sign)
         return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
@@ -108,15 +116,21 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
         num_sampled: B, positive integer.
 
     Returns:
-        `[batch, B]` int32 ids in random order; -1 after all of fewer than B eligible items.
+        `[batch, B]` int32 ids in random order; -1 after all of fewer than B eligible
+        items.
 
     Example:
-        >>> sorted(sample_items([1, 2], [[True, False, True]], num_sampled=3).numpy()[0].tolist())
+        >>> sorted(
+        ...     sample_items([1, 2], [[True, False, True]], num_sampled=3)
+        ...     .numpy()[0]
+        ...     .tolist()
+        ... )
         [-1, 0, 2]
     """
     _checks.positive_int("num_sampled", num_sampled)
     eligible = tf.convert_to_tensor(eligible)
-    # Equal keys would favour the lower id; among 2**23 keys this bias cannot be measured.
+    # Equal keys would favour the lower id; among 2**23 keys this bias cannot be
+    # measured.
     keys = tf.where(eligible, uniform(tf.shape(eligible), seed), -1.0)
     missing = tf.maximum(num_sampled - tf.shape(keys)[1], 0)
     keys = tf.pad(keys, [[0, 0], [0, missing]], constant_values=-1.0)
@@ -126,12 +140,15 @@ def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
 
 @functools.lru_cache
 def _most_repeats(num_classes: int, size: int) -> int:
-    """A bound on the repeats before `size` different draws; it fails with probability < 2**-64."""
-    # After i different draws, the next repeats one with probability i / K, so the number of repeats
-    # before the next new one is geometric. This is Chernoff's bound on the sum of these numbers.
+    """A bound on repeats before `size` distinct draws; fails with chance < 2**-64."""
+    # After i different draws, the next repeats one with probability i / K, so the
+    # number of repeats before the next new one is geometric. This is Chernoff's bound
+    # on the sum of these numbers.
     chances = np.arange(size) / num_classes
     bounds = []
-    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(0.02, 0.98, 49):
+    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(
+        0.02, 0.98, 49
+    ):
         log_moment = np.sum(np.log1p(-chances) - np.log1p(-chances * np.exp(exponent)))
         bounds.append((log_moment + 64 * math.log(2)) / exponent)
     return math.ceil(min(bounds))

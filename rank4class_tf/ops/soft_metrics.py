@@ -1,7 +1,8 @@
-"""Soft forms of metrics for losses: functions of ranks of the positives, which may be any numbers.
+"""Soft metrics for losses: functions of the positives' ranks, which may be any numbers.
 
-Exact forms, in `rank4class_tf.metrics`, read `Ranks` and average over ties. Soft ones return
-`[batch]`, in [0, 1] for the ranks of one list, and 0 for a list without positives.
+Exact forms, in `rank4class_tf.metrics`, read `Ranks` and average over ties. Soft ones
+return `[batch]`, in [0, 1] for the ranks of one list, and 0 for a list without
+positives.
 """
 
 import tensorflow as tf
@@ -9,13 +10,21 @@ import tensorflow as tf
 from rank4class_tf import _checks
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Choice, Tensor, TensorPair, WithGradient
-from rank4class_tf.ops.weights import gain_cancels, gains_up_to_a_factor, get_discount, ideal_dcg
+from rank4class_tf.ops.weights import (
+    gain_cancels,
+    gains_up_to_a_factor,
+    get_discount,
+    ideal_dcg,
+)
 
 
 def soft_ndcg(
-    ranks: Array, relevance: Array, gain: Choice = "exponential", discount: Choice = "logarithmic"
+    ranks: Array,
+    relevance: Array,
+    gain: Choice = "exponential",
+    discount: Choice = "logarithmic",
 ) -> Tensor:
-    r"""Normalised discounted cumulative gain of any ranks of the positives, soft ones too.
+    r"""Normalised discounted cumulative gain of any ranks of positives, soft ones too.
 
     $$\frac{1}{\mathrm{idealDCG}} \sum_i g(y_i) \, d(\pi(i)), \qquad
     g(y) = 2^y - 1, \quad d(r) = \frac{1}{\log_2(1 + r)}$$
@@ -38,7 +47,9 @@ def soft_ndcg(
     ranks = tf.where(relevance > 0, ranks, 1.0)
     if gain_cancels(gain, relevance):  # In one column.
         # Both discounts are rounded alike, so that the best value is exactly 1.
-        share, best = tf.unstack(_require_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)]))))
+        share, best = tf.unstack(
+            _require_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)])))
+        )
         share /= best
         return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays NaN.
     gains = gains_up_to_a_factor(gain, relevance)
@@ -46,7 +57,9 @@ def soft_ndcg(
     return tf.math.divide_no_nan(total, ideal_dcg(gains, discount=discount))
 
 
-def soft_recall(ranks: Array, relevance: Array, k: int, temperature: float = 1.0) -> Tensor:
+def soft_recall(
+    ranks: Array, relevance: Array, k: int, temperature: float = 1.0
+) -> Tensor:
     r"""Recall at k of any ranks of the positives, with a soft cutoff.
 
     $$\frac{1}{|Y|} \sum_{i \in Y} \sigma\left(\frac{k + 1/2 - \pi(i)}{\tau}\right)$$
@@ -76,19 +89,24 @@ def soft_reciprocal_rank(ranks: Array, relevance: Array) -> Tensor:
 
     $$\frac{\sum_i y_i / \pi(i)}{\sum_i y_i}$$
 
-    The arguments are those of `soft_ndcg`. For one positive it is the reciprocal rank of MRR.
+    The arguments are those of `soft_ndcg`. For one positive it is the reciprocal rank
+    of MRR.
 
     Source: ApproxMRR of TF-Ranking.
 
     Example:
-        >>> soft_reciprocal_rank([[1.0, 4.0]], [[3.0, 1.0]]).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
+        >>> soft_reciprocal_rank(
+        ...     [[1.0, 4.0]], [[3.0, 1.0]]
+        ... ).numpy()  # (3 / 1 + 1 / 4) / (3 + 1)
         array([0.8125], dtype=float32)
     """
     ranks, relevance = _checked(ranks, relevance)
     return _weighted_mean(_reciprocal(tf.where(relevance > 0, ranks, 1.0)), relevance)
 
 
-def soft_average_precision(ranks: Array, ranks_among_positives: Array, relevance: Array) -> Tensor:
+def soft_average_precision(
+    ranks: Array, ranks_among_positives: Array, relevance: Array
+) -> Tensor:
     r"""Average precision of any ranks of the positives, soft ones too.
 
     $$\frac{1}{|Y|} \sum_{i \in Y} \frac{\pi_Y(i)}{\pi(i)}$$
@@ -124,7 +142,9 @@ def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted means of rows; 0 if all weights are 0."""
     weights = tf.cast(weights, values.dtype)
     if values.shape[1] == 1:
-        return tf.squeeze(tf.where(weights > 0, values, weights), axis=1)  # A NaN stays NaN.
+        return tf.squeeze(
+            tf.where(weights > 0, values, weights), axis=1
+        )  # A NaN stays NaN.
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 

@@ -1,4 +1,4 @@
-"""Differentiable ranks: of `Lists` for losses, and of all items `[batch, d]` for sorters.
+"""Differentiable ranks: of `Lists` for losses, of all items `[batch, d]` for sorters.
 
 Those for sorters have gradients that take the same time and memory as the values.
 """
@@ -22,19 +22,25 @@ _TINY = 1e-30
 
 
 def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Scores `[batch, d]` of each list with mean 0 and standard deviation 1; 0 where masked."""
-    # Scores are float32 or float64, within +-1e30. A list of equal scores becomes zeros; its
-    # gradient is that of the scores less their mean.
+    """Scores `[batch, d]` with mean 0, standard deviation 1 per list; 0 if masked."""
+    # Scores are float32 or float64, within +-1e30. A list of equal scores becomes
+    # zeros; its gradient is that of the scores less their mean.
     mask = tf.ones_like(scores, tf.bool) if mask is None else mask
     weights = tf.cast(mask, scores.dtype)
     count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1)
-    lowest = tf.reduce_min(tf.where(mask, scores, scores.dtype.max), axis=1, keepdims=True)
-    highest = tf.reduce_max(tf.where(mask, scores, scores.dtype.min), axis=1, keepdims=True)
+    lowest = tf.reduce_min(
+        tf.where(mask, scores, scores.dtype.max), axis=1, keepdims=True
+    )
+    highest = tf.reduce_max(
+        tf.where(mask, scores, scores.dtype.min), axis=1, keepdims=True
+    )
     half_range = highest / 2 - lowest / 2
     is_constant = half_range < _TINY
-    # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither the result nor
-    # its gradient depends on this step.
-    half_range = tf.stop_gradient(tf.where(is_constant, tf.ones_like(half_range), half_range))
+    # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither
+    # the result nor its gradient depends on this step.
+    half_range = tf.stop_gradient(
+        tf.where(is_constant, tf.ones_like(half_range), half_range)
+    )
     middle = tf.stop_gradient(highest / 2 + lowest / 2)
     scaled = weights * (scores - middle) / half_range
     centred = weights * (scaled - tf.reduce_sum(scaled, axis=1, keepdims=True) / count)
@@ -59,8 +65,8 @@ def sigmoid_ranks(
         scores: `[batch, n]`, or `Lists`, which hold the labels; -inf masks an item.
         class_ids: `[batch]` or `[batch, P]` integers, padded with -1.
         mask: `[batch, n]` booleans, False for a masked item; None if no item is masked.
-        temperature: > 0. The smaller, the closer to the exact ranks, and the smaller the gradient
-            of items that are far apart.
+        temperature: > 0. The smaller, the closer to the exact ranks, and the smaller
+            the gradient of items that are far apart.
 
     Returns:
         `[batch, P]`, each in [1, n]; meaningless where padded.
@@ -73,9 +79,12 @@ def sigmoid_ranks(
     lists = as_lists(scores, class_ids, mask=mask)
     inverse = 1 / temperature
     # A tensor must be a parameter of the sum to get a gradient.
-    inverses = [tf.ones_like(lists.positive_scores) * inverse] if tf.is_tensor(inverse) else []
-    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1 / T, since
-    # dividing a masked item by T has an infinite slope in T, which forward mode turns into NaN.
+    inverses = (
+        [tf.ones_like(lists.positive_scores) * inverse] if tf.is_tensor(inverse) else []
+    )
+    # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1
+    # / T, since dividing a masked item by T has an infinite slope in T, which forward
+    # mode turns into NaN.
     return 0.5 + lists.sum_over_items(
         lambda s, p, scale=inverse: tf.sigmoid((s + -p) * scale),
         positives=inverses,
@@ -97,7 +106,9 @@ def sigmoid_ranks_among_positives(
     The arguments are those of `sigmoid_ranks`; a rank is in [1, P].
 
     Example:
-        >>> sigmoid_ranks_among_positives([[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01).numpy()
+        >>> sigmoid_ranks_among_positives(
+        ...     [[3.0, 1.0, 2.0]], [[1, 0]], temperature=0.01
+        ... ).numpy()
         array([[2., 1.]], dtype=float32)
     """
     lists = as_lists(scores, class_ids, mask=mask)
@@ -107,7 +118,7 @@ def sigmoid_ranks_among_positives(
 
 
 def _best_first(scores: Tensor, mask: Tensor | None) -> TensorPair:
-    """Finite scores `[batch, d]` in falling order, masked items last, and their columns."""
+    """Finite scores `[batch, d]` in falling order, masked last, and their columns."""
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
         scores = tf.where(mask, scores, LOWEST[scores.dtype])
@@ -121,7 +132,8 @@ def _restored(order: Tensor, values: Tensor) -> Tensor:
 
 def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> Tensors:
     """Applies `state = step(power, *state)` for 1, 2, 4, ... below a limit."""
-    # The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a shape.
+    # The limit is a scalar tensor, or an int, which unrolls the loop. No step changes a
+    # shape.
     if isinstance(limit, int):
         power = 1
         while power < limit:
@@ -133,11 +145,15 @@ def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> 
         stepped = zip(step(power, *state), state, strict=True)
         return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
 
-    _, *state = tf.while_loop(lambda power, *_: power < limit, double, (tf.constant(1), *state))
+    _, *state = tf.while_loop(
+        lambda power, *_: power < limit, double, (tf.constant(1), *state)
+    )
     return state
 
 
-def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
+def all_sigmoid_ranks(
+    scores: Array, temperature: float, mask: Tensor | None = None
+) -> Tensor:
     """The ranks of `layers.SigmoidSorter`; meaningless where masked."""
     scores = tf.convert_to_tensor(scores)
     # A masked item adds 0 to the ranks of the others and to their gradients.
@@ -146,14 +162,17 @@ def all_sigmoid_ranks(scores: Array, temperature: float, mask: Tensor | None = N
     def term(other: Tensor, score: Tensor) -> Tensor:
         return tf.sigmoid((other - score) / temperature)
 
-    # The item itself adds sigmoid(0) = 1/2. Value and gradient go block by block, in O(d) memory.
+    # The item itself adds sigmoid(0) = 1/2. Value and gradient go block by block, in
+    # O(d) memory.
     return 0.5 + sum_over_items(term, [items], [scores], tf.ones_like(scores))
 
 
-def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None) -> Tensor:
+def laplace_ranks(
+    scores: Array, temperature: float, mask: Tensor | None = None
+) -> Tensor:
     """The ranks of `layers.LaplaceSorter`."""
-    # Along the sorted scores the terms from above and from below are decaying sums, so that a list
-    # takes O(d log d). The ranks are as exact as their dtype.
+    # Along the sorted scores the terms from above and from below are decaying sums, so
+    # that a list takes O(d log d). The ranks are as exact as their dtype.
     scores = tf.convert_to_tensor(scores)
 
     @tf.custom_gradient
@@ -169,7 +188,11 @@ def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None)
             from_above, from_below = _decaying_sums(falling, temperature, values)
             sorted_gradient = from_above + from_below - values * (above + below)
             result = _restored(order, sorted_gradient / (2 * temperature))
-            return result if mask is None else tf.where(mask, result, tf.zeros_like(result))
+            return (
+                result
+                if mask is None
+                else tf.where(mask, result, tf.zeros_like(result))
+            )
 
         return _restored(order, positions + (below - above) / 2), gradient
 
@@ -179,20 +202,26 @@ def laplace_ranks(scores: Array, temperature: float, mask: Tensor | None = None)
 def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensors:
     r"""Sums $\sum_j e^{-|s_j - s_k| / T} v_j$ over $j \le k$ and over $j \ge k$."""
 
-    # Each power of two doubles the number of neighbours in a sum. Each factor comes from a
-    # difference of two falling scores `[batch, d]`, so it cannot overflow, and rounding errors do
-    # not add up along the list, as they would in products of factors of neighbours.
+    # Each power of two doubles the number of neighbours in a sum. Each factor comes
+    # from a difference of two falling scores `[batch, d]`, so it cannot overflow, and
+    # rounding errors do not add up along the list, as they would in products of factors
+    # of neighbours.
     def step(power: int | Tensor, above: Tensor, below: Tensor) -> TensorPair:
-        # The decay from the item `power` positions above; 0 where the list has no such item.
+        # The decay from the item `power` positions above; 0 where the list has no such
+        # item.
         higher = shifted(scores, power, scores.dtype.max, right=True)
         decay = tf.exp((scores - higher) / temperature)
         above += decay * shifted(above, power, right=True)
         return above, below + shifted(decay * below, power)
 
-    return _over_powers_of_two(step, scores.shape[1] or tf.shape(scores)[1], (values, values))
+    return _over_powers_of_two(
+        step, scores.shape[1] or tf.shape(scores)[1], (values, values)
+    )
 
 
-def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = None) -> Tensor:
+def projected_ranks(
+    scores: Array, regularization: float, mask: Tensor | None = None
+) -> Tensor:
     """The ranks of `layers.SoftRankSorter`."""
     # An isotonic regression in float64 finds the blocks of the projection.
     scores = tf.convert_to_tensor(scores)
@@ -201,7 +230,8 @@ def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = 
     def ranks(scores: Tensor) -> WithGradient:
         falling, order = _best_first(scores, mask)
         size = scores.shape[1] or tf.shape(scores)[1]
-        # Items further apart than half a list never share a block: the limit only saves digits.
+        # Items further apart than half a list never share a block: the limit only saves
+        # digits.
         gaps = (falling[:, :-1] - falling[:, 1:]) / regularization
         gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
         points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
@@ -214,20 +244,28 @@ def projected_ranks(scores: Array, regularization: float, mask: Tensor | None = 
             blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             shape = tf.shape(values)
             sums = scatter_add(blocks, values, shape)
-            means = tf.math.divide_no_nan(sums, scatter_add(blocks, tf.ones_like(values), shape))
+            means = tf.math.divide_no_nan(
+                sums, scatter_add(blocks, tf.ones_like(values), shape)
+            )
             sorted_gradient = tf.gather(means, blocks, batch_dims=1) - values
             return _restored(order, sorted_gradient / regularization)
 
-        return _restored(order, tf.cast(positions + points - fit, scores.dtype)), gradient
+        return _restored(
+            order, tf.cast(positions + points - fit, scores.dtype)
+        ), gradient
 
     return ranks(scores)
 
 
 def isotonic_regression(values: Tensor) -> Tensor:
-    r"""$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$ of float64 values `[batch, d]`."""
-    # Fits of neighbouring parts are joined, and parts double in length each time. Joining pools the
-    # end of the left part with the start of the right one; a binary search finds where to begin.
-    # Neighbours should not differ by much more than d. A block has exactly one value.
+    r"""$\arg\min_{v_1 \le \dots \le v_d} \sum_i (v_i - y_i)^2$ of float64 values.
+
+    The values y are `[batch, d]`.
+    """
+    # Fits of neighbouring parts are joined, and parts double in length each time.
+    # Joining pools the end of the left part with the start of the right one; a binary
+    # search finds where to begin. Neighbours should not differ by much more than d. A
+    # block has exactly one value.
     size = values.shape[1]
     if size is not None:
         padded = 2 ** (max(size, 1) - 1).bit_length()
@@ -237,17 +275,20 @@ def isotonic_regression(values: Tensor) -> Tensor:
         size = tf.shape(values)[1]
         exponent = tf.math.ceil(tf.math.log(tf.cast(size, tf.float64)) / math.log(2))
         padded = 2 ** tf.cast(tf.maximum(exponent, 0), tf.int32)
-    # Added values are the highest: no pool takes them. A part of one value is its own fit and sum.
+    # Added values are the highest: no pool takes them. A part of one value is its own
+    # fit and sum.
     added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
     added += tf.reduce_max(values, axis=1, keepdims=True)
-    fit, _ = _over_powers_of_two(_join, padded, 2 * (tf.concat([values, added], axis=1),))
+    fit, _ = _over_powers_of_two(
+        _join, padded, 2 * (tf.concat([values, added], axis=1),)
+    )
     return fit[:, :size]
 
 
 def _isotonic_by_all_blocks(values: Tensor) -> Tensor:
     """`isotonic_regression` from the means of all possible blocks, `[batch, d, d]`."""
-    # For each start up to an item, take the lowest mean of a block that ends at the item or later.
-    # The item's value is the highest of these.
+    # For each start up to an item, take the lowest mean of a block that ends at the
+    # item or later. The item's value is the highest of these.
     batch, size = tf.unstack(tf.shape(values))
     sums = tf.cumsum(values, axis=1)
     before = sums - values
@@ -262,8 +303,9 @@ def _isotonic_by_all_blocks(values: Tensor) -> Tensor:
 
 
 def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
-    """Joins the fits `[batch, d]` of neighbouring parts of the width `half`, a power of two."""
-    # The sums `[batch, d]` run from the start of a part up to each item, itself included.
+    """Joins fits `[batch, d]` of neighbouring parts of width `half`, a power of two."""
+    # The sums `[batch, d]` run from the start of a part up to each item, itself
+    # included.
     shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
@@ -274,14 +316,18 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
         return tf.where(count > 0, sum_, tf.zeros_like(sum_))
 
     def keep_more(step: Tensor, kept: Tensor) -> TensorPair:
-        # Keeps `step` more items of the left part if they lie below the mean of the pool.
+        # Keeps `step` more items of the left part if they lie below the mean of the
+        # pool.
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
         num_right = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
-        # A pool at `highest` takes the items above it on the left and below it on the right.
+        # A pool at `highest` takes the items above it on the left and below it on the
+        # right.
         above = left_total - sum_of_first(more, left_sums)
         above -= highest * tf.cast(half - more, highest.dtype)
-        below = highest * tf.cast(num_right, highest.dtype) - sum_of_first(num_right, right_sums)
+        below = highest * tf.cast(num_right, highest.dtype) - sum_of_first(
+            num_right, right_sums
+        )
         return step // 2, tf.where(above >= below, more, kept)
 
     # XLA would take minutes to compile this loop unrolled.
@@ -303,6 +349,8 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     pooled = (columns >= kept) & (columns < half + taken)
     fit = tf.where(pooled, mean, tf.concat([left, right], axis=2))
     pooled_sums = start + mean * tf.cast(columns - kept + 1, fit.dtype)
-    sums = tf.where(pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2))
+    sums = tf.where(
+        pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2)
+    )
     shape = tf.stack([tf.shape(fit)[0], -1])
     return tf.reshape(fit, shape), tf.reshape(sums, shape)

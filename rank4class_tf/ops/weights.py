@@ -1,4 +1,4 @@
-"""Gains of labels, discounts and weights of ranks, functions of margins: by name or custom."""
+"""Label gains, rank discounts and weights, margin functions: by name or custom."""
 
 import dataclasses
 import math
@@ -20,7 +20,9 @@ def exponential_gain(relevance: Array) -> Tensor:
     """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
     # The integer part has a table of powers, so that integer labels have exact gains.
-    overflow = math.frexp(relevance.dtype.max)[1]  # The first exponent whose power is infinite.
+    overflow = math.frexp(relevance.dtype.max)[
+        1
+    ]  # The first exponent whose power is infinite.
     integer = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, overflow)), 0)
     powers = tf.constant(np.append(2.0 ** np.arange(overflow), np.inf), relevance.dtype)
     power = tf.gather(powers, tf.cast(integer, tf.int32))
@@ -33,7 +35,10 @@ def logarithmic_discount(rank: Array) -> Tensor:
     return np.log(2.0) / tf.math.log1p(tf.convert_to_tensor(rank))
 
 
-GAINS: dict[str, Callable] = {"exponential": exponential_gain, "linear": lambda label: label}
+GAINS: dict[str, Callable] = {
+    "exponential": exponential_gain,
+    "linear": lambda label: label,
+}
 DISCOUNTS: dict[str, Callable] = {
     "logarithmic": logarithmic_discount,
     "reciprocal": lambda rank: 1 / rank,
@@ -41,12 +46,12 @@ DISCOUNTS: dict[str, Callable] = {
 
 
 def get_gain(gain: Choice) -> Callable:
-    """Returns the gain `"exponential"` or `"linear"`, or a function of labels as it is."""
+    """Returns the gain `"exponential"`, `"linear"` or a function of labels as it is."""
     return _registry.by_name("gain", GAINS, gain)
 
 
 def get_discount(discount: Choice) -> Callable:
-    """Returns the discount `"logarithmic"` or `"reciprocal"`, or a function of ranks as it is."""
+    """Returns the discount `"logarithmic"`, `"reciprocal"` or a function as it is."""
     return _registry.by_name("discount", DISCOUNTS, discount)
 
 
@@ -57,11 +62,13 @@ def gain_cancels(gain: Choice, relevance: Tensor) -> bool:
 
 def gains_up_to_a_factor(gain: Choice, relevance: Tensor) -> Tensor:
     """Gains of labels `[batch, P]`, up to a factor of each list."""
-    return relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
+    return (
+        relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
+    )
 
 
 def relative_gain(relevance: Tensor) -> Tensor:
-    """`2**y - 1` of labels `[batch, P]`, times a factor of each list that keeps it finite."""
+    """`2**y - 1` of labels `[batch, P]`, kept finite by a factor of each list."""
     # The factor is 2**-excess: 1 if no label of the list is above 64.
     excess = tf.nn.relu(tf.reduce_max(relevance, axis=-1, keepdims=True) - 64)
     shifted = relevance - excess
@@ -75,11 +82,13 @@ def ideal_dcg(
 ) -> Tensor:
     """DCG of gains `[batch, P]` in their best order, over the first `top_k` ranks."""
     best = tf.sort(gains, axis=-1, direction="DESCENDING")[:, :top_k]
-    return discounted_sum(best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype)))
+    return discounted_sum(
+        best, discount(tf.range(1, tf.shape(best)[1] + 1, dtype=gains.dtype))
+    )
 
 
 def discounted_sum(best_gains: Tensor, discounts: np.ndarray | Tensor) -> Tensor:
-    """Sums gains `[batch, P]` in the order of their ranks, times the discounts of these ranks."""
+    """Sums gains `[batch, P]` in the order of ranks, times the discounts of these."""
     # Not by `tf.linalg.matvec`, whose products some devices round to bfloat16.
     width = best_gains.shape[1]
     if isinstance(discounts, np.ndarray):
@@ -115,7 +124,9 @@ def exponential(margins: Tensor) -> Tensor:
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
 
 
-def _set(instance: object, **values: Any) -> None:  # A frozen dataclass allows no assignment.
+def _set(
+    instance: object, **values: Any
+) -> None:  # A frozen dataclass allows no assignment.
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
@@ -123,7 +134,7 @@ def _set(instance: object, **values: Any) -> None:  # A frozen dataclass allows 
 @_keras.register
 @dataclasses.dataclass(frozen=True)
 class Ramp(_registry.Configured):
-    r"""Ramp, $1(u \le 0) + (1 - u / \rho) 1(0 < u \le \rho)$; bounded, hence not convex.
+    r"""Ramp, $1(u \le 0) + (1 - u / \rho) 1(0 < u \le \rho)$; bounded, so not convex.
 
     Args:
         width: $\rho$ > 0.
@@ -143,8 +154,9 @@ class Ramp(_registry.Configured):
 class Scaled(_registry.Configured):
     r"""A margin function of scaled margins, $\varphi(s u)$.
 
-    Scores of unit vectors lie in [-1, 1]: a binary hinge is then 0 only at 1, and a pairwise one
-    only from a difference of 1 on. With the scale s, both are 0 from 1 / s on.
+    Scores of unit vectors lie in [-1, 1]: a binary hinge is then 0 only at 1, and a
+    pairwise one only from a difference of 1 on. With the scale s, both are 0 from 1 / s
+    on.
 
     Args:
         phi: the name of $\varphi$; see `get_phi`.
@@ -176,12 +188,13 @@ _BY_NAME: dict[str, Callable] = {
 
 
 def get_phi(phi: Choice) -> Callable:
-    r"""Returns a margin function, by name or as it is, that is 0 at the margin of a masked item.
+    r"""Returns a margin function, by name or as is; 0 at a masked item's margin.
 
     Args:
-        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of width 1), a
-            `Ramp`, a `Scaled`, or any elementwise function of margins. The bounds of the paper hold
-            if it does not increase and is at least 1 where the margin is <= 0.
+        phi: `"hinge"`, `"squared_hinge"`, `"logistic"`, `"exponential"`, `"ramp"` (of
+            width 1), a `Ramp`, a `Scaled`, or any elementwise function of margins. The
+            bounds of the paper hold if it does not increase and is at least 1 where the
+            margin is <= 0.
     """
     function = _registry.by_name("phi", _BY_NAME, phi)
     if function is not phi or isinstance(phi, Ramp | Scaled):
@@ -198,8 +211,8 @@ def get_phi(phi: Choice) -> Callable:
 class RankWeights(_registry.Configured):
     """Base: leading weights, then one constant weight for all the others.
 
-    Leading weights need a search for the highest scores, the constant weight only a sum. A subclass
-    sets `listed`, or overrides `leading` to compute any number of them.
+    Leading weights need a search for the highest scores, the constant weight only a
+    sum. A subclass sets `listed`, or overrides `leading` to compute any number of them.
     """
 
     listed: Sequence[float] | None = None  # The leading weights; None if all lead.
@@ -228,10 +241,11 @@ class RankWeights(_registry.Configured):
 class TopKWeights(RankWeights):
     r"""Equal weights of the k highest, $\theta_j = 1/k$ for $j \le k$.
 
-    With them the ordered weighted loss bounds the top-k 0/1 loss. With a small `tail` it is
-    calibrated as well, under the conditions of theorem 4.
+    With them the ordered weighted loss bounds the top-k 0/1 loss. With a small `tail`
+    it is calibrated as well, under the conditions of theorem 4.
 
-    Source: Stochastic Negative Mining, theorem 3 and, for `tail`, theorem 4 and footnote 2.
+    Source: Stochastic Negative Mining, theorem 3 and, for `tail`, theorem 4 and
+    footnote 2.
 
     Args:
         k: positive integer.
@@ -246,7 +260,11 @@ class TopKWeights(RankWeights):
     tail: float = 0.0
 
     def __post_init__(self) -> None:
-        _set(self, k=_checks.positive_int("k", self.k), tail=_checked_weight("tail", self.tail))
+        _set(
+            self,
+            k=_checks.positive_int("k", self.k),
+            tail=_checked_weight("tail", self.tail),
+        )
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]
@@ -309,7 +327,9 @@ class StaircaseWeights(RankWeights):
             raise ValueError(f"{rule} Received: {self.steps!r}.") from error
         ends = [_checks.positive_int("steps", end) for end, _ in pairs]
         weights = [_checked_weight("steps", weight) for _, weight in pairs]
-        _checks.require(bool(ends) and ends == sorted(set(ends)), rule, repr(self.steps))
+        _checks.require(
+            bool(ends) and ends == sorted(set(ends)), rule, repr(self.steps)
+        )
         steps = tuple(zip(ends, weights, strict=True))
         _set(self, steps=steps, tail=_checked_weight("tail", self.tail))
 
@@ -332,10 +352,15 @@ class ListedWeights(RankWeights):
 
     def __post_init__(self) -> None:
         values = np.asarray(self.values)
-        rule = "`rank_weights` must be a list of at least one number, or an object such as"
+        rule = (
+            "`rank_weights` must be a list of at least one number, or an object such as"
+        )
         is_right = values.ndim == 1 and values.size > 0
         _checks.require(is_right, f"{rule} TopKWeights(k=5).", repr(self.values))
-        _set(self, values=tuple(_checked_weight("rank_weights", x) for x in values.tolist()))
+        _set(
+            self,
+            values=tuple(_checked_weight("rank_weights", x) for x in values.tolist()),
+        )
 
     @property
     def listed(self) -> Sequence[float]:  # type: ignore[override]
@@ -343,7 +368,7 @@ class ListedWeights(RankWeights):
 
 
 def get_rank_weights(weights: RankWeights | Tensor) -> RankWeights:
-    """Returns `weights` as a `RankWeights`; a list or an array becomes `ListedWeights`."""
+    """Returns `weights` as a `RankWeights`; a list or array becomes `ListedWeights`."""
     return weights if isinstance(weights, RankWeights) else ListedWeights(weights)
 
 
@@ -360,15 +385,18 @@ class NDCGLambdaWeights(_registry.Configured):
     r"""Weights of LambdaLoss and LambdaMART, for the pairwise losses.
 
     $$w_{ij} = n \, \frac{|g_i - g_j|}{\mathrm{idealDCG@}k} \left(
-    (1 - f) \left|d(|r_i - r_j|) - d(|r_i - r_j| + 1)\right| + f \left|d(r_i) - d(r_j)\right|
+    (1 - f) \left|d(|r_i - r_j|) - d(|r_i - r_j| + 1)\right|
+    + f \left|d(r_i) - d(r_j)\right|
     \right)$$
 
-    with the gain $g = 2^y - 1$, the discount $d(r) = 1 / \log_2(1 + r)$, the exact ranks $r$ and
-    the n items of the list. Pairs with no item among the first k weigh 0, and in the second term d
-    is 0 beyond rank k. Weights have no gradient. Ties count against the model: the more relevant
-    item of a pair ranks last among its ties, the less relevant one first.
+    with the gain $g = 2^y - 1$, the discount $d(r) = 1 / \log_2(1 + r)$, the exact
+    ranks $r$ and the n items of the list. Pairs with no item among the first k weigh 0,
+    and in the second term d is 0 beyond rank k. Weights have no gradient. Ties count
+    against the model: the more relevant item of a pair ranks last among its ties, the
+    less relevant one first.
 
-    Source: Wang et al. 2018, "The LambdaLoss framework"; Burges 2010 (LambdaMART) for f = 1.
+    Source: Wang et al. 2018, "The LambdaLoss framework"; Burges 2010 (LambdaMART) for f
+    = 1.
 
     Args:
         top_k: k, or None for no cutoff.
@@ -389,19 +417,31 @@ class NDCGLambdaWeights(_registry.Configured):
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
     def __call__(self, lists: Lists) -> tuple[list[Tensor], list[Tensor], Callable]:
-        """Gains and ranks of items j, those of positives i, and the function of a pair's weight."""
-        top_k, fraction, discount = self.top_k, self.smooth_fraction, logarithmic_discount
+        """Gains and ranks of items j and positives i, and a pair's weight function."""
+        top_k, fraction, discount = (
+            self.top_k,
+            self.smooth_fraction,
+            logarithmic_discount,
+        )
         lists = lists.dense()
-        first_ranks, last_ranks = first_and_last_ranks(-lists.filled)  # They differ where tied.
+        first_ranks, last_ranks = first_and_last_ranks(
+            -lists.filled
+        )  # They differ where tied.
         # The factor of a list cancels between its gains and its ideal DCG.
         positive_gains = relative_gain(lists.relevance)
         ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]
         positive_gains *= tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
 
         def discount_up_to_k(rank: Tensor) -> Tensor:
-            return discount(rank) if top_k is None else tf.where(rank <= top_k, discount(rank), 0)
+            return (
+                discount(rank)
+                if top_k is None
+                else tf.where(rank <= top_k, discount(rank), 0)
+            )
 
-        def pair_weight(gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor) -> Tensor:
+        def pair_weight(
+            gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor
+        ) -> Tensor:
             distance = tf.abs(rank_i - rank_j)
             # d(r) - d(r + 1), without subtracting nearly equal numbers.
             r = tf.maximum(distance, 1)
@@ -409,11 +449,16 @@ class NDCGLambdaWeights(_registry.Configured):
             relative = np.log(2.0) * tf.math.log1p(1 / (1 + r)) / logs
             relative = tf.where(distance > 0, relative, 0)
             absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
-            weight = (gain_i - gain_j) * ((1 - fraction) * relative + fraction * absolute)
+            weight = (gain_i - gain_j) * (
+                (1 - fraction) * relative + fraction * absolute
+            )
             if top_k is not None:
                 weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
             return tf.stop_gradient(weight)
 
         items = [lists.by_item(positive_gains), tf.cast(first_ranks, lists.dtype)]
-        positives = [positive_gains, tf.cast(lists.at_positives(last_ranks), lists.dtype)]
+        positives = [
+            positive_gains,
+            tf.cast(lists.at_positives(last_ranks), lists.dtype),
+        ]
         return items, positives, pair_weight

@@ -1,4 +1,4 @@
-"""The bridge to TF-Ranking; `load` imports it, as does the first use of any other name here."""
+"""The bridge to TF-Ranking; `load`, or first use of any other name here, imports it."""
 
 import importlib
 import importlib.util

@@ -20,7 +20,10 @@ from rank4class_tf.tfr.serving import ServingSignatures
 
 _tfr: Any = loading.load()
 _TFR_PREFIX = "tfr."
-_KEYS = {"loss": _tfr.keras.losses.RankingLossKey, "metrics": _tfr.keras.metrics.RankingMetricKey}
+_KEYS = {
+    "loss": _tfr.keras.losses.RankingLossKey,
+    "metrics": _tfr.keras.metrics.RankingMetricKey,
+}
 # Classes of TF-Ranking that its own lookup by name does not have.
 _CLASSES = {
     "click_em_loss": _tfr.keras.losses.ClickEMLoss,
@@ -30,7 +33,8 @@ _CLASSES = {
     "recall": _tfr.keras.metrics.RecallMetric,
 }
 
-# A pipeline gives lists: losses on regressions and metrics over a whole dataset do not fit.
+# A pipeline gives lists: losses on regressions and metrics over a whole dataset do not
+# fit.
 _LOSSES = _registry.registered_classes("loss", our_losses.RankingLoss)
 _METRICS = _registry.registered_classes("metric", our_metrics.RankingMetric)
 
@@ -47,16 +51,25 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
             try:
                 weighted_specs.append((name, float(weight) if colon else 1.0))
             except ValueError:
-                rule = "`loss` must be a name or 'name:weight,name:weight' with numbers for weights"
+                rule = (
+                    "`loss` must be a name or 'name:weight,name:weight' with "
+                    "numbers for weights"
+                )
                 raise ValueError(f"{rule}. Received: {text!r}.") from None
     else:
         specs = spec if isinstance(spec, list | tuple) else [spec]
-        weighted_specs = [pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs]
+        weighted_specs = [
+            pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs
+        ]
     for pair in weighted_specs:
-        _checks.require(len(pair) == 2, "`loss` must hold pairs of a loss and its weight.", pair)
+        _checks.require(
+            len(pair) == 2, "`loss` must hold pairs of a loss and its weight.", pair
+        )
     losses = [_build_one_loss(name, reduction) for name, _ in weighted_specs]
     weights = [weight for _, weight in weighted_specs]
-    return losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
+    return (
+        losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
+    )
 
 
 def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:
@@ -69,24 +82,33 @@ def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics
         else:
             tfr_name = _tfr_name(name, "metrics", _METRICS)
             if at and not re.fullmatch(r"[1-9]\d*", cutoff):
-                raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
-            if at and tfr_name in ("arp", "ordered_pair_accuracy"):  # These read whole lists.
+                raise ValueError(
+                    f"A cutoff must be a positive integer. Received: {spec!r}."
+                )
+            if at and tfr_name in (
+                "arp",
+                "ordered_pair_accuracy",
+            ):  # These read whole lists.
                 rule = f"`metrics` must name {tfr_name!r} without a cutoff."
                 raise ValueError(f"{rule} Received: {spec!r}.")
             # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
             topn = int(cutoff) if at else None
             metric_name = tfr_name if topn is None else f"{tfr_name}_at_{topn}"
-            build = _CLASSES.get(tfr_name) or functools.partial(_tfr.keras.metrics.get, tfr_name)
+            build = _CLASSES.get(tfr_name) or functools.partial(
+                _tfr.keras.metrics.get, tfr_name
+            )
             metric = build(name=metric_name, topn=topn)
     if not isinstance(metric, keras.metrics.Metric):
-        raise TypeError(f"`metrics` must hold names or Keras metrics. Received: {spec!r}.")
+        raise TypeError(
+            f"`metrics` must hold names or Keras metrics. Received: {spec!r}."
+        )
     # A metric is copied, since it must be created under the strategy in use.
     config = _with_relevance_labels(metric.get_config())
     return type(metric).from_config({**config, "name": prefix + metric.name})
 
 
 def _with_relevance_labels(config: Any) -> Any:
-    """A metric's configuration whose labels, and those of a metric in it, are relevance."""
+    """A metric's configuration whose labels, and an inner metric's, are relevance."""
     if not isinstance(config, dict):
         return config
     config = {key: _with_relevance_labels(value) for key, value in config.items()}
@@ -97,7 +119,8 @@ def _with_relevance_labels(config: Any) -> Any:
 
 def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.losses.Loss:
     if isinstance(spec, our_losses.RankingLoss) and spec.label_format is None:
-        # A copy by its config would not share what changes in training, such as annealing.
+        # A copy by its config would not share what changes in training, such as
+        # annealing.
         spec = copy.copy(spec)
         spec.label_format = "relevance"
     if isinstance(spec, our_losses.WeightedSumLoss):
@@ -120,8 +143,12 @@ def _tfr_name(name: str, argument: str, ours: dict[str, Any]) -> str:
     tfr_names = {value for key, value in vars(_KEYS[argument]).items() if key.isupper()}
     tfr_names |= {key for key, value in _CLASSES.items() if issubclass(value, base)}
     bare_name = name.removeprefix(_TFR_PREFIX)
-    names = ", ".join([*sorted(ours), *(_TFR_PREFIX + key for key in sorted(tfr_names))])
-    _checks.require(bare_name in tfr_names, f"`{argument}` must name one of: {names}.", repr(name))
+    names = ", ".join(
+        [*sorted(ours), *(_TFR_PREFIX + key for key in sorted(tfr_names))]
+    )
+    _checks.require(
+        bare_name in tfr_names, f"`{argument}` must name one of: {names}.", repr(name)
+    )
     return bare_name
 
 
@@ -144,20 +171,30 @@ class PipelineMixin:
     ):
         has_tensorboard = importlib.util.find_spec("tensorboard") is not None
         if tensorboard and not has_tensorboard:
-            raise ImportError("`tensorboard=True` needs TensorBoard: pip install tensorboard")
+            raise ImportError(
+                "`tensorboard=True` needs TensorBoard: pip install tensorboard"
+            )
         optimizer, learning_rate = hparams.optimizer, hparams.learning_rate
         if hparams.automatic_reduce_lr:
             if not isinstance(optimizer, str):
                 learning_rate = optimizer.get_config()["learning_rate"]
-            rule = "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the "
+            rule = (
+                "`automatic_reduce_lr` needs a number as `learning_rate`, or as "
+                "that of the "
+            )
             is_number = isinstance(learning_rate, numbers.Real)
-            _checks.require(is_number, f"{rule}optimizer.", f"learning_rate={learning_rate!r}")
-        # TF-Ranking can build optimisers only from a name and a number; we replace this one below.
+            _checks.require(
+                is_number, f"{rule}optimizer.", f"learning_rate={learning_rate!r}"
+            )
+        # TF-Ranking can build optimisers only from a name and a number; we replace this
+        # one below.
         sgd_hparams = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
         super().__init__(model_builder, dataset_builder, sgd_hparams)  # type: ignore[call-arg]
         self._hparams = hparams
         self._metrics = metrics
-        self._weighted_metrics = metrics if weighted_metrics is None else weighted_metrics
+        self._weighted_metrics = (
+            metrics if weighted_metrics is None else weighted_metrics
+        )
         self._tensorboard = has_tensorboard if tensorboard is None else tensorboard
         with _tfr.keras.strategy_utils.strategy_scope(self._strategy):
             # Building them now shows mistakes here, and not after hours of training.
@@ -166,23 +203,29 @@ class PipelineMixin:
             self.build_weighted_metrics()
             if isinstance(optimizer, str):
                 config = {"learning_rate": learning_rate}
-                self._optimizer = keras.optimizers.get({"class_name": optimizer, "config": config})
+                self._optimizer = keras.optimizers.get(
+                    {"class_name": optimizer, "config": config}
+                )
             else:
                 self._optimizer = type(optimizer).from_config(optimizer.get_config())
         if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
-            self._model_builder = _with_named_outputs(model_builder, sorted(hparams.loss))
+            self._model_builder = _with_named_outputs(
+                model_builder, sorted(hparams.loss)
+            )
 
     def build_loss(self) -> Any:
         """Builds the loss; for multi-task hparams, one for each task."""
         reduction = self._hparams.loss_reduction
-        return self._for_tasks(lambda spec: build_loss(spec, reduction), self._hparams.loss)
+        return self._for_tasks(
+            lambda spec: build_loss(spec, reduction), self._hparams.loss
+        )
 
     def build_metrics(self) -> Any:
         """Builds the metrics, whose names begin with `metric/` as TF-Ranking's do."""
         return self._for_tasks(_build_metrics, self._metrics)
 
     def build_weighted_metrics(self) -> Any:
-        """Builds the metrics that use weights; their names begin with `weighted_metric/`."""
+        """Builds the weighted metrics; their names begin with `weighted_metric/`."""
         build = functools.partial(_build_metrics, argument="weighted_metrics")
         return self._for_tasks(build, self._weighted_metrics)
 
@@ -192,7 +235,8 @@ class PipelineMixin:
         # TF-Ranking would put "val_metric/" before any name.
         for callback in callbacks:
             if isinstance(
-                callback, keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping
+                callback,
+                keras.callbacks.ModelCheckpoint | keras.callbacks.EarlyStopping,
             ):
                 callback.monitor = self._monitored
         if self._tensorboard:
@@ -200,14 +244,17 @@ class PipelineMixin:
         return [c for c in callbacks if not isinstance(c, keras.callbacks.TensorBoard)]
 
     def _for_tasks(self, build: Callable, spec: Any) -> Any:
-        """`build(spec)`; for multi-task hparams a dict of the results for each task's spec."""
+        """`build(spec)`; for multi-task hparams a dict of it for each task's spec."""
         tasks = self._hparams.loss
         if not isinstance(tasks, dict):
             return build(spec)
         if isinstance(spec, dict) and set(spec) != set(tasks):
             rule = f"The metrics must be for the tasks {sorted(tasks)}."
             raise ValueError(f"{rule} Received: {sorted(spec)}.")
-        return {task: build(spec[task] if isinstance(spec, dict) else spec) for task in tasks}
+        return {
+            task: build(spec[task] if isinstance(spec, dict) else spec)
+            for task in tasks
+        }
 
     def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
@@ -218,29 +265,42 @@ class PipelineMixin:
         keys = {"loss": "val_loss"}
         directions: dict[str, bool | None] = {"val_loss": False}
         for task, task_metrics in metrics.items():
-            prefix, logged_prefix = (f"{task}/", f"val_{task}_") if task else ("", "val_")
-            # A metric is known by the name of each value without "metric/", and by its name in
-            # `metrics`, which stands for its first value.
-            names = [(name.partition("/")[2], name) for name in _result_names(task_metrics)]
+            prefix, logged_prefix = (
+                (f"{task}/", f"val_{task}_") if task else ("", "val_")
+            )
+            # A metric is known by the name of each value without "metric/", and by its
+            # name in `metrics`, which stands for its first value.
+            names = [
+                (name.partition("/")[2], name) for name in _result_names(task_metrics)
+            ]
             for spec in specs[task]:
                 if isinstance(spec, str):
-                    names.append((spec, _result_names([build_metric(spec, "metric/")])[0]))
+                    names.append(
+                        (spec, _result_names([build_metric(spec, "metric/")])[0])
+                    )
             for name, logged in names:
                 keys.setdefault(prefix + name, logged_prefix + logged)
             for metric in task_metrics:
                 for logged in _result_names([metric]):
-                    directions[logged_prefix + logged] = getattr(metric, "higher_is_better", None)
+                    directions[logged_prefix + logged] = getattr(
+                        metric, "higher_is_better", None
+                    )
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
         _checks.require(monitored in keys, rule, f"{monitored!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
-        rule = f"`best_exporter_metric_higher_better` must be {not is_higher} for {monitored!r}, or"
+        rule = (
+            f"`best_exporter_metric_higher_better` must be {not is_higher} for "
+            f"{monitored!r}, or"
+        )
         rule += " the worst model would count as the best."
-        _checks.require(directions.get(keys[monitored]) in (None, is_higher), rule, is_higher)
+        _checks.require(
+            directions.get(keys[monitored]) in (None, is_higher), rule, is_higher
+        )
         return keys[monitored]
 
 
 def _with_named_outputs(builder: Any, tasks: list[str]) -> Any:
-    """A model builder that raises before training if outputs are not named like the tasks."""
+    """A builder that raises before training if outputs are not named like the tasks."""
 
     def build() -> keras.Model:
         model = builder.build()
@@ -248,16 +308,20 @@ def _with_named_outputs(builder: Any, tasks: list[str]) -> Any:
         # Keras logs the metrics of an output under the name of its layer.
         if names is not None and sorted(names) != tasks:
             raise ValueError(
-                f"The layers of the model's outputs must have the names of the tasks, {tasks}, "
+                "The layers of the model's outputs must have the names of the tasks, "
+                f"{tasks}, "
                 "where `best_exporter_metric` is a metric of a task. "
-                f"Received: {names}. (`keras.layers.Activation('linear', name=task)` names one.)"
+                f"Received: {names}. (`keras.layers.Activation('linear', name=task)` "
+                "names one.)"
             )
         return model
 
     return types.SimpleNamespace(build=build)
 
 
-def _build_metrics(specs: Sequence, argument: str = "metrics") -> list[keras.metrics.Metric]:
+def _build_metrics(
+    specs: Sequence, argument: str = "metrics"
+) -> list[keras.metrics.Metric]:
     if not isinstance(specs, list | tuple):
         rule = f"`{argument}` must be a list of names and metrics."
         raise TypeError(f"{rule} Received: {specs!r}.")
@@ -275,28 +339,34 @@ def _result_names(metrics: Sequence[keras.metrics.Metric]) -> list[str]:
 class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
     """TF-Ranking's pipeline with the losses, heads and metrics of this package.
 
-    It takes `PipelineHparams` as `SimplePipeline` and `MultiTaskPipeline` do, with more choices:
+    It takes `PipelineHparams` as `SimplePipeline` and `MultiTaskPipeline` do, with more
+    choices:
 
-    - `loss`: a name of this package or of TF-Ranking (`"tfr."` before it if both have it), a Keras
-      loss, several with weights, as in `"rankmax_loss:0.7,softmax_loss:0.3"` or
-      `[(loss, 0.7), (other_loss, 0.3)]`, or for several tasks a dict of these.
-    - `optimizer`: a name, or a Keras optimiser, which is copied and keeps its own learning rate;
-      `learning_rate`: a number or a Keras schedule.
-    - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg_at_5"`; for several tasks
-      `"task/ndcg_at_5"`. Set `best_exporter_metric_higher_better=True` if higher is better.
+    - `loss`: a name of this package or of TF-Ranking (`"tfr."` before it if both have
+      it), a Keras loss, several with weights, as in
+      `"rankmax_loss:0.7,softmax_loss:0.3"` or `[(loss, 0.7), (other_loss, 0.3)]`, or
+      for several tasks a dict of these.
+    - `optimizer`: a name, or a Keras optimiser, which is copied and keeps its own
+      learning rate; `learning_rate`: a number or a Keras schedule.
+    - `best_exporter_metric`: `"loss"` or one of `metrics`, such as `"ndcg_at_5"`; for
+      several tasks `"task/ndcg_at_5"`. Set `best_exporter_metric_higher_better=True` if
+      higher is better.
 
     Args:
         model_builder: an `AbstractModelBuilder` of TF-Ranking.
         dataset_builder: an `AbstractDatasetBuilder`, such as `RankingDatasetBuilder`.
         hparams: `PipelineHparams`.
-        metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, which are copied. With
-            several tasks, a list is for all of them, and a dict has a list for each.
-        weighted_metrics: those that use weights, if `hparams.use_weighted_metrics`; None for
-            `metrics`.
+        metrics: names (`"ndcg_at_5"`, `"tfr.mrr_at_10"`) or Keras metrics, which are
+            copied. With several tasks, a list is for all of them, and a dict has a list
+            for each.
+        weighted_metrics: those that use weights, if `hparams.use_weighted_metrics`;
+            None for `metrics`.
         tensorboard: whether to log for TensorBoard; None does so if it is installed.
 
     Example:
-        >>> pipeline = RankingPipeline(model_builder, dataset_builder, hparams)  # doctest: +SKIP
+        >>> pipeline = RankingPipeline(
+        ...     model_builder, dataset_builder, hparams
+        ... )  # doctest: +SKIP
         >>> pipeline.train_and_validate()  # doctest: +SKIP
     """
 
@@ -304,7 +374,8 @@ class RankingPipeline(PipelineMixin, _tfr.keras.pipeline.ModelFitPipeline):
 class ServingMixin:
     """Exports `ServingSignatures`, for your own dataset builder.
 
-    Put it before the builder: `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
+    Put it before the builder:
+    `class MyBuilder(ServingMixin, MultiLabelDatasetBuilder)`.
     """
 
     def build_signatures(self: Any, model: keras.Model) -> dict[str, Any]:
@@ -318,4 +389,4 @@ class ServingMixin:
 
 
 class RankingDatasetBuilder(ServingMixin, _tfr.keras.pipeline.SimpleDatasetBuilder):
-    """TF-Ranking's `SimpleDatasetBuilder`; the model it exports has `ServingSignatures`."""
+    """TF-Ranking's `SimpleDatasetBuilder`; its export has `ServingSignatures`."""

@@ -1,4 +1,4 @@
-"""The two ends of a TF-Ranking model: how it scores a list, and what its export serves."""
+"""Both ends of a TF-Ranking model: how it scores a list, and what its export serves."""
 
 from typing import Any
 
@@ -20,26 +20,32 @@ class InteractionScorer(_tfr.keras.model.Scorer):
     c_i = \mathrm{class\_encoder}(\mathrm{example}_i)$$
 
     f is an interaction: the dot product $c_i^\top h$, the latent cross
-    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another. Zeros replace the
-    features of a masked example, whose score is the lowest finite number of the scores' type.
+    $\mathrm{MLP}(h \odot (1 + c_i))$, $\mathrm{MLP}([h; c_i])$, or another. Zeros
+    replace the features of a masked example, whose score is the lowest finite number of
+    the scores' type.
 
     Source: Rank4Class, sections 3.2 and 4.2, where the examples are the classes.
 
     Args:
-        encoder: a layer or function from the context to h, `[batch, d]`. It gets the feature if
-            there is only one, otherwise a dict of them. Under a strategy it should be a function
-            that makes its layers when it is called.
-        class_encoder: the same from the examples to their embeddings, `[batch, n, d]`. An integer
-            feature `[batch, n, 1]`, such as class ids, arrives as `[batch, n]`, so that it can be
-            `keras.layers.Embedding(num_classes, d)`.
-        interaction: the name of an interaction of `rank4class_tf.layers`, such as `"dot_product"`,
-            `"latent_cross"` or `"concat"`, or your own subclass of `layers.Interaction`.
-        tasks: names of several outputs, each with its own interaction, or None for one output.
+        encoder: a layer or function from the context to h, `[batch, d]`. It gets the
+            feature if there is only one, otherwise a dict of them. Under a strategy it
+            should be a function that makes its layers when it is called.
+        class_encoder: the same from the examples to their embeddings, `[batch, n, d]`.
+            An integer feature `[batch, n, 1]`, such as class ids, arrives as
+            `[batch, n]`, so that it can be `keras.layers.Embedding(num_classes, d)`.
+        interaction: the name of an interaction of `rank4class_tf.layers`, such as
+            `"dot_product"`, `"latent_cross"` or `"concat"`, or your own subclass of
+            `layers.Interaction`.
+        tasks: names of several outputs, each with its own interaction, or None for one
+            output.
         **kwargs: arguments of the interaction, such as `units` of the MLP.
 
     Example:
         >>> scorer = InteractionScorer(
-        ...     keras.layers.Dense(8), keras.layers.Embedding(5, 8), "latent_cross", units=(16,)
+        ...     keras.layers.Dense(8),
+        ...     keras.layers.Embedding(5, 8),
+        ...     "latent_cross",
+        ...     units=(16,),
         ... )
         >>> mask = tf.constant([[True, True, False]])
         >>> class_ids = tf.constant([[[3], [1], [-1]]])
@@ -55,24 +61,38 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         tasks: Any = None,
         **kwargs: Any,
     ):
-        if isinstance(interaction, type) and issubclass(interaction, layers.Interaction):
+        if isinstance(interaction, type) and issubclass(
+            interaction, layers.Interaction
+        ):
             self._make_interaction = lambda: interaction(**kwargs)
         else:
-            layers.get_interaction(interaction, **kwargs)  # Mistakes raise here, not in training.
-            self._make_interaction = lambda: layers.get_interaction(interaction, **kwargs)
+            layers.get_interaction(
+                interaction, **kwargs
+            )  # Mistakes raise here, not in training.
+            self._make_interaction = lambda: layers.get_interaction(
+                interaction, **kwargs
+            )
         self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
 
-    def __call__(self, context_features: dict, example_features: dict, mask: Tensor) -> Any:
+    def __call__(
+        self, context_features: dict, example_features: dict, mask: Tensor
+    ) -> Any:
         def encode(encoder: Any, features: dict[str, Any]) -> Tensor:
-            return encoder(next(iter(features.values())) if len(features) == 1 else features)
+            return encoder(
+                next(iter(features.values())) if len(features) == 1 else features
+            )
 
         # Masked examples get zeros, and integers `[batch, n, 1]` lose their last axis.
         example_inputs = {}
         for name, value in example_features.items():
             if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
                 value = tf.squeeze(value, axis=2)
-            shape = tf.concat([tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0)
-            example_inputs[name] = tf.where(tf.reshape(mask, shape), value, tf.zeros_like(value))
+            shape = tf.concat(
+                [tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0
+            )
+            example_inputs[name] = tf.where(
+                tf.reshape(mask, shape), value, tf.zeros_like(value)
+            )
         encodings = encode(self._encoder, context_features)
         candidates = encode(self._class_encoder, example_inputs)
 
@@ -82,7 +102,9 @@ class InteractionScorer(_tfr.keras.model.Scorer):
                 scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
             scores = tf.where(mask, scores, scores.dtype.min)
             # Keras names an output after the layer that makes it.
-            return keras.layers.Activation("linear", dtype=scores.dtype, name=task)(scores)
+            return keras.layers.Activation("linear", dtype=scores.dtype, name=task)(
+                scores
+            )
 
         if self._tasks is None:
             return task_scores(None)
@@ -92,15 +114,18 @@ class InteractionScorer(_tfr.keras.model.Scorer):
 class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """TF-Ranking's serving signatures, and more: plain tensors and the best items.
 
-    - TF-Ranking's `tensorflow/serving/regress` takes serialized `tf.train.Example`s and gives a
-      score each; `tensorflow/serving/predict` takes serialized `ExampleListWithContext`s and gives
-      scores `[batch, n]`.
-    - `top_k` takes the same and `k`, and gives `indices` and `scores`, `[batch, min(k, n)]`.
-    - `predict_tensors` and `top_k_tensors` take the model's inputs and the mask as tensors.
+    - TF-Ranking's `tensorflow/serving/regress` takes serialized `tf.train.Example`s and
+      gives a score each; `tensorflow/serving/predict` takes serialized
+      `ExampleListWithContext`s and gives scores `[batch, n]`.
+    - `top_k` takes the same and `k`, and gives `indices` and `scores`,
+      `[batch, min(k, n)]`.
+    - `predict_tensors` and `top_k_tensors` take the model's inputs and the mask as
+      tensors.
 
-    The tensors have the names of the inputs, changed as in `rank4class_tf.export_top_k`. If a list
-    has fewer than k items, `indices` end with -1 and `scores` with -inf. For several tasks the
-    outputs are `<task>_indices` and `<task>_scores`. Signatures of tensors need dense inputs.
+    The tensors have the names of the inputs, changed as in
+    `rank4class_tf.export_top_k`. If a list has fewer than k items, `indices` end with
+    -1 and `scores` with -inf. For several tasks the outputs are `<task>_indices` and
+    `<task>_scores`. Signatures of tensors need dense inputs.
 
     Args:
         model: a Keras model that takes a dict of features.
@@ -114,12 +139,15 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
     """
 
     def __call__(self, serving_default: str = "regress") -> dict[str, Any]:
-        """Returns the signatures by name; the default one is `"regress"` or `"predict"`."""
+        """Returns signatures by name; the default is `"regress"` or `"predict"`."""
         signatures = super().__call__(serving_default)
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
         if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
-            tensors = {name: tf.TensorSpec(x.shape, x.dtype, name) for name, x in inputs.items()}
+            tensors = {
+                name: tf.TensorSpec(x.shape, x.dtype, name)
+                for name, x in inputs.items()
+            }
             specs = dict(zip(sorted(tensors), specs_of_arguments(tensors), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
 
@@ -127,8 +155,12 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
                 scores = self._model(features, training=False)
                 return self.normalize_outputs(tf.saved_model.PREDICT_OUTPUTS, scores)
 
-            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(specs)
-            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(specs, k)
+            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(
+                specs
+            )
+            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(
+                specs, k
+            )
         return signatures
 
     def top_k_tf_function(self) -> Any:
@@ -164,7 +196,9 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         }
 
 
-def _top_items(scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+def _top_items(
+    scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor
+) -> dict[str, tf.Tensor]:
     k = tf.minimum(k, tf.shape(scores)[1])
     best, order = tf.math.top_k(tf.where(mask, scores, -float("inf")), k)
     is_unmasked = tf.gather(mask, order, batch_dims=1)

@@ -1,4 +1,4 @@
-"""What `try_out` returns: estimates, gains, a verdict, and notes on how far to trust them."""
+"""What `try_out` returns: estimates, gains, a verdict, and how far to trust them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 # Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
-# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds of a value.
+# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds
+# of a value.
 TestResult: TypeAlias = dict[str, Sequence]
 
 # Fewer settings tune too little, fewer seeds or test lists show no gain.
@@ -36,8 +37,9 @@ class Gain(Comparison):
     """The difference of a candidate and the first one on the same test lists and seeds.
 
     Attributes:
-        detectable: the smallest true gain that would have shown with a probability of 0.8;
-            infinite if the metric cannot rise so far above the first candidate's value.
+        detectable: the smallest true gain that would have shown with a probability of
+            0.8; infinite if the metric cannot rise so far above the first candidate's
+            value.
         seeds_ahead: the number of seeds in which the candidate was ahead.
     """
 
@@ -50,13 +52,15 @@ class Trial:
     """What `try_out` found out about a candidate.
 
     Attributes:
-        validation: `monitor` on the validation data with the best setting, the mean over seeds.
+        validation: `monitor` on the validation data with the best setting, the mean
+            over seeds.
         setting: the best learning rate, weight decay and own parameter.
         seconds: per epoch, the median.
-        values: name of a metric -> its `Estimate` on the test data; empty if not tested.
+        values: name of a metric -> its `Estimate` on the test data; empty if not
+            tested.
         gains: name of a metric -> its `Gain` over the first candidate, which has none.
-        build: returns a new model, compiled with the setting; for a candidate after training, the
-            model to train first.
+        build: returns a new model, compiled with the setting; for a candidate after
+            training, the model to train first.
     """
 
     name: str
@@ -78,9 +82,10 @@ class TryOut:
         num_settings: how many settings each candidate tried.
         num_seeds: how many fresh seeds the tested candidates were trained with.
         notes: what to know before you trust the table.
-        noise: the estimate of wrong labels, or None: their `"share"`; `"concentration"`, the share
-            of them that are the most frequent confusion of their class, 1 / (number of classes - 1)
-            if spread evenly; and the first `"confusions"`: true class, label, number of examples.
+        noise: the estimate of wrong labels, or None: their `"share"`;
+            `"concentration"`, the share of them that are the most frequent confusion of
+            their class, 1 / (number of classes - 1) if spread evenly; and the first
+            `"confusions"`: true class, label, number of examples.
         unfair: why there is no verdict, or None.
     """
 
@@ -94,26 +99,40 @@ class TryOut:
 
     @property
     def best(self) -> Trial:
-        """The best on the test data of those that beat the first beyond noise, else the first."""
-        rivals = [(trial, trial.gains[self.monitor]) for trial in self.trials if trial.gains]
-        better = [x for x, gain in rivals if gain.difference > 0 and gain.p_value < 0.05]
-        best = max(better, key=lambda x: x.values[self.monitor].value, default=self.trials[0])
+        """The best, on test data, to beat the first beyond noise, else the first."""
+        rivals = [
+            (trial, trial.gains[self.monitor]) for trial in self.trials if trial.gains
+        ]
+        better = [
+            x for x, gain in rivals if gain.difference > 0 and gain.p_value < 0.05
+        ]
+        best = max(
+            better, key=lambda x: x.values[self.monitor].value, default=self.trials[0]
+        )
         return self.trials[0] if self.unfair else best
 
     @property
     def verdict(self) -> str:
-        """The recommendation: take a candidate, stay with the first, undecided, or no verdict."""
+        """The advice: take a candidate, keep the first, undecided, or no verdict."""
         first, best = self.trials[0].name, self.best
         if self.unfair:
             return f"No verdict: {self.unfair}."
         if best.name != first:
             gained = ", p ".join(_gain(best, self.monitor))
             return f"Take {best.name}: {gained} in {self.monitor} over {first}."
-        rivals = [(trial.gains[self.monitor], trial) for trial in self.trials[1:] if trial.gains]
-        gain, leader = max(rivals, key=lambda pair: np.nan_to_num(pair[0].difference, nan=-np.inf))
+        rivals = [
+            (trial.gains[self.monitor], trial)
+            for trial in self.trials[1:]
+            if trial.gains
+        ]
+        gain, leader = max(
+            rivals, key=lambda pair: np.nan_to_num(pair[0].difference, nan=-np.inf)
+        )
         detectable = max(gain.detectable for gain, _ in rivals)
         # Each interval leaves out a gain that would have shown.
-        if math.isfinite(detectable) and all(gain.high < gain.detectable for gain, _ in rivals):
+        if math.isfinite(detectable) and all(
+            gain.high < gain.detectable for gain, _ in rivals
+        ):
             gained = f"a gain of {detectable:.3f} in {self.monitor}"
             return f"Stay with {first}: {gained} would have shown."
         remedy = "more test data or seeds would decide"
@@ -138,11 +157,18 @@ class TryOut:
 
     def _lines(self) -> list[str]:
         """What stands below the table, the verdict last."""
-        tried = f"Each tried {_number(self.num_settings, 'setting')}, judged by {self.monitor} on"
+        tried = (
+            f"Each tried {_number(self.num_settings, 'setting')}, judged by "
+            f"{self.monitor} on"
+        )
         seeds = _number(self.num_seeds, "seed")
         lines = [f"{tried} validation data; those tested were then trained on {seeds}."]
         for trial in self.trials:
-            others = [f"{k} {x.value:.3f}" for k, x in trial.values.items() if k != self.monitor]
+            others = [
+                f"{k} {x.value:.3f}"
+                for k, x in trial.values.items()
+                if k != self.monitor
+            ]
             setting = [f"{name} {value:.2g}" for name, value in trial.setting.items()]
             parts = [*others, *setting, f"{trial.seconds:.2g} s an epoch"]
             lines.append(f"{trial.name}: {', '.join(parts)}")
@@ -155,24 +181,36 @@ class TryOut:
             column[0] = _cut(column[0], max(26, *map(len, column[1:])))
         taken = sum(max(map(len, column)) for column in columns[1:])
         columns[0] = [_cut(name, max(12, _WIDTH - 6 - taken)) for name in columns[0]]
-        padded = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+        padded = [
+            [cell.ljust(max(map(len, column))) for cell in column] for column in columns
+        ]
         lines = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
         for line in self._lines():
-            lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+            lines += textwrap.wrap(
+                line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+            )
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        cells = ([f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows())
+        cells = (
+            [f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()
+        )
         rows = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-        return f"<table>{rows}</table>" + "".join(f"<p>{html.escape(x)}</p>" for x in self._lines())
+        return f"<table>{rows}</table>" + "".join(
+            f"<p>{html.escape(x)}</p>" for x in self._lines()
+        )
 
     def to_frame(self) -> pandas.DataFrame:
-        """The table with all metrics as a pandas `DataFrame`: a row for each candidate."""
+        """The table of all metrics as a pandas `DataFrame`: a row per candidate."""
         import pandas  # No other part needs it.
 
         rows = {}
         for trial in self.trials:
-            row = {"validation": trial.validation, "seconds": trial.seconds, **trial.setting}
+            row = {
+                "validation": trial.validation,
+                "seconds": trial.seconds,
+                **trial.setting,
+            }
             for name, x in trial.values.items():
                 row |= {name: x.value, f"{name}_low": x.low, f"{name}_high": x.high}
             for name, gain in trial.gains.items():
@@ -181,7 +219,7 @@ class TryOut:
         return pandas.DataFrame.from_dict(rows, orient="index")
 
     def plot(self, path: PathLike | None = None) -> Figure:
-        """Draws the monitored metric with its intervals, and writes it if there is a path."""
+        """Draws the monitored metric with its intervals; writes it if given a path."""
         from rank4class_tf.plots import new_figure  # No saved model needs that module.
 
         tested = [trial for trial in self.trials if trial.values]
@@ -191,9 +229,13 @@ class TryOut:
         errors = np.transpose([(x.value - x.low, x.high - x.value) for x in estimates])
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
-        axes.set_yticks(range(len(values)), [trial.name for trial in tested], parse_math=False)
+        axes.set_yticks(
+            range(len(values)), [trial.name for trial in tested], parse_math=False
+        )
         axes.invert_yaxis()
-        axes.set_xlabel(f"{self.monitor} on test data, 95 % intervals", parse_math=False)
+        axes.set_xlabel(
+            f"{self.monitor} on test data, 95 % intervals", parse_math=False
+        )
         if path is not None:
             figure.savefig(path, dpi=120)
         return figure
@@ -220,11 +262,14 @@ def _cut(text: str, width: int) -> str:
 def _gain(trial: Trial, metric: str) -> list[str]:
     """A gain with its interval, and its p-value."""
     gain = trial.gains[metric]
-    return [f"{gain.difference:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})", f"{gain.p_value:.2g}"]
+    return [
+        f"{gain.difference:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})",
+        f"{gain.p_value:.2g}",
+    ]
 
 
 def finalists(means: dict[str, np.ndarray], number: int) -> dict[str, int]:
-    """The best setting of the first and of the best rivals, from means `[settings]` over seeds."""
+    """The best setting of the first and best rivals, from `[settings]` seed means."""
     first, *others = means
     best = sorted(others, key=lambda name: -means[name].max())[:number]
     return {name: int(means[name].argmax()) for name in means if name in (first, *best)}
@@ -240,10 +285,14 @@ def unfair(
     reasons = {
         f"{first} has no rival": not others,
         "one setting each is no tuning": num_settings == 1,
-        f"{_number(num_seeds, 'seed')} cannot tell luck from gain": num_seeds < FEW_SEEDS,
-        f"{_number(num_lists, 'test example')} cannot tell luck from gain": num_lists < FEW_LISTS,
+        f"{_number(num_seeds, 'seed')} cannot tell luck from gain": num_seeds
+        < FEW_SEEDS,
+        f"{_number(num_lists, 'test example')} cannot tell luck from gain": num_lists
+        < FEW_LISTS,
         f"{first} had no finite loss": means[first].max() == -np.inf,
-        "no rival had a finite loss": all(means[name].max() == -np.inf for name in others),
+        "no rival had a finite loss": all(
+            means[name].max() == -np.inf for name in others
+        ),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -257,8 +306,10 @@ def notes(
     """What a reader must know; `fresh` has the validation values of the fresh seeds."""
     if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
-            f"Before training, the encodings have a length of {median_norm:.2g}. Far from 1, they "
-            "slow a Dense down, so that other heads seem better. Try `Rescaling` before the head."
+            f"Before training, the encodings have a length of {median_norm:.2g}. Far "
+            "from 1, they "
+            "slow a Dense down, so that other heads seem better. Try `Rescaling` "
+            "before the head."
         )
     first, *others = means
     for name, values in means.items():
@@ -280,12 +331,16 @@ def notes(
                     yield f"{name}: the best {parameter} is the {side} that was tried."
     if "weight_decay" not in settings[first][0]:
         return
-    # A gain over a baseline with little decay may come from the decay, not from the candidate.
+    # A gain over a baseline with little decay may come from the decay, not from the
+    # candidate.
     by_decay = np.argsort([setting["weight_decay"] for setting in settings[first]])
     little_decay = means[first][by_decay[: len(by_decay) // 2]].max()
     for name in others:
         if little_decay < means[name].max() <= means[first].max():
-            yield f"{name}: its gain over {first} vanishes once {first} has its best weight decay."
+            yield (
+                f"{name}: its gain over {first} vanishes once {first} has its best "
+                "weight decay."
+            )
 
 
 def estimates(tests: list[TestResult]) -> dict[str, Estimate]:
@@ -306,13 +361,15 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     first, *others = tests
     corrected: dict[str, dict[str, Gain]] = {name: {} for name in tests}
     for metric, estimate in estimates(tests[first]).items():
-        # Candidates share the lists and the seeds, so their paired differences are the sample.
+        # Candidates share the lists and the seeds, so their paired differences are the
+        # sample.
         baseline, weights, (low, high) = _values(tests[first], metric)
         compared = []
         for name in others:
             differences = _values(tests[name], metric)[0] - baseline
-            # A true gain shows with the power 0.8 if it is so far above 0: the quantile of the
-            # corrected test and that of the power, each as half of an interval's length.
+            # A true gain shows with the power 0.8 if it is so far above 0: the quantile
+            # of the corrected test and that of the power, each as half of an interval's
+            # length.
             comparison, tested, power = (
                 mean_difference(differences, weights, confidence, high - low)
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
@@ -320,9 +377,12 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
             detectable = (tested.high - tested.low + power.high - power.low) / 2
             detectable = detectable if estimate.value + detectable <= high else math.inf
             seeds_ahead = int(sum(differences @ weights > 0))
-            gain = Gain(**vars(comparison), detectable=detectable, seeds_ahead=seeds_ahead)
+            gain = Gain(
+                **vars(comparison), detectable=detectable, seeds_ahead=seeds_ahead
+            )
             compared.append((name, gain))
-        # Holm's correction: the smallest p-value counts for all tests, the next for one fewer.
+        # Holm's correction: the smallest p-value counts for all tests, the next for one
+        # fewer.
         compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
         p_value = 0.0
         for rank, (name, gain) in enumerate(compared):
@@ -331,8 +391,10 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     return corrected
 
 
-def _values(tests: list[TestResult], metric: str) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """The values `[seeds, lists]` of a metric, the weights of the lists, and the bounds."""
+def _values(
+    tests: list[TestResult], metric: str
+) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """A metric's values `[seeds, lists]`, the weights of the lists, and the bounds."""
     _, weights, bounds = tests[0][metric]
     values = np.array([test[metric][0] for test in tests])
     return values, np.array(weights), [*map(float, bounds)]

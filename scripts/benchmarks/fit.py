@@ -4,18 +4,20 @@
 
 Suites:
 
-- `first_step`: the first step of a two-layer model, which traces and optimises the graph and so
-  takes longer than many later steps. Each loss, and each form of labels, is compared with Keras's
-  cross-entropy for these labels: the sparse, the categorical or the binary one. In each round, a
-  new model is trained on one batch. The table has the shortest first `fit`, in CPU seconds, because
-  wall-clock time depends too much on other work on the machine. Each loss has a separate process,
-  whose first round, which loads shared code, does not count.
-- `metrics`: softmax with NDCG(5) and TopKAccuracy(5), compared with Keras's cross-entropy with its
-  top-1 and top-5 accuracy: the first step, and one of `--steps` later steps, run one by one or 20
-  per execution, the latter also with `jit_compile=True`.
+- `first_step`: the first step of a two-layer model, which traces and optimises the
+  graph and so takes longer than many later steps. Each loss, and each form of labels,
+  is compared with Keras's cross-entropy for these labels: the sparse, the categorical
+  or the binary one. In each round, a new model is trained on one batch. The table has
+  the shortest first `fit`, in CPU seconds, because wall-clock time depends too much on
+  other work on the machine. Each loss has a separate process, whose first round, which
+  loads shared code, does not count.
+- `metrics`: softmax with NDCG(5) and TopKAccuracy(5), compared with Keras's
+  cross-entropy with its top-1 and top-5 accuracy: the first step, and one of `--steps`
+  later steps, run one by one or 20 per execution, the latter also with
+  `jit_compile=True`.
 
-Ours and Keras's alternate, and the best time of each counts. Both suites take five minutes.
-`--quick` measures one loss, and few steps.
+Ours and Keras's alternate, and the best time of each counts. Both suites take five
+minutes. `--quick` measures one loss, and few steps.
 """
 
 import functools
@@ -48,7 +50,7 @@ def model(features, classes, loss, metrics=None, **options):
 
 
 def first_steps(make_models, x, y, turns):
-    """The shortest first `fit` of the models that some functions make, in CPU seconds."""
+    """The shortest first `fit` of models that some functions make, in CPU seconds."""
     rounds = []
     for _ in range(turns + 1):
         rounds.append([])
@@ -61,7 +63,7 @@ def first_steps(make_models, x, y, turns):
 
 
 def measure(loss, shape, steps, turns, seconds):
-    """Times of ours and of Keras's, by form of labels, or by call if no loss is given."""
+    """Times of ours and Keras's, by form of labels, or by call if no loss is given."""
     import numpy as np
 
     rng = np.random.default_rng(0)
@@ -75,7 +77,9 @@ def measure(loss, shape, steps, turns, seconds):
     from rank4class_tf import losses
 
     one_hot = np.eye(classes, dtype=np.float32)[ids]
-    multi_hot = np.maximum(one_hot, rng.random((batch, classes)) < 3 / classes).astype(np.float32)
+    multi_hot = np.maximum(one_hot, rng.random((batch, classes)) < 3 / classes).astype(
+        np.float32
+    )
     result = {}
     for form, (peer, kwargs) in FORMS.items():
         labels = {"ids": ids, "multi-hot": multi_hot}.get(form, one_hot)
@@ -102,16 +106,21 @@ def with_metrics(x, ids, classes, steps, turns, seconds):
     def theirs(**options):
         top = keras.metrics.SparseTopKCategoricalAccuracy
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return model(64, classes, loss, [top(1, name="top_1"), top(5, name="top_5")], **options)
+        return model(
+            64, classes, loss, [top(1, name="top_1"), top(5, name="top_5")], **options
+        )
 
     yield "first step of fit", first_steps([ours, theirs], x, ids, turns)
     data = tf.data.Dataset.from_tensors((x, ids)).cache().repeat()
     for per_execution, jit in ((1, False), (20, False), (20, True)):
         models = [
-            make(steps_per_execution=per_execution, jit_compile=jit) for make in (ours, theirs)
+            make(steps_per_execution=per_execution, jit_compile=jit)
+            for make in (ours, theirs)
         ]
         calls = [
-            functools.partial(m.fit, data, steps_per_epoch=steps, shuffle=False, verbose=0)
+            functools.partial(
+                m.fit, data, steps_per_epoch=steps, shuffle=False, verbose=0
+            )
             for m in models
         ]
         name = f"a step, {per_execution} an execution" + ", XLA" * jit
@@ -124,8 +133,12 @@ def parser():
     result = harness.parser(__spec__, __doc__, quick, seconds=4.0, time_limit=600.0)
     result.add_names("--suite", ["first_step", "metrics"], "tables")
     result.add_names("--losses", LOSSES, "rows of first_step")
-    result.add_argument("--steps", type=int, default=400, help="steps of a `fit` with metrics")
-    result.add_argument("--turns", type=int, default=5, help="repetitions of a first step")
+    result.add_argument(
+        "--steps", type=int, default=400, help="steps of a `fit` with metrics"
+    )
+    result.add_argument(
+        "--turns", type=int, default=5, help="repetitions of a first step"
+    )
     return result
 
 
@@ -135,9 +148,16 @@ def measured(args):
     if "first_step" in args.suite:
         rows, seconds = [], []
         for loss in args.losses:
-            found = harness.run(__spec__.name, args, loss=loss, shape=(32, 100), **settings)
+            found = harness.run(
+                __spec__.name, args, loss=loss, shape=(32, 100), **settings
+            )
             reason = found.pop("error", "")
-            rows.append([loss, *(harness.quotient(*found.get(x, "  ")) or reason for x in FORMS)])
+            rows.append(
+                [
+                    loss,
+                    *(harness.quotient(*found.get(x, "  ")) or reason for x in FORMS),
+                ]
+            )
             seconds += [theirs for _, theirs in found.values()]
         title = "First step of fit over that with Keras's loss, 32 × 100"
         if seconds:

@@ -1,7 +1,8 @@
-"""Shared code of the benchmarks: a process for each case, best times of rounds, memory, tables.
+"""Shared code of benchmarks: a process per case, best times of rounds, memory, tables.
 
-A benchmark starts itself again for each case, with `in_process`. That process prints what the
-benchmark's `measure` returns. The process that starts the others does not import TensorFlow.
+A benchmark starts itself again for each case, with `in_process`. That process prints
+what the benchmark's `measure` returns. The process that starts the others does not
+import TensorFlow.
 """
 
 import argparse
@@ -24,20 +25,27 @@ Table = tables.Table
 # Whether a mode is compiled by XLA.
 MODES = {"graph": False, "xla": True}
 
-# These settings return freed tensors to the system at once: glibc's thresholds, and no oneDNN,
-# without which TensorFlow has no memory pool of its own.
+# These settings return freed tensors to the system at once: glibc's thresholds, and no
+# oneDNN, without which TensorFlow has no memory pool of its own.
 RETURN_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": "65536",
     "MALLOC_TRIM_THRESHOLD_": "0",
     "TF_ENABLE_ONEDNN_OPTS": "0",
 }
-# The system, or an allocator, ends a process that asks for too much memory by these signals.
+# The system, or an allocator, ends a process that asks for too much memory by these
+# signals.
 SIGNALS_OF_MEMORY = (signal.SIGKILL, signal.SIGABRT)
-OUT_OF_MEMORY = ("MemoryError", "bad_alloc", "ResourceExhausted", "OOM", "allocate memory")
+OUT_OF_MEMORY = (
+    "MemoryError",
+    "bad_alloc",
+    "ResourceExhausted",
+    "OOM",
+    "allocate memory",
+)
 
 
 def in_process(module, settings, environment=None, time_limit=None):
-    """What `measure(**settings)` of a module returns in its own process, or a dict with `error`."""
+    """A module's `measure(**settings)` in its own process, or a dict with `error`."""
     command = [sys.executable, "-m", module, "--child", json.dumps(settings)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | (environment or {})
     try:
@@ -50,7 +58,9 @@ def in_process(module, settings, environment=None, time_limit=None):
         last = (done.stderr.strip().splitlines() or [""])[-1]
         if "ImportError" in last or "ModuleNotFoundError" in last:
             return {"error": "not installed"}
-        if -done.returncode in SIGNALS_OF_MEMORY or any(w in done.stderr for w in OUT_OF_MEMORY):
+        if -done.returncode in SIGNALS_OF_MEMORY or any(
+            w in done.stderr for w in OUT_OF_MEMORY
+        ):
             return {"error": "out of memory"}
         if done.returncode < 0:
             return {"error": f"ends by signal {-done.returncode}"}
@@ -59,7 +69,7 @@ def in_process(module, settings, environment=None, time_limit=None):
 
 
 def answer(measure, settings):
-    """Prints `measure(**settings)` for `in_process`; `memory_limit` of the settings is in GB."""
+    """Prints `measure(**settings)` for `in_process`; the `memory_limit` is in GB."""
     limit = int(settings.pop("memory_limit") * 1e9)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     print(json.dumps(measure(**settings)))
@@ -74,7 +84,8 @@ def run(module, args, environment=None, **settings):
 def time_and_memory(module, args, environment=None, **settings):
     """The times of a case and its memory, each in a process of its own.
 
-    Without times, `error` has the reason; without a memory figure, its entry has the reason.
+    Without times, `error` has the reason; without a memory figure, its entry has the
+    reason.
     """
     environment = environment or {}
     result = run(module, args, environment, what="time", **settings)
@@ -90,7 +101,8 @@ def compiled(function, *inputs, jit_compile):
     """A call of the compiled function that waits for its result, on a CPU."""
     import tensorflow as tf
 
-    # This leaves out the cost of a call from Python: in a training step the function is in a graph.
+    # This leaves out the cost of a call from Python: in a training step the function is
+    # in a graph.
     step = tf.function(function, jit_compile=jit_compile).get_concrete_function(*inputs)
     return lambda: tf.nest.flatten(step(*inputs))[0].numpy()
 
@@ -98,10 +110,12 @@ def compiled(function, *inputs, jit_compile):
 def best_times(calls, seconds):
     """The best time of each of `calls`, which alternate for at least three turns.
 
-    On a single core (`taskset -c 0`) this is processor time, which excludes the time of other
-    programs.
+    On a single core (`taskset -c 0`) this is processor time, which excludes the time of
+    other programs.
     """
-    clock = time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
+    clock = (
+        time.process_time if len(os.sched_getaffinity(0)) == 1 else time.perf_counter
+    )
     for call in calls:
         call()
     best = [float("inf")] * len(calls)
@@ -117,10 +131,11 @@ def best_times(calls, seconds):
 
 
 def by_mode(make, what, seconds, names):
-    """Times of calls in graphs and under XLA, by mode, or the memory of the first of them.
+    """Times of calls in graphs and under XLA, by mode, or the memory of the first.
 
-    `make` is a function of whether XLA compiles; it returns functions that make the calls. The
-    calls alternate; their times have the name of the mode and a suffix of `names`.
+    `make` is a function of whether XLA compiles; it returns functions that make the
+    calls. The calls alternate; their times have the name of the mode and a suffix of
+    `names`.
     """
     import tensorflow as tf
 
@@ -133,10 +148,16 @@ def by_mode(make, what, seconds, names):
                 result[key] = memory_of(makers[0]())
             else:
                 times = best_times([make_call() for make_call in makers], seconds)
-                result |= {f"{mode}{name}": x for name, x in zip(names, times, strict=False)}
+                result |= {
+                    f"{mode}{name}": x for name, x in zip(names, times, strict=False)
+                }
         except (MemoryError, tf.errors.ResourceExhaustedError):
             result[key] = "out of memory"
-        except (tf.errors.InvalidArgumentError, tf.errors.UnimplementedError, ValueError) as error:
+        except (
+            tf.errors.InvalidArgumentError,
+            tf.errors.UnimplementedError,
+            ValueError,
+        ) as error:
             result[key] = "fails"
             print(f"{mode}: {error}", file=sys.stderr)
     return result
@@ -154,7 +175,7 @@ def quotient(above, below, digits=2):
 
 
 def memory_of(call):
-    """Growth of the resident set in the second call, in MB; None where Linux's /proc is missing."""
+    """Resident set growth in the second call, in MB; None without Linux's /proc."""
     call()
     try:
         before = reset_peak()
@@ -180,12 +201,19 @@ def memory_status(key):
 
 
 # The versions of these packages are printed, where they are installed.
-PACKAGES = ["tensorflow", "keras", "tf_keras", "numpy", "tensorflow-ranking", "keras-rs"]
+PACKAGES = [
+    "tensorflow",
+    "keras",
+    "tf_keras",
+    "numpy",
+    "tensorflow-ranking",
+    "keras-rs",
+]
 PACKAGES += ["scikit-learn", "torch", "entmax", "torchsort", "diffsort"]
 
 
 def machine():
-    """What figures depend on: the processor, the number of cores that may be used, versions."""
+    """What figures depend on: the processor, number of usable cores, versions."""
     versions = [f"python {platform.python_version()}"]
     for name in PACKAGES:
         try:
@@ -194,10 +222,17 @@ def machine():
             continue
     processor = platform.machine()
     if (path := pathlib.Path("/proc/cpuinfo")).exists():
-        lines = [line for line in path.read_text().splitlines() if line.startswith("model name")]
+        lines = [
+            line
+            for line in path.read_text().splitlines()
+            if line.startswith("model name")
+        ]
         processor = lines[0].partition(":")[2].strip() if lines else processor
     cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    return f"{cores} × {processor}, load {load:.1f} before it began; {', '.join(versions)}."
+    return (
+        f"{cores} × {processor}, load {load:.1f} before it began; "
+        f"{', '.join(versions)}."
+    )
 
 
 def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_limit=8.0):
@@ -213,9 +248,10 @@ def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_lim
 
 
 def main(parser, measure, measured, argv=None):
-    """Measures one case, if `in_process` has started this process; otherwise shows all tables.
+    """Measures one case if `in_process` started this process; else shows all tables.
 
-    `measure` is a function of the settings of a case, `measured` one from arguments to tables.
+    `measure` is a function of the settings of a case, `measured` one from arguments to
+    tables.
     """
     given = list(map(str, sys.argv[1:] if argv is None else argv))
     args = parser.parse_args(given)
@@ -232,8 +268,12 @@ def add_shapes(parser, names, default):
 
     def shape(text):
         numbers = text.lower().split("x")
-        if len(numbers) != len(default[0]) or not all(n.isdecimal() and int(n) for n in numbers):
-            raise argparse.ArgumentTypeError(f"must be integers > 0 as {names}, not {text!r}")
+        if len(numbers) != len(default[0]) or not all(
+            n.isdecimal() and int(n) for n in numbers
+        ):
+            raise argparse.ArgumentTypeError(
+                f"must be integers > 0 as {names}, not {text!r}"
+            )
         return tuple(map(int, numbers))
 
     parser.add_argument("--shapes", nargs="*", type=shape, default=default, help=names)

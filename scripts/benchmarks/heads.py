@@ -1,16 +1,18 @@
 """Time and memory of the heads, compared with their plain forms and with `Dense`.
 
-    python -m scripts.benchmarks.heads --shapes 64x1000x2048 --heads latent_cross plain_latent_cross
+    python -m scripts.benchmarks.heads --shapes 64x1000x2048 --heads latent_cross
+    plain_latent_cross
 
-Each row times one head: its forward pass and the gradients of its weights and of the encodings. It
-runs in a separate process and alternates with `keras.layers.Dense` for the same number of classes.
-The best time of each is reported, so other work on the machine affects both equally. The plain
-forms of two heads compute the formula over all pairs with `tf.einsum`, and alternate with the head,
-too. Memory is measured in a second process, as in `losses.py`: the growth of the resident set
-during one step, which includes the gradients but not the weights. To add a head, add a row to
-`CASES`.
+Each row times one head: its forward pass and the gradients of its weights and of the
+encodings. It runs in a separate process and alternates with `keras.layers.Dense` for
+the same number of classes. The best time of each is reported, so other work on the
+machine affects both equally. The plain forms of two heads compute the formula over all
+pairs with `tf.einsum`, and alternate with the head, too. Memory is measured in a second
+process, as in `losses.py`: the growth of the resident set during one step, which
+includes the gradients but not the weights. To add a head, add a row to `CASES`.
 
-All heads at all shapes take three quarters of an hour. `--quick` times one head with few classes.
+All heads at all shapes take three quarters of an hour. `--quick` times one head with
+few classes.
 """
 
 import functools
@@ -21,7 +23,7 @@ MLPS = ("latent_cross", "concat")
 
 
 def by_name(name):
-    """A head of this package; `units` are the widths of its hidden layers, if it has any."""
+    """A head of this package; `units` are the widths of its hidden layers, if any."""
 
     def make(n, width, units):
         from rank4class_tf import layers
@@ -45,7 +47,7 @@ def dense(n, width, units):
 
 
 def plain(name):
-    """The formula of a head with an MLP over all pairs, with the weights of the head."""
+    """The formula of a head with an MLP over all pairs, with the head's weights."""
 
     def make(n, width, units):
         import tensorflow as tf
@@ -93,7 +95,9 @@ def measure(what, name, shape, units, seconds):
             with tf.GradientTape() as tape:
                 tape.watch(encodings)
                 scores = score(encodings)
-            gradients = tape.gradient(scores, [encodings, *variables], output_gradients=upstream)
+            gradients = tape.gradient(
+                scores, [encodings, *variables], output_gradients=upstream
+            )
             return scores, [tf.convert_to_tensor(gradient) for gradient in gradients]
 
         return harness.compiled(step, encodings, jit_compile=jit_compile)
@@ -109,27 +113,55 @@ def measure(what, name, shape, units, seconds):
 
 def table(shape, results):
     """The table of one shape."""
-    head = ["head", "graph ms", "XLA ms", "graph ÷ Dense", "XLA ÷ Dense", "graph MB", "XLA MB"]
+    head = [
+        "head",
+        "graph ms",
+        "XLA ms",
+        "graph ÷ Dense",
+        "XLA ÷ Dense",
+        "graph MB",
+        "XLA MB",
+    ]
     head += ["graph ÷ ours", "XLA ÷ ours"]
     modes = harness.MODES
     rows = []
     for name, result in results.items():
-        cells = [harness.number(result.get(mode, result.get("error")), 1000) for mode in modes]
-        cells += [harness.quotient(result.get(mode), result.get(f"{mode}_dense")) for mode in modes]
-        cells += [harness.number(result.get(f"{mode}_memory"), digits=0) for mode in modes]
-        cells += [harness.quotient(result.get(mode), result.get(f"{mode}_own")) for mode in modes]
+        cells = [
+            harness.number(result.get(mode, result.get("error")), 1000)
+            for mode in modes
+        ]
+        cells += [
+            harness.quotient(result.get(mode), result.get(f"{mode}_dense"))
+            for mode in modes
+        ]
+        cells += [
+            harness.number(result.get(f"{mode}_memory"), digits=0) for mode in modes
+        ]
+        cells += [
+            harness.quotient(result.get(mode), result.get(f"{mode}_own"))
+            for mode in modes
+        ]
         rows.append([name, *cells])
     return harness.Table("{} × {}, d = {}".format(*shape), head, rows)
 
 
 def parser():
     """The command line."""
-    quick = {"heads": ["plain_concat"], "shapes": [(4, 8, 16)], "units": [8], "seconds": 0.1}
-    result = harness.parser(__spec__, __doc__, quick, time_limit=300.0, memory_limit=16.0)
+    quick = {
+        "heads": ["plain_concat"],
+        "shapes": [(4, 8, 16)],
+        "units": [8],
+        "seconds": 0.1,
+    }
+    result = harness.parser(
+        __spec__, __doc__, quick, time_limit=300.0, memory_limit=16.0
+    )
     result.add_names("--heads", CASES, "rows")
     default = [(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)]
     harness.add_shapes(result, "batch x n x d", default)
-    result.add_argument("--units", nargs="+", type=int, default=[256, 256], help="hidden widths")
+    result.add_argument(
+        "--units", nargs="+", type=int, default=[256, 256], help="hidden widths"
+    )
     return result
 
 

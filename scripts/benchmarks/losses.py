@@ -1,16 +1,18 @@
 """Time and memory of the losses, as ratios to softmax cross-entropy of the same run.
 
-    python -m scripts.benchmarks.losses --shapes 64x1000 --losses approx_ndcg tfr_approx_ndcg
+    python -m scripts.benchmarks.losses --shapes 64x1000 --losses approx_ndcg
+    tfr_approx_ndcg
 
 Every loss, forward pass and gradient, runs in a separate process and alternates with
-`tf.nn.sparse_softmax_cross_entropy_with_logits`. The best time of each is reported, so other work
-on the machine affects both equally. Memory is measured in a second process, whose allocator returns
-freed memory to the system: it is the growth of the resident set during one call. It includes the
-gradient but not the scores. A peer that exceeds `--memory-limit` or `--time-limit` is reported as
-such. To add a loss, add a row to `CASES`.
+`tf.nn.sparse_softmax_cross_entropy_with_logits`. The best time of each is reported, so
+other work on the machine affects both equally. Memory is measured in a second process,
+whose allocator returns freed memory to the system: it is the growth of the resident set
+during one call. It includes the gradient but not the scores. A peer that exceeds
+`--memory-limit` or `--time-limit` is reported as such. To add a loss, add a row to
+`CASES`.
 
-A loss takes half a minute at each shape, so all of them take more than an hour. `--quick` times two
-losses on short lists.
+A loss takes half a minute at each shape, so all of them take more than an hour.
+`--quick` times two losses on short lists.
 """
 
 import dataclasses
@@ -27,7 +29,8 @@ class Case:
     Attributes:
         make: builds the loss; for a loss of ours, it takes `max_positives`.
         peer_of: for a peer, the name of our row that it is compared with.
-        labels: what a peer takes, "ids" for class ids or "relevance" for labels `[batch, n]`.
+        labels: what a peer takes, "ids" for class ids or "relevance" for labels
+            `[batch, n]`.
         keras_2: whether the process must run Keras 2.
         samples: the times are divided by this number.
     """
@@ -45,7 +48,9 @@ def ours(identifier, samples=1, ranker=None, **kwargs):
     def make(max_positives=None):
         from rank4class_tf import layers, losses
 
-        options = {"ranker": layers.get_sorter(ranker, temperature=0.1)} if ranker else kwargs
+        options = (
+            {"ranker": layers.get_sorter(ranker, temperature=0.1)} if ranker else kwargs
+        )
         return losses.get(f"{identifier}_loss", **options, max_positives=max_positives)
 
     return Case(make, samples=samples)
@@ -63,7 +68,7 @@ def of_keras(peer_of, name, labels="ids", **kwargs):
 
 
 def class_name(name):
-    """The class of a loss in TF-Ranking and keras-rs: "approx_ndcg" -> "ApproxNDCGLoss"."""
+    """A loss's class in TF-Ranking and keras-rs: "approx_ndcg" -> "ApproxNDCGLoss"."""
     short = {"ndcg": "NDCG", "mrr": "MRR", "mle": "MLE", "mse": "MSE"}
     words = name.replace("pairwise_mean_squared", "pairwise_mse").split("_")
     return "".join(short.get(word, word.capitalize()) for word in words) + "Loss"
@@ -103,11 +108,20 @@ def naive_rankmax():
     return loss
 
 
-OURS = "softmax pairwise_logistic pairwise_hinge pairwise_soft_zero_one pairwise_mean_squared"
-OURS += " sigmoid_cross_entropy approx_ndcg approx_mrr list_mle unique_softmax mean_squared"
+OURS = (
+    "softmax pairwise_logistic pairwise_hinge pairwise_soft_zero_one "
+    "pairwise_mean_squared"
+)
+OURS += (
+    " sigmoid_cross_entropy approx_ndcg approx_mrr list_mle unique_softmax mean_squared"
+)
 OURS += " rankmax sparsemax ordered_weighted warp"
-OF_TF_RANKING = "softmax pairwise_logistic pairwise_hinge approx_ndcg approx_mrr list_mle"
-OF_TF_RANKING += " unique_softmax mean_squared sigmoid_cross_entropy pairwise_soft_zero_one"
+OF_TF_RANKING = (
+    "softmax pairwise_logistic pairwise_hinge approx_ndcg approx_mrr list_mle"
+)
+OF_TF_RANKING += (
+    " unique_softmax mean_squared sigmoid_cross_entropy pairwise_soft_zero_one"
+)
 OF_TF_RANKING += " pairwise_mean_squared"
 CASES = {name: ours(name) for name in OURS.split()} | {
     "approx_ndcg_laplace": ours("approx_ndcg", ranker="laplace"),
@@ -118,11 +132,15 @@ CASES = {name: ours(name) for name in OURS.split()} | {
     ),
     "naive_rankmax": Case(naive_rankmax, "rankmax"),
     "snm_64": ours("stochastic_negative_mining", num_sampled=64),
-    "keras_softmax": of_keras("softmax", "SparseCategoricalCrossentropy", from_logits=True),
+    "keras_softmax": of_keras(
+        "softmax", "SparseCategoricalCrossentropy", from_logits=True
+    ),
     "keras_softmax_one_hot": of_keras(
         "softmax", "CategoricalCrossentropy", "relevance", from_logits=True
     ),
-    "tfr_gumbel_approx_ndcg": tf_ranking("gumbel_approx_ndcg", samples=8, sample_size=8),
+    "tfr_gumbel_approx_ndcg": tf_ranking(
+        "gumbel_approx_ndcg", samples=8, sample_size=8
+    ),
 }
 CASES |= {f"tfr_{name}": tf_ranking(name) for name in OF_TF_RANKING.split()}
 for _name in ("pairwise_logistic", "pairwise_hinge", "list_mle"):
@@ -130,7 +148,7 @@ for _name in ("pairwise_logistic", "pairwise_hinge", "list_mle"):
 
 
 def measure(what, name, shape, labels, positives, max_positives, seconds):
-    """The best times of a loss and of softmax, or the memory of the loss, in this process."""
+    """Best times of a loss and of softmax, or the loss's memory, in this process."""
     import numpy as np
     import tensorflow as tf
 
@@ -142,7 +160,9 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
     of_loss = ids
     if kind == "graded":
         # The shares of the grades 0 to 4 in MSLR-WEB30K.
-        of_loss = rng.choice(5, shape, p=[0.515, 0.325, 0.134, 0.019, 0.007]).astype(np.float32)
+        of_loss = rng.choice(5, shape, p=[0.515, 0.325, 0.134, 0.019, 0.007]).astype(
+            np.float32
+        )
     elif kind == "relevance":
         of_loss = np.zeros(shape, np.float32)
         np.put_along_axis(of_loss, ids, 1, axis=1)
@@ -150,7 +170,9 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
     loss = case.make(max_positives=max_positives) if is_ours else case.make()
 
     def softmax(labels, scores):
-        return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores))
+        return tf.reduce_mean(
+            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+        )
 
     def compiled(function, labels, jit_compile):
         def step(labels, scores):
@@ -186,7 +208,10 @@ def table(shape, results):
         for mode in harness.MODES:
             value = ratio(result, mode, case.samples)
             row.append(harness.number(value or result.get(mode, reason), digits=2))
-        row += [harness.number(result.get(f"{mode}_memory"), digits=0) for mode in harness.MODES]
+        row += [
+            harness.number(result.get(f"{mode}_memory"), digits=0)
+            for mode in harness.MODES
+        ]
         own = results.get(case.peer_of, {})
         for mode in harness.MODES:
             row.append(harness.quotient(ratio(result, mode, 1), ratio(own, mode, 1), 1))
@@ -199,18 +224,26 @@ def parser():
     quick = {"losses": ["softmax", "approx_ndcg"], "shapes": [(32, 28)], "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick)
     result.add_names("--losses", CASES, "rows")
-    harness.add_shapes(result, "batch x n", [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)])
-    result.add_argument("--positives", type=int, default=1, help="number of positives per list")
+    harness.add_shapes(
+        result, "batch x n", [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)]
+    )
+    result.add_argument(
+        "--positives", type=int, default=1, help="number of positives per list"
+    )
     forms = ["ids", "relevance", "graded"]
     labels = "labels for our losses; graded: 0 to 4 for all items, for peers too"
     result.add_argument("--labels", choices=forms, default="ids", help=labels)
-    result.add_argument("--max-positives", type=int, help="`max_positives` of our losses")
+    result.add_argument(
+        "--max-positives", type=int, help="`max_positives` of our losses"
+    )
     return result
 
 
 def measured(args):
     """Yields the table of each shape."""
-    options = {name: getattr(args, name) for name in ("labels", "positives", "max_positives")}
+    options = {
+        name: getattr(args, name) for name in ("labels", "positives", "max_positives")
+    }
     for shape in args.shapes:
         results = {}
         for name in args.losses:

@@ -1,20 +1,22 @@
-"""Time and memory of training with many classes: losses over all of them, and steps on a sample.
+"""Time and memory of training with many classes: losses over all, and sampled steps.
 
     taskset -c 0 python -m scripts.benchmarks.many_classes --suite blocks
     python -m scripts.benchmarks.many_classes --suite step --threads 1 --steps 200
 
 Suites:
 
-- `blocks`: the value and the gradients of a loss over all classes, by blocks, compared with the
-  same loss on the matrix of scores, `[batch, K]`, in graph mode. Each example has `--positives`
-  labels; its encoding lies near the rows of its classes, as in a trained model.
-- `step`: a step of `fit` with `--sampled` classes, compared with `tf.nn.sampled_softmax_loss` in a
-  Keras model and, for few classes, with softmax over all. The models have the same encoder and the
-  same row-wise optimizer; `top_k` is stochastic negative mining with the k highest of the sample.
+- `blocks`: the value and the gradients of a loss over all classes, by blocks, compared
+  with the same loss on the matrix of scores, `[batch, K]`, in graph mode. Each example
+  has `--positives` labels; its encoding lies near the rows of its classes, as in a
+  trained model.
+- `step`: a step of `fit` with `--sampled` classes, compared with
+  `tf.nn.sampled_softmax_loss` in a Keras model and, for few classes, with softmax over
+  all. The models have the same encoder and the same row-wise optimizer; `top_k` is
+  stochastic negative mining with the k highest of the sample.
 
-Each row runs in a process of its own. In it the models alternate, and the best time of each counts.
-Everything takes three hours, most of it losses with 849,000 classes. `--quick` measures one loss,
-and steps with few classes.
+Each row runs in a process of its own. In it the models alternate, and the best time of
+each counts. Everything takes three hours, most of it losses with 849,000 classes.
+`--quick` measures one loss, and steps with few classes.
 """
 
 import functools
@@ -23,7 +25,9 @@ from scripts.benchmarks import harness
 
 OURS, PLAIN = "by blocks", "plain"
 FEATURES = 64
-FULL_SOFTMAX_LIMIT = 13_330  # above this K, a full step takes longer than all others together
+FULL_SOFTMAX_LIMIT = (
+    13_330  # above this K, a full step takes longer than all others together
+)
 MODELS = ("top_1", "top_16", "sampled_softmax", "full_softmax")
 
 
@@ -48,7 +52,7 @@ LOSSES = {
 
 
 def blocks(what, loss, classes, batch, width, positives, padded, seconds):
-    """Times of both forms of a loss, or the memory of the form `what`, in this process."""
+    """Times of both forms of a loss, or memory of the form `what`, in this process."""
     import tensorflow as tf
 
     from rank4class_tf import layers, losses, ops
@@ -65,16 +69,23 @@ def blocks(what, loss, classes, batch, width, positives, padded, seconds):
     if padded:
         number = tf.random.uniform([batch, 1], 1, positives + 1, tf.int32)
         ids = tf.where(tf.range(positives) < number, ids, -1)
-        signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, width])]
+        signature = [
+            tf.TensorSpec([None, None], tf.int32),
+            tf.TensorSpec([None, width]),
+        ]
 
     def call(name):
         def step(ids, encodings):
             table = head.classes.trainable_variables
             with tf.GradientTape() as tape:
                 tape.watch(encodings)
-                scores = head(encodings) if name == PLAIN else head.over_classes(encodings)
+                scores = (
+                    head(encodings) if name == PLAIN else head.over_classes(encodings)
+                )
                 value = loss(ids, scores)
-            gradients = tape.gradient(value, [encodings, *(getattr(v, "value", v) for v in table)])
+            gradients = tape.gradient(
+                value, [encodings, *(getattr(v, "value", v) for v in table)]
+            )
             return value, *gradients
 
         known = () if signature else (ids, encodings)
@@ -84,11 +95,13 @@ def blocks(what, loss, classes, batch, width, positives, padded, seconds):
     names = (OURS, PLAIN)
     if what != "time":
         return {what: harness.memory_of(call(what))}
-    return dict(zip(names, harness.best_times([call(x) for x in names], seconds), strict=True))
+    return dict(
+        zip(names, harness.best_times([call(x) for x in names], seconds), strict=True)
+    )
 
 
 def peer(encoder, classes, width, sampled):
-    """A Keras model with TensorFlow's sampled softmax, or with the softmax over all classes."""
+    """A Keras model with TensorFlow's sampled softmax, or softmax over all classes."""
     import tensorflow as tf
     from tensorflow import keras
 
@@ -112,17 +125,21 @@ def peer(encoder, classes, width, sampled):
                     )
                 else:
                     scores = tf.matmul(encodings, self.table, transpose_b=True)
-                    value = tf.nn.sparse_softmax_cross_entropy_with_logits(labels[:, 0], scores)
+                    value = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                        labels[:, 0], scores
+                    )
                 value = tf.reduce_mean(value)
             weights = [*self.encoder.trainable_variables, self.table]
-            self.optimizer.apply_gradients(zip(tape.gradient(value, weights), weights, strict=True))
+            self.optimizer.apply_gradients(
+                zip(tape.gradient(value, weights), weights, strict=True)
+            )
             return {"loss": value}
 
     return Softmax()
 
 
 def step(models, classes, batch, width, sampled, steps, seconds):
-    """The best seconds of a step of each model, and the peak of memory, in this process."""
+    """The best seconds of each model's step, and peak memory, in this process."""
     import numpy as np
     import tensorflow as tf
     from tensorflow import keras
@@ -136,22 +153,36 @@ def step(models, classes, batch, width, sampled, steps, seconds):
     batches = tf.data.Dataset.from_tensors((features, class_ids)).repeat(steps)
 
     def compiled(name):
-        encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(width)])
+        encoder = keras.Sequential(
+            [keras.layers.Input((FEATURES,)), keras.layers.Dense(width)]
+        )
         options = {}
         if name.startswith("top_"):
-            model = of_package.ExtremeClassifier(encoder, classes, width, num_sampled=sampled)
+            model = of_package.ExtremeClassifier(
+                encoder, classes, width, num_sampled=sampled
+            )
             weights = ops.TopKWeights(int(name[4:]))
             options["loss"] = losses.OrderedWeightedLoss("binary", "hinge", weights)
             options["metrics"] = [metrics.PrecisionAtK([1, 3, 5])]
         else:
-            model = peer(encoder, classes, width, sampled if name == "sampled_softmax" else None)
+            model = peer(
+                encoder, classes, width, sampled if name == "sampled_softmax" else None
+            )
         model.compile(optimizers.RowwiseSGD(0.1), **options)
         return model
 
-    models = [name for name in models if name != "full_softmax" or classes <= FULL_SOFTMAX_LIMIT]
-    calls = [functools.partial(compiled(name).fit, batches, verbose=0) for name in models]
+    models = [
+        name
+        for name in models
+        if name != "full_softmax" or classes <= FULL_SOFTMAX_LIMIT
+    ]
+    calls = [
+        functools.partial(compiled(name).fit, batches, verbose=0) for name in models
+    ]
     times = [taken / steps for taken in harness.best_times(calls, seconds)]
-    return dict(zip(models, times, strict=True)) | {"GB": harness.memory_status("VmHWM") / 1e9}
+    return dict(zip(models, times, strict=True)) | {
+        "GB": harness.memory_status("VmHWM") / 1e9
+    }
 
 
 def measure(suite, **settings):
@@ -161,20 +192,38 @@ def measure(suite, **settings):
 
 def parser():
     """The command line."""
-    quick = {"classes": [500], "losses": ["Rankmax"], "seconds": 0.1, "steps": 2, "sampled": 50}
-    result = harness.parser(__spec__, __doc__, quick, 4.0, time_limit=600.0, memory_limit=24.0)
+    quick = {
+        "classes": [500],
+        "losses": ["Rankmax"],
+        "seconds": 0.1,
+        "steps": 2,
+        "sampled": 50,
+    }
+    result = harness.parser(
+        __spec__, __doc__, quick, 4.0, time_limit=600.0, memory_limit=24.0
+    )
     classes = [13_330, 100_000, 849_000]
     result.add_names("--suite", ["blocks", "step"], "tables")
-    result.add_argument("--classes", type=int, nargs="+", default=classes, help="how many")
+    result.add_argument(
+        "--classes", type=int, nargs="+", default=classes, help="how many"
+    )
     result.add_argument("--batch", type=int, default=256, help="examples a step")
-    result.add_argument("--width", type=int, default=64, help="width of encodings and rows")
+    result.add_argument(
+        "--width", type=int, default=64, help="width of encodings and rows"
+    )
     result.add_names("--losses", LOSSES, "rows of blocks")
-    result.add_argument("--positives", type=int, default=1, help="labels per example, for blocks")
+    result.add_argument(
+        "--positives", type=int, default=1, help="labels per example, for blocks"
+    )
     padded = "1 to --positives labels per example; the graph does not know the number"
     result.add_argument("--padded", action="store_true", help=padded)
     result.add_names("--models", MODELS, "columns of step")
-    result.add_argument("--sampled", type=int, default=1024, help="sampled classes of a step")
-    result.add_argument("--steps", type=int, default=20, help="number of steps of a fit")
+    result.add_argument(
+        "--sampled", type=int, default=1024, help="sampled classes of a step"
+    )
+    result.add_argument(
+        "--steps", type=int, default=20, help="number of steps of a fit"
+    )
     result.add_argument("--threads", type=int, help="threads of TensorFlow")
     return result
 
@@ -211,13 +260,26 @@ def measured(args):
         rows = []
         for n in args.classes:
             found = run("step", n, **of_step)
-            row = [f"{n:,}", *(number(found.get(x, found.get("error")), 1e3) for x in args.models)]
+            row = [
+                f"{n:,}",
+                *(number(found.get(x, found.get("error")), 1e3) for x in args.models),
+            ]
             softmax = found.get("sampled_softmax")
-            row += [quotient(found.get(x), softmax) for x in args.models if x.startswith("top")]
+            row += [
+                quotient(found.get(x), softmax)
+                for x in args.models
+                if x.startswith("top")
+            ]
             rows.append([*row, number(found.get("GB"))])
         head = ["classes", *(f"{name}, ms" for name in args.models)]
-        head += [f"{name} ÷ sampled softmax" for name in args.models if name.startswith("top")]
-        title = f"A step of {args.batch} examples, B = {args.sampled:,}, d = {args.width}"
+        head += [
+            f"{name} ÷ sampled softmax"
+            for name in args.models
+            if name.startswith("top")
+        ]
+        title = (
+            f"A step of {args.batch} examples, B = {args.sampled:,}, d = {args.width}"
+        )
         yield harness.Table(title, [*head, "peak GB"], rows, len(head))
 
 

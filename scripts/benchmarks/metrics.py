@@ -1,15 +1,17 @@
-"""Time of an update of the metrics, as ratios to Keras's top-k accuracy of the same run.
+"""Time of an update of metrics, as ratios to Keras's top-k accuracy in the same run.
 
     taskset -c 0 python -m scripts.benchmarks.metrics --shapes 1024x28 1024x1000
 
-Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the label's. It
-is therefore measured twice: with random labels, where it reads a small part of the scores, and with
-the label at the highest score, as for a good model, where it reads all. TF-Ranking's metrics need
-Keras 2 and run in a separate process, together with Keras's metric. All take class ids, except
-TF-Ranking, keras-rs and scikit-learn, which take one-hot labels. What takes one-hot labels is also
-measured with grades from 0 to 4 for all items, beside Keras's metric with class ids. With 20
-positives per list, ids `[batch, 20]`, the peers are plain formulas, which break ties by position.
-Updates run in a tf.function, except scikit-learn's. They alternate; the best time of each counts.
+Keras's `SparseTopKCategoricalAccuracy` stops reading a list once k scores are above the
+label's. It is therefore measured twice: with random labels, where it reads a small part
+of the scores, and with the label at the highest score, as for a good model, where it
+reads all. TF-Ranking's metrics need Keras 2 and run in a separate process, together
+with Keras's metric. All take class ids, except TF-Ranking, keras-rs and scikit-learn,
+which take one-hot labels. What takes one-hot labels is also measured with grades from 0
+to 4 for all items, beside Keras's metric with class ids. With 20 positives per list,
+ids `[batch, 20]`, the peers are plain formulas, which break ties by position. Updates
+run in a tf.function, except scikit-learn's. They alternate; the best time of each
+counts.
 
 All shapes take five minutes. `--quick` measures short lists.
 """
@@ -32,7 +34,7 @@ KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 
 
 def cases():
-    """Name -> builder of `update(labels, of_items, scores)`; ImportError without the peer."""
+    """Name -> builder of `update(labels, of_items, scores)`; ImportError if missing."""
     import tensorflow as tf
     from tensorflow import keras
 
@@ -63,7 +65,9 @@ def cases():
     def scikit_learn():
         from sklearn.metrics import ndcg_score
 
-        return lambda labels, of_items, scores: ndcg_score(of_items.numpy(), scores.numpy(), k=5)
+        return lambda labels, of_items, scores: ndcg_score(
+            of_items.numpy(), scores.numpy(), k=5
+        )
 
     of_ids = {
         BASELINE: lambda: keras.metrics.SparseTopKCategoricalAccuracy(5),
@@ -100,7 +104,9 @@ def of_several(batch, n):
 
     rng = np.random.default_rng(0)
     scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
-    ids = tf.constant(np.argsort(rng.random((batch, n)), axis=1)[:, :POSITIVES], tf.int32)
+    ids = tf.constant(
+        np.argsort(rng.random((batch, n)), axis=1)[:, :POSITIVES], tf.int32
+    )
     discounts = 1 / tf.math.log(tf.range(2.0, 7.0))
 
     def highest(ids, scores):
@@ -109,11 +115,15 @@ def of_several(batch, n):
         return tf.cast(tf.reduce_any(same, axis=2), tf.float32)
 
     def mrr(ids, scores):
-        best = tf.reduce_max(tf.gather(scores, ids, batch_dims=1), axis=1, keepdims=True)
+        best = tf.reduce_max(
+            tf.gather(scores, ids, batch_dims=1), axis=1, keepdims=True
+        )
         return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
 
     def ndcg(ids, scores):
-        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / tf.reduce_sum(discounts)
+        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / tf.reduce_sum(
+            discounts
+        )
 
     def of_plain(formula):
         total = tf.Variable(0.0)
@@ -126,7 +136,11 @@ def of_several(batch, n):
             metrics.RecallAtK(5),
             lambda *x: tf.reduce_sum(highest(*x), axis=1) / POSITIVES,
         ),
-        ("HitRate(5)", metrics.HitRate(5), lambda *x: tf.reduce_max(highest(*x), axis=1)),
+        (
+            "HitRate(5)",
+            metrics.HitRate(5),
+            lambda *x: tf.reduce_max(highest(*x), axis=1),
+        ),
         ("MRR()", metrics.MRR(), mrr),
     ):
         yield name, functools.partial(tf.function(metric.update_state), ids, scores)
@@ -134,7 +148,7 @@ def of_several(batch, n):
 
 
 def measure(shapes, seconds):
-    """Rows of shape, kind of labels, name, and the seconds or why the row is left out."""
+    """Rows of shape, kind of labels, name, and the seconds or why it is left out."""
     import numpy as np
     import tensorflow as tf
 
@@ -142,7 +156,9 @@ def measure(shapes, seconds):
 
     def time(calls, *place):
         times = harness.best_times(list(calls.values()), seconds)
-        rows.extend([*place, name, taken] for name, taken in zip(calls, times, strict=True))
+        rows.extend(
+            [*place, name, taken] for name, taken in zip(calls, times, strict=True)
+        )
 
     for batch, n in shapes:
         shape = f"{batch}x{n}"
@@ -161,7 +177,9 @@ def measure(shapes, seconds):
                 is_peer, of_all = name.startswith(PEERS), name.endswith(OF_ALL_ITEMS)
                 if is_peer and batch * n > PEERS_UP_TO:
                     continue
-                if kind == "graded" and not (is_peer or of_all or name in (BASELINE, OURS)):
+                if kind == "graded" and not (
+                    is_peer or of_all or name in (BASELINE, OURS)
+                ):
                     continue
                 try:
                     call = functools.partial(build(), labels, of_items, scores)
@@ -181,15 +199,29 @@ def table(package, measured):
     for _, _, name, taken in measured:
         if isinstance(taken, str):
             print(f"{name} left out: {taken}", file=sys.stderr)
-    times = {tuple(place): taken for *place, taken in measured if not isinstance(taken, str)}
+    times = {
+        tuple(place): taken for *place, taken in measured if not isinstance(taken, str)
+    }
     rows = []
     for (shape, kind, name), taken in times.items():
-        others = (times.get((shape, kind, other)) for other in (BASELINE, OURS, f"plain {name}"))
+        others = (
+            times.get((shape, kind, other))
+            for other in (BASELINE, OURS, f"plain {name}")
+        )
         ratios = (harness.quotient(taken, other) for other in others)
         rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *ratios])
-    head = ["scores", "labels", "metric", "ms", "over Keras's top-k", "over our NDCG(5)"]
+    head = [
+        "scores",
+        "labels",
+        "metric",
+        "ms",
+        "over Keras's top-k",
+        "over our NDCG(5)",
+    ]
     head.append("over the plain formula")
-    return harness.Table(f"{package} {importlib.metadata.version(package)}", head, rows, 4)
+    return harness.Table(
+        f"{package} {importlib.metadata.version(package)}", head, rows, 4
+    )
 
 
 def parser():

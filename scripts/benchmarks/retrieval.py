@@ -1,16 +1,18 @@
-"""Time and memory of retrieval: a training step in the batch, and the best of many candidates.
+"""Time and memory of retrieval: an in-batch training step, the best of many candidates.
 
     python -m scripts.benchmarks.retrieval
 
-The first table has a training step of two towers (a layer of `--width` each), with the other items
-of the batch as negatives: softmax; softmax with accidental hits masked and scores corrected by
-log-Q; and the latter over the 16 highest negatives only. `TwoTower` is compared with the same
-towers and optimizer with the layers of keras-rs (`pip install keras-rs`) and Keras's own loss. The
-second, `top-k`, has the `--k` best of `--candidates` for `--queries` queries: the index of
-`TwoTower`, keras-rs's `BruteForceRetrieval` and, as a bound, only the matrix product of both.
+The first table has a training step of two towers (a layer of `--width` each), with the
+other items of the batch as negatives: softmax; softmax with accidental hits masked and
+scores corrected by log-Q; and the latter over the 16 highest negatives only. `TwoTower`
+is compared with the same towers and optimizer with the layers of keras-rs
+(`pip install keras-rs`) and Keras's own loss. The second, `top-k`, has the `--k` best
+of `--candidates` for `--queries` queries: the index of `TwoTower`, keras-rs's
+`BruteForceRetrieval` and, as a bound, only the matrix product of both.
 
-Everything runs in graph mode. Time and memory have separate processes. The models of a case
-alternate, and the best time of each counts. All cases take ten minutes; `--quick` measures two.
+Everything runs in graph mode. Time and memory have separate processes. The models of a
+case alternate, and the best time of each counts. All cases take ten minutes; `--quick`
+measures two.
 """
 
 from scripts.benchmarks import harness
@@ -57,13 +59,17 @@ def their_step(batch, width, hits, correct=False, mined=None):
         def call(self, inputs):
             return self.queries(inputs["query"]), self.candidates(inputs["candidate"])
 
-        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        def compute_loss(
+            self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        ):
             scores = tf.matmul(*y_pred, transpose_b=True)
             if correct:
                 scores = self.correction(scores, y["probability"])
             if hits:
                 scores = self.remove_hits(scores, tf.eye(batch), y["id"])
-            labels = tf.range(batch)  # The loss is faster with these than with one-hot labels.
+            labels = tf.range(
+                batch
+            )  # The loss is faster with these than with one-hot labels.
             if self.mining is not None:
                 scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
@@ -74,7 +80,7 @@ def their_step(batch, width, hits, correct=False, mined=None):
 
 
 def trained(model, batch, width, loss=None):
-    """A call of a model's compiled training step; a model of keras-rs has its own loss."""
+    """A call of a model's compiled training step; a keras-rs model has its own loss."""
     import numpy as np
     import tensorflow as tf
     from tensorflow import keras
@@ -82,7 +88,9 @@ def trained(model, batch, width, loss=None):
     from rank4class_tf import losses
 
     rng = np.random.default_rng(0)
-    queries, candidates = (rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2))
+    queries, candidates = (
+        rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2)
+    )
     ids = rng.integers(0, 4 * batch, batch)  # Some occur twice.
     if loss is None:
         data = {"query": queries}, {"candidate": candidates, "id": ids}
@@ -94,7 +102,9 @@ def trained(model, batch, width, loss=None):
     model(data[0])
     model.optimizer.build(model.trainable_variables)
     tf.function(model.train_step)(data)  # Builds everything that the first call builds.
-    return harness.compiled(lambda x, y: model.train_step((x, y)), *data, jit_compile=False)
+    return harness.compiled(
+        lambda x, y: model.train_step((x, y)), *data, jit_compile=False
+    )
 
 
 def tower(name, width):
@@ -116,7 +126,9 @@ def search(name, queries, candidates, width, k):
 
         from rank4class_tf import models
 
-        same = keras.Sequential([keras.layers.Input((width,)), keras.layers.Activation("linear")])
+        same = keras.Sequential(
+            [keras.layers.Input((width,)), keras.layers.Activation("linear")]
+        )
         model = models.TwoTower(same, same, normalize=False)
         model.index(rows, batch_size=candidates)
         return harness.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
@@ -127,7 +139,9 @@ def search(name, queries, candidates, width, k):
         return harness.compiled(lambda x: layer(x), asked, jit_compile=False)
 
     def product(x):
-        return tf.matmul(x, rows, transpose_b=True)[:, 0]  # It computes all and reads few.
+        return tf.matmul(x, rows, transpose_b=True)[
+            :, 0
+        ]  # It computes all and reads few.
 
     return harness.compiled(product, asked, jit_compile=False)
 
@@ -142,7 +156,7 @@ def make_call(case, name, sizes):
 
 
 def measure(case, sizes, what, seconds):
-    """The times of what a case compares, by name, or the memory of one, in this process."""
+    """Times of what a case compares, by name, or memory of one, in this process."""
     if what != "time":
         return harness.memory_of(make_call(case, what, sizes))
     made = {}
@@ -151,7 +165,9 @@ def measure(case, sizes, what, seconds):
             made[name] = make_call(case, name, sizes)
         except ImportError:
             continue
-    return dict(zip(made, harness.best_times(list(made.values()), seconds), strict=True))
+    return dict(
+        zip(made, harness.best_times(list(made.values()), seconds), strict=True)
+    )
 
 
 def run(case, args):
@@ -161,14 +177,18 @@ def run(case, args):
     times = harness.run(__spec__.name, args, what="time", **settings)
     memory = {}
     for name in times if "error" not in times else ():
-        found = harness.run(__spec__.name, args, harness.RETURN_MEMORY, what=name, **settings)
+        found = harness.run(
+            __spec__.name, args, harness.RETURN_MEMORY, what=name, **settings
+        )
         memory[name] = found if isinstance(found, float) else None
     return times, memory
 
 
 def table(rows, title):
-    """The table of a suite: time and memory of each, and ratios of ours to the others."""
-    names = [n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)]
+    """The table of a suite: time and memory of each, and ratios of ours to others."""
+    names = [
+        n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)
+    ]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
     head += [f"{what} ÷ {n}" for what in ("time", "memory") for n in names[1:]]
     lines = []
@@ -176,21 +196,34 @@ def table(rows, title):
         cells = [harness.number(times.get(name), 1e3) for name in names]
         cells += [harness.number(memory.get(name), digits=0) for name in names]
         for figures in (times, memory):
-            cells += [harness.quotient(figures.get(OURS), figures.get(n), 3) for n in names[1:]]
-        lines.append([f"{case}: {times['error']}" if "error" in times else case, *cells])
+            cells += [
+                harness.quotient(figures.get(OURS), figures.get(n), 3)
+                for n in names[1:]
+            ]
+        lines.append(
+            [f"{case}: {times['error']}" if "error" in times else case, *cells]
+        )
     return harness.Table(title, head, lines, len(head) - 1)
 
 
 def parser():
     """The command line."""
-    quick = {"cases": ["16 highest", TOP_K], "batch": 32, "width": 4, "queries": 3, "seconds": 0.02}
+    quick = {
+        "cases": ["16 highest", TOP_K],
+        "batch": 32,
+        "width": 4,
+        "queries": 3,
+        "seconds": 0.02,
+    }
     quick |= {"candidates": 500, "k": 7}
     result = harness.parser(__spec__, __doc__, quick, 10.0, 600.0, memory_limit=16.0)
     result.add_names("--cases", [*STEPS, TOP_K], "rows")
     result.add_argument("--batch", type=int, default=4096, help="pairs per step")
     result.add_argument("--width", type=int, default=64, help="width of encodings")
     result.add_argument("--queries", type=int, default=256, help="queries per search")
-    result.add_argument("--candidates", type=int, default=1_000_000, help="candidates to search")
+    result.add_argument(
+        "--candidates", type=int, default=1_000_000, help="candidates to search"
+    )
     result.add_argument("--k", type=int, default=100, help="how many to find")
     return result
 

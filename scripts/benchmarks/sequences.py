@@ -1,14 +1,15 @@
-"""Time and memory of output layers at the positions of sequences, beside Keras's own form.
+"""Time and memory of output layers at positions of sequences, beside Keras's own form.
 
     taskset -c 0 python -m scripts.benchmarks.sequences
 
-A step of `fit`, `evaluate` and `top_k` of a model that scores all classes at each position: Keras's
-`Dense` with `SparseCategoricalCrossentropy` and Adam, and `ExtremeClassifier` with losses of this
-package and `RowwiseAdam`. The encoder is one dense layer, so that the output layer is what counts.
-`padded` leaves out the second half of each sequence. `GPT-2` is keras-hub's `GPT2CausalLM` of two
-layers, with random weights; beside it the same backbone over the table of its own words. Memory is
-the peak of the process less what it had after the imports; it includes weights, moments and data.
-Each figure has a process of its own.
+A step of `fit`, `evaluate` and `top_k` of a model that scores all classes at each
+position: Keras's `Dense` with `SparseCategoricalCrossentropy` and Adam, and
+`ExtremeClassifier` with losses of this package and `RowwiseAdam`. The encoder is one
+dense layer, so that the output layer is what counts. `padded` leaves out the second
+half of each sequence. `GPT-2` is keras-hub's `GPT2CausalLM` of two layers, with random
+weights; beside it the same backbone over the table of its own words. Memory is the peak
+of the process less what it had after the imports; it includes weights, moments and
+data. Each figure has a process of its own.
 """
 
 from scripts.benchmarks import harness
@@ -21,7 +22,7 @@ DOING = ("step", "padded step", "evaluate", "top_k")
 
 
 def compiled(form, classes, length, width):
-    """A model that scores classes at each position of encodings `[batch, time, width]`."""
+    """A model to score classes at each position of encodings `[batch, time, width]`."""
     from tensorflow import keras
 
     from rank4class_tf import losses, metrics, models, optimizers
@@ -34,21 +35,30 @@ def compiled(form, classes, length, width):
         sizes |= {"intermediate_dim": 4 * width, "max_sequence_length": length}
         backbone = keras_hub.models.GPT2Backbone(classes, **sizes)
         if form == CAUSAL[0]:
-            model, loss = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None), of_keras
+            model, loss = (
+                keras_hub.models.GPT2CausalLM(backbone, preprocessor=None),
+                of_keras,
+            )
         else:
             words, loss = backbone.token_embedding, losses.SoftmaxLoss()
-            model = models.ExtremeClassifier(backbone, words, width, None, normalize=False)
+            model = models.ExtremeClassifier(
+                backbone, words, width, None, normalize=False
+            )
         model.compile(keras.optimizers.Adam(1e-3), loss)
         return model
     inputs = keras.Input((None, width))
     encodings = keras.layers.Dense(width)(keras.layers.Masking()(inputs))
     if form == KERAS:
-        model = keras.Model(inputs, keras.layers.Dense(classes, use_bias=False)(encodings))
+        model = keras.Model(
+            inputs, keras.layers.Dense(classes, use_bias=False)(encodings)
+        )
         model.compile(keras.optimizers.Adam(1e-3), of_keras)
         return model
     sampled = 256 if form == "sampled softmax" else None
     encoder = keras.Model(inputs, encodings)
-    model = models.ExtremeClassifier(encoder, classes, width, sampled, normalize=False, seed=0)
+    model = models.ExtremeClassifier(
+        encoder, classes, width, sampled, normalize=False, seed=0
+    )
     loss = losses.RankmaxLoss() if form == "rankmax" else losses.SoftmaxLoss()
     model.compile(optimizers.RowwiseAdam(1e-3), loss, metrics=[metrics.NDCG(10)])
     return model
@@ -102,10 +112,16 @@ def parser():
     """The command line."""
     quick = {"classes": [500], "shapes": [(2, 8)], "width": 8, "seconds": 0.1}
     quick |= {"forms": [KERAS, "softmax"]}
-    result = harness.parser(__spec__, __doc__, quick, 5.0, time_limit=900.0, memory_limit=20.0)
-    result.add_argument("--classes", type=int, nargs="+", default=[50_000], help="how many")
+    result = harness.parser(
+        __spec__, __doc__, quick, 5.0, time_limit=900.0, memory_limit=20.0
+    )
+    result.add_argument(
+        "--classes", type=int, nargs="+", default=[50_000], help="how many"
+    )
     harness.add_shapes(result, "batch x positions", [(16, 256), (16, 1024)])
-    result.add_argument("--width", type=int, default=128, help="width of encodings and rows")
+    result.add_argument(
+        "--width", type=int, default=128, help="width of encodings and rows"
+    )
     result.add_names("--forms", FORMS, "rows")
     result.add_names("--doing", DOING, "what is timed")
     return result
@@ -123,17 +139,29 @@ def measured(args):
                         continue  # They rank all classes, as the other forms do.
                     if form in CAUSAL and doing != "step":
                         continue
-                    of_case = {"doing": doing, "form": form, "classes": classes, "shape": shape}
+                    of_case = {
+                        "doing": doing,
+                        "form": form,
+                        "classes": classes,
+                        "shape": shape,
+                    }
                     of_case["width"] = args.width
                     found = harness.time_and_memory(__spec__.name, args, **of_case)
                     peer = found if form in (KERAS, CAUSAL[0]) else peer
                     row = [doing, form]
                     for key, factor in (("graph", 1e3), ("graph_memory", 1)):
-                        row.append(harness.number(found.get(key, found.get("error")), factor, 0))
+                        row.append(
+                            harness.number(
+                                found.get(key, found.get("error")), factor, 0
+                            )
+                        )
                         row.append(harness.quotient(found.get(key), peer.get(key)))
                     rows.append(row)
             head = ["", "form", "ms", "over peer", "MB", "over peer"]
-            title = f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = {args.width}"
+            title = (
+                f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = "
+                f"{args.width}"
+            )
             yield harness.Table(title, head, rows, 4)
 
 

@@ -1,16 +1,17 @@
-"""Time and accuracy of the sorters, compared with public peers and `tf.sort` in the same run.
+"""Time and accuracy of sorters, next to public peers and `tf.sort` in the same run.
 
     python -m scripts.benchmarks.sorters --shapes 32x100 --sorters laplace torchsort
 
-For each shape, every sorter runs in a separate process: its forward pass, also with the gradient of
-the sum of squared ranks. It alternates with the forward pass of `tf.sort`. The best time of each is
-reported, so other work on the machine affects them equally. Accuracy is measured as in SoDeep: the
-mean error of the ranks divided by d on the lists of `sodeep.py`, and the shares of items whose own
-slope vanishes or has the wrong sign. A peer that exceeds `--memory-limit` or `--time-limit`, or
-that is not installed, is reported as such.
+For each shape, every sorter runs in a separate process: its forward pass, also with the
+gradient of the sum of squared ranks. It alternates with the forward pass of `tf.sort`.
+The best time of each is reported, so other work on the machine affects them equally.
+Accuracy is measured as in SoDeep: the mean error of the ranks divided by d on the lists
+of `sodeep.py`, and the shares of items whose own slope vanishes or has the wrong sign.
+A peer that exceeds `--memory-limit` or `--time-limit`, or that is not installed, is
+reported as such.
 
-Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++, in PyTorch), of which only the time is
-measured, and NeuralSort (Grover et al. 2019), which is written here.
+Peers: torchsort (the SoftRank of Blondel et al. 2020 in C++, in PyTorch), of which only
+the time is measured, and NeuralSort (Grover et al. 2019), which is written here.
 
 Everything takes half an hour. `--quick` measures two sorters on few short lists.
 """
@@ -40,7 +41,9 @@ def neural_sort(size):
 
     def ranks(scores):
         spread = tf.reduce_sum(tf.abs(scores[:, :, None] - scores[:, None, :]), axis=2)
-        logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[:, None, :]
+        logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[
+            :, None, :
+        ]
         shares = tf.nn.softmax(logits, axis=2)
         totals = tf.reduce_sum(shares, axis=1)
         return tf.linalg.matvec(shares, places, transpose_a=True) / totals
@@ -56,7 +59,8 @@ def torchsort(size):
     return lambda scores: torchsort.soft_rank(-scores, regularization_strength=0.1)
 
 
-# Name -> a function of the length of the lists, which returns a function from scores to ranks.
+# Name -> a function of the length of the lists, which returns a function from scores to
+# ranks.
 CASES = {
     "laplace": ours("laplace", temperature=0.1),
     "laplace_sharp": ours("laplace", temperature=0.01),
@@ -81,7 +85,7 @@ def measure(what, name, shape, lists, seconds):
 
 
 def timed(function, in_torch, shape, seconds):
-    """The best times by mode, forward and with the gradient, each next to the time of `tf.sort`."""
+    """Best times by mode, forward and with gradient, each next to that of `tf.sort`."""
     import numpy as np
     import tensorflow as tf
 
@@ -113,10 +117,15 @@ def timed(function, in_torch, shape, seconds):
             return tape.gradient(loss, scores)
 
         calls = {
-            mode: [harness.compiled(f, inputs, jit_compile=jit) for f in (function, gradient)]
+            mode: [
+                harness.compiled(f, inputs, jit_compile=jit)
+                for f in (function, gradient)
+            ]
             for mode, jit in harness.MODES.items()
         }
-    sort = harness.compiled(lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False)
+    sort = harness.compiled(
+        lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False
+    )
     result = {}
     for mode, of_mode in calls.items():
         times = harness.best_times([*of_mode, sort], seconds)
@@ -135,7 +144,9 @@ def time_table(shape, results):
             times, reason = result.get(mode, {}), result.get("error", "")
             for what in ("forward", "gradient"):
                 ratio = times and times[what] / times["sort"]
-                row.append(f"{ratio:.1f} ({1e3 * times[what]:.3g} ms)" if times else reason)
+                row.append(
+                    f"{ratio:.1f} ({1e3 * times[what]:.3g} ms)" if times else reason
+                )
         rows.append(row)
     return harness.Table("{} × {}".format(*shape), head, rows)
 
@@ -147,7 +158,9 @@ def accuracy_table(length, results):
     forms |= {"wrong_slopes": ".1%", "median_slope": ".3g"}
     rows = []
     for name, result in results.items():
-        cells = [format(result[key], form) for key, form in forms.items() if key in result]
+        cells = [
+            format(result[key], form) for key, form in forms.items() if key in result
+        ]
         rows.append([name, *(cells or [result["error"], "", "", ""])])
     return harness.Table(f"d = {length}", head, rows)
 
@@ -161,8 +174,12 @@ def parser():
     shapes = [(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)]
     harness.add_shapes(result, "batch x d", shapes)
     lengths = [10, 100, 1000]
-    result.add_argument("--lengths", nargs="*", type=int, default=lengths, help="d of accuracies")
-    result.add_argument("--lists", type=int, default=10_000, help="lists for the accuracy")
+    result.add_argument(
+        "--lengths", nargs="*", type=int, default=lengths, help="d of accuracies"
+    )
+    result.add_argument(
+        "--lists", type=int, default=10_000, help="lists for the accuracy"
+    )
     return result
 
 
@@ -171,7 +188,10 @@ def measured(args):
 
     def run(what, names, shape):
         settings = {"what": what, "shape": shape, "lists": args.lists}
-        return {name: harness.run(__spec__.name, args, name=name, **settings) for name in names}
+        return {
+            name: harness.run(__spec__.name, args, name=name, **settings)
+            for name in names
+        }
 
     names = [name for name in args.sorters if name not in IN_TORCH]
     for length in args.lengths:

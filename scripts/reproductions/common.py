@@ -11,7 +11,9 @@ from rank4class_tf import _files
 from scripts import command_line
 
 
-def parser(module: Any, description: str | None, quick: Mapping[str, Any]) -> command_line.Parser:
+def parser(
+    module: Any, description: str | None, quick: Mapping[str, Any]
+) -> command_line.Parser:
     """A parser with `--out`, `--csv`, `--seeds`, `--tuning-seed` and `--quick`.
 
     Args:
@@ -22,15 +24,33 @@ def parser(module: Any, description: str | None, quick: Mapping[str, Any]) -> co
     result = command_line.Parser(module, description, quick)
     folder = pathlib.Path("out", module.name.rpartition(".")[2])
     add, seed = result.add_argument, command_line.seed
-    add("--out", type=pathlib.Path, default=folder, help="folder of runs; a second call goes on")
+    add(
+        "--out",
+        type=pathlib.Path,
+        default=folder,
+        help="folder of runs; a second call goes on",
+    )
     add("--csv", type=pathlib.Path, help="a file for the tables")
-    add("--seeds", nargs="+", type=seed, default=[0, 1, 2], help="the seeds that are reported")
-    add("--tuning-seed", type=seed, default=100, help="the seed for which settings are chosen")
+    add(
+        "--seeds",
+        nargs="+",
+        type=seed,
+        default=[0, 1, 2],
+        help="the seeds that are reported",
+    )
+    add(
+        "--tuning-seed",
+        type=seed,
+        default=100,
+        help="the seed for which settings are chosen",
+    )
     return result
 
 
 def kept(
-    folder: pathlib.Path, settings: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]
+    folder: pathlib.Path,
+    settings: Mapping[str, Any],
+    make: Callable[[], Mapping[str, Any]],
 ) -> dict[str, Any]:
     """A run from its file, or made now and put there.
 
@@ -76,8 +96,8 @@ def train_to_best(
         every: how many epochs lie between evaluations; the last one is evaluated too.
 
     Returns:
-        The figures of the evaluated epochs, with `epoch` and `cpu_seconds` of training so far, and
-        the best of these.
+        The figures of the evaluated epochs, with `epoch` and `cpu_seconds` of training
+        so far, and the best of these.
     """
     history: list[dict[str, float]] = []
     best: dict[str, float] = {}

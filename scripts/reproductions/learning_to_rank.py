@@ -1,27 +1,29 @@
-"""Learning to rank: which loss wins with which data, compared with TF-Ranking and LightGBM.
+"""Learning to rank: which loss wins with which data, beside TF-Ranking and LightGBM.
 
     python -m scripts.reproductions.learning_to_rank
 
-It takes three hours of one core. The lists resemble MSLR-WEB: 5 to 120 items, grades from 0 to 4
-(52 % are 0, .7 % are 4), features that shift from list to list, and uninformative features. They
-are generated, so the true utility of each item is known: a function with interactions, steps and
-bends. The simulated graders see it with noise. Training and validation use their grades; the test
-uses grades without noise. The situations differ in lists, noise, and which grades are known.
+It takes three hours of one core. The lists resemble MSLR-WEB: 5 to 120 items, grades
+from 0 to 4 (52 % are 0, .7 % are 4), features that shift from list to list, and
+uninformative features. They are generated, so the true utility of each item is known: a
+function with interactions, steps and bends. The simulated graders see it with noise.
+Training and validation use their grades; the test uses grades without noise. The
+situations differ in lists, noise, and which grades are known.
 
-A network scores each item separately. Each loss has the same six settings of rate and weight decay;
-LightGBM's trees have six settings of rate and leaves. The setting is chosen by NDCG@10 on the
-validation part with `--tuning-seed`. Each seed generates all data anew, and its validation part
-chooses the epoch, or the number of trees. "*" marks a difference from the first row by a paired
-t-test over the seeds, at 5 % divided by the number of rows. MRR is the reciprocal rank of the item
-with the highest utility.
+A network scores each item separately. Each loss has the same six settings of rate and
+weight decay; LightGBM's trees have six settings of rate and leaves. The setting is
+chosen by NDCG@10 on the validation part with `--tuning-seed`. Each seed generates all
+data anew, and its validation part chooses the epoch, or the number of trees. "*" marks
+a difference from the first row by a paired t-test over the seeds, at 5 % divided by the
+number of rows. MRR is the reciprocal rank of the item with the highest utility.
 
-`--lists DIR` takes real lists instead, LightGBM's examples: `rank.train`, `rank.test` and their
-`.query` files, in `examples/lambdarank` of its repository. A fifth of the training queries, drawn
-anew for each seed, are for validation. The table then has the mean NDCG@10 of the test queries over
-the seeds with its 95 % interval, and "*" marks a paired t-test over these queries.
+`--lists DIR` takes real lists instead, LightGBM's examples: `rank.train`, `rank.test`
+and their `.query` files, in `examples/lambdarank` of its repository. A fifth of the
+training queries, drawn anew for each seed, are for validation. The table then has the
+mean NDCG@10 of the test queries over the seeds with its 95 % interval, and "*" marks a
+paired t-test over these queries.
 
-Losses of TF-Ranking run in a separate process, under Keras 2. TF-Ranking and LightGBM are optional:
-without them, their rows are left out.
+Losses of TF-Ranking run in a separate process, under Keras 2. TF-Ranking and LightGBM
+are optional: without them, their rows are left out.
 """
 
 import dataclasses
@@ -44,7 +46,8 @@ from scripts.reproductions import common
 from scripts.tables import plus_minus, show_all
 
 MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
-# Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0 to 4.
+# Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0
+# to 4.
 CUTS = (0.02, 0.97, 1.98, 2.6)
 EPOCH = 960  # lists, however many training lists there are
 
@@ -55,7 +58,9 @@ class Situation:
 
     num_lists: int  # for training; a fifth as many, at least 50, are for validation
     noise: float  # its standard deviation; that of the utility is 1
-    one_positive: bool = False  # only the best item of each list is labelled, with noise
+    one_positive: bool = (
+        False  # only the best item of each list is labelled, with noise
+    )
 
 
 SITUATIONS = {
@@ -70,7 +75,9 @@ OURS = {
     "ApproxNDCG, temperature 1": lambda: losses.ApproxNDCGLoss(temperature=1.0),
     "Gumbel ApproxNDCG": losses.GumbelApproxNDCGLoss,
     "pairwise logistic": losses.PairwiseLogisticLoss,
-    "lambda weights": lambda: losses.PairwiseLogisticLoss(lambda_weights=ops.NDCGLambdaWeights()),
+    "lambda weights": lambda: losses.PairwiseLogisticLoss(
+        lambda_weights=ops.NDCGLambdaWeights()
+    ),
     "ListMLE": losses.ListMLELoss,
     "squared error": losses.MeanSquaredLoss,
 }
@@ -96,7 +103,7 @@ class Part:
 
 
 def utility_of(x):
-    """The true utility of items; its mean is about 0, its standard deviation about 1."""
+    """The true utility of items; mean about 0, standard deviation about 1."""
     bend, step = np.maximum(x[..., 3] - 0.5, 0), x[..., 4] > 0.8
     total = x[..., 0] + x[..., 1] * x[..., 2] + 1.5 * bend + 0.8 * step
     return (total + 0.7 * np.tanh(2 * x[..., 5]) - 0.5 * np.abs(x[..., 6]) - 0.07) / 1.7
@@ -108,18 +115,24 @@ def make_lists(situation, num_lists, rng):
     shape = num_lists, MAX_ITEMS
     true = rng.normal(size=(*shape, NUM_TRUE))
     shifts = 0.5 * rng.normal(size=(num_lists, 1, NUM_TRUE))
-    # Half of the shifts are visible in features of the list, such as the length of a query.
+    # Half of the shifts are visible in features of the list, such as the length of a
+    # query.
     seen = np.broadcast_to(shifts[..., ::2], (*shape, NUM_TRUE // 2))
     blurred = true[..., ::2] + rng.normal(size=(*shape, NUM_TRUE // 2))
     useless = rng.normal(size=(*shape, NUM_USELESS))
     features = np.concatenate([true + shifts, blurred, seen, useless], axis=-1)
     # Some lists have more good items than others.
     utility = 0.9 * utility_of(true) + 0.44 * rng.normal(size=(num_lists, 1))
-    noisy = (utility + situation.noise * rng.normal(size=shape)) / np.hypot(1, situation.noise)
+    noisy = (utility + situation.noise * rng.normal(size=shape)) / np.hypot(
+        1, situation.noise
+    )
     missing = np.arange(MAX_ITEMS) >= lengths[:, np.newaxis]
 
     def best(values):
-        return np.arange(MAX_ITEMS) == np.where(missing, -np.inf, values).argmax(axis=1)[:, None]
+        return (
+            np.arange(MAX_ITEMS)
+            == np.where(missing, -np.inf, values).argmax(axis=1)[:, None]
+        )
 
     labels = best(noisy) if situation.one_positive else np.digitize(noisy, CUTS)
     parts = (labels, np.digitize(utility, CUTS), best(utility))
@@ -147,7 +160,9 @@ def read_lists(folder, seed):
 def draw(situation, seed):
     """The parts for training, validation and testing of a seed."""
     rng, number = np.random.default_rng(seed), situation.num_lists
-    return [make_lists(situation, size, rng) for size in (number, max(50, number // 5), 500)]
+    return [
+        make_lists(situation, size, rng) for size in (number, max(50, number // 5), 500)
+    ]
 
 
 def measure(scores, labels, name):
@@ -158,7 +173,7 @@ def measure(scores, labels, name):
 
 
 def scores_of_network(method, parts, rate, decay, seed, epochs):
-    """The validation and test scores of a network's best epoch, and the number of this epoch."""
+    """The validation and test scores of a network's best epoch, and its number."""
     train, validation, test = parts
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -167,7 +182,11 @@ def scores_of_network(method, parts, rate, decay, seed, epochs):
     scores = dense(1)(dense(32, "relu")(dense(64, "relu")(inputs)))
     model = keras.Model(inputs, keras.layers.Reshape((-1,))(scores))
     theirs = method in TF_RANKING
-    loss = getattr(tfr.load().keras.losses, TF_RANKING[method])() if theirs else OURS[method]()
+    loss = (
+        getattr(tfr.load().keras.losses, TF_RANKING[method])()
+        if theirs
+        else OURS[method]()
+    )
     model.compile(keras.optimizers.Adam(rate, weight_decay=decay or None), loss)
 
     def apply(part):
@@ -179,12 +198,16 @@ def scores_of_network(method, parts, rate, decay, seed, epochs):
         number = len(train.labels)
         drawn = [rng.permutation(number) for _ in range(-(-EPOCH // number))]
         rows = np.concatenate(drawn)[:EPOCH]
-        model.fit(train.features[rows], train.labels[rows], 16, shuffle=False, verbose=0)
+        model.fit(
+            train.features[rows], train.labels[rows], 16, shuffle=False, verbose=0
+        )
 
     def evaluate():
         return {"ndcg": measure(apply(validation), validation.labels, "ndcg_at_10")}
 
-    _, best = common.train_to_best(model, epochs, epoch_of_steps, evaluate, "ndcg", patience=5)
+    _, best = common.train_to_best(
+        model, epochs, epoch_of_steps, evaluate, "ndcg", patience=5
+    )
     return apply(validation), apply(test), best["epoch"]
 
 
@@ -194,10 +217,22 @@ def scores_of_trees(parts, rate, leaves, seed):
 
     def dataset(part):
         there = part.labels >= 0
-        return lightgbm.Dataset(part.features[there], part.labels[there], group=there.sum(axis=1))
+        return lightgbm.Dataset(
+            part.features[there], part.labels[there], group=there.sum(axis=1)
+        )
 
-    settings = {"objective": "lambdarank", "metric": "ndcg", "eval_at": [10], "seed": seed}
-    settings |= {"learning_rate": rate, "num_leaves": leaves, "num_threads": 1, "verbose": -1}
+    settings = {
+        "objective": "lambdarank",
+        "metric": "ndcg",
+        "eval_at": [10],
+        "seed": seed,
+    }
+    settings |= {
+        "learning_rate": rate,
+        "num_leaves": leaves,
+        "num_threads": 1,
+        "verbose": -1,
+    }
     learned, watched = map(dataset, parts[:2])
     stop = lightgbm.early_stopping(50, verbose=False)
     model = lightgbm.train(settings, learned, 500, [watched], callbacks=[stop])
@@ -208,35 +243,60 @@ def scores_of_trees(parts, rate, leaves, seed):
 
 
 def run(situation, method, setting, seed, args):
-    """Runs a method: NDCG@10 on the validation labels, and the metrics on the test part."""
+    """Runs a method: NDCG@10 on validation labels, and metrics on the test part."""
     of_situation = {} if args.lists else dataclasses.asdict(SITUATIONS[situation])
 
     def make():
-        parts = read_lists(args.lists, seed) if args.lists else draw(SITUATIONS[situation], seed)
+        parts = (
+            read_lists(args.lists, seed)
+            if args.lists
+            else draw(SITUATIONS[situation], seed)
+        )
         how = functools.partial(scores_of_network, method, epochs=args.epochs)
         make_scores = scores_of_trees if method == TREES else how
         of_validation, of_test, best = make_scores(parts, *setting, seed)
-        labels = {"ndcg_at_5": parts[2].grades, "ndcg_at_10": parts[2].grades, "mrr": parts[2].best}
+        labels = {
+            "ndcg_at_5": parts[2].grades,
+            "ndcg_at_10": parts[2].grades,
+            "mrr": parts[2].best,
+        }
         by_list, _ = metrics.NDCG(10).per_list(parts[2].grades, of_test)
         return {
             "best": best,
             "by_list": by_list[:, 0].numpy().tolist(),
             "validation": measure(of_validation, parts[1].labels, "ndcg_at_10"),
-            **{name: measure(of_test, of_metric, name) for name, of_metric in labels.items()},
+            **{
+                name: measure(of_test, of_metric, name)
+                for name, of_metric in labels.items()
+            },
         }
 
-    settings = {"situation": situation, "method": method, "setting": setting, "seed": seed}
-    return common.kept(args.out, settings | of_situation | {"epochs": args.epochs}, make)
+    settings = {
+        "situation": situation,
+        "method": method,
+        "setting": setting,
+        "seed": seed,
+    }
+    return common.kept(
+        args.out, settings | of_situation | {"epochs": args.epochs}, make
+    )
 
 
 def table_of(situation, args):
-    """The table of a situation: the chosen setting of each method, and the runs of each seed."""
+    """The table of a situation: each method's chosen setting, and each seed's runs."""
     rows, first = [], None
     names = {"by_list": "NDCG@10"} if args.lists else METRICS
     for method in args.methods:
-        pairs = (args.rates_of_trees, args.leaves) if method == TREES else (args.rates, args.decays)
+        pairs = (
+            (args.rates_of_trees, args.leaves)
+            if method == TREES
+            else (args.rates, args.decays)
+        )
         settings = itertools.product(*pairs)
-        tried = [run(situation, method, setting, args.tuning_seed, args) for setting in settings]
+        tried = [
+            run(situation, method, setting, args.tuning_seed, args)
+            for setting in settings
+        ]
         setting = max(tried, key=lambda result: result["validation"])["setting"]
         runs = [run(situation, method, setting, seed, args) for seed in args.seeds]
         first, cells = first or runs, []
@@ -248,7 +308,11 @@ def table_of(situation, args):
             differences = np.subtract(values, of_first)
             differs = len(values) > 1 and differences.any()
             p = stats.ttest_1samp(differences, 0).pvalue if differs else 1.0
-            cell = f"{np.mean(values):.3f} ± {half:.3f}" if args.lists else plus_minus(values)
+            cell = (
+                f"{np.mean(values):.3f} ± {half:.3f}"
+                if args.lists
+                else plus_minus(values)
+            )
             cells.append(cell + ("*" if p < SIGNIFICANT / len(args.methods) else ""))
         rows.append([method, *cells, " / ".join(f"{x:g}" for x in setting)])
     return situation, ["", *names.values(), "setting"], rows
@@ -262,13 +326,38 @@ def main(argv=None):
     add, count, number = parser.add_argument, command_line.count, command_line.number
     parser.add_names("--situations", SITUATIONS, "tables")
     parser.add_names("--methods", METHODS, "rows")
-    add("--lists", type=pathlib.Path, metavar="DIR", help="LightGBM's example lists, not generated")
-    add("--epochs", type=count, default=20, help="maximum number of epochs of 960 lists")
+    add(
+        "--lists",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="LightGBM's example lists, not generated",
+    )
+    add(
+        "--epochs", type=count, default=20, help="maximum number of epochs of 960 lists"
+    )
     add("--rates", nargs="+", type=number, default=[3e-3, 1e-2], help="of Adam")
     decays = [0.0, 1.0, 3.0]
-    add("--decays", nargs="+", type=command_line.at_least_0, default=decays, help="of weights")
-    add("--rates-of-trees", nargs="+", type=number, default=[0.03, 0.1], help="of LightGBM")
-    add("--leaves", nargs="+", type=count, default=[7, 15, 31], help="per tree of LightGBM")
+    add(
+        "--decays",
+        nargs="+",
+        type=command_line.at_least_0,
+        default=decays,
+        help="of weights",
+    )
+    add(
+        "--rates-of-trees",
+        nargs="+",
+        type=number,
+        default=[0.03, 0.1],
+        help="of LightGBM",
+    )
+    add(
+        "--leaves",
+        nargs="+",
+        type=count,
+        default=[7, 15, 31],
+        help="per tree of LightGBM",
+    )
     parser.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
     args = parser.parse_args(argv)
     optional = {"tensorflow_ranking": [*TF_RANKING], "lightgbm": [TREES]}
@@ -280,7 +369,9 @@ def main(argv=None):
     if theirs and KERAS_3:  # Its runs are kept for this process.
         given = [*(sys.argv[1:] if argv is None else argv), "--methods", *theirs]
         command = [sys.executable, "-m", __spec__.name, *given]
-        subprocess.run(command, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"}, check=True)
+        subprocess.run(
+            command, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"}, check=True
+        )
     situations = ["LightGBM's example lists"] if args.lists else args.situations
     show_all((table_of(situation, args) for situation in situations), args.csv)
 

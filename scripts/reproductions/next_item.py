@@ -2,22 +2,25 @@
 
     python -m scripts.reproductions.next_item ml-1m/ratings.dat --csv next_item.csv
 
-The last item of each user is the test item, the one before it the validation item. All items are
-ranked but those that the user had before, as in the published code of gSASRec.
+The last item of each user is the test item, the one before it the validation item. All
+items are ranked but those that the user had before, as in the published code of
+gSASRec.
 
-Methods: binary cross-entropy with one uniform negative for each position (Kang & McAuley 2018,
-"Self-Attentive Sequential Recommendation"); gBCE with 256 negatives and t = .75 (Petrov & Macdonald
-2023, "gSASRec: Reducing Overconfidence in Sequential Recommendation Trained with Negative
-Sampling"), where the positions of a user share one sample unless `--own-negatives`; softmax over
-256 items sampled for each batch; three losses over all items. All have one model, one optimizer
-and one search: the learning rate first, then the dropout, by NDCG@10 on the validation items with
-`--tuning-seed`. The same metric chooses the epoch.
+Methods: binary cross-entropy with one uniform negative for each position (Kang &
+McAuley 2018, "Self-Attentive Sequential Recommendation"); gBCE with 256 negatives and t
+= .75 (Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential
+Recommendation Trained with Negative Sampling"), where the positions of a user share one
+sample unless `--own-negatives`; softmax over 256 items sampled for each batch; three
+losses over all items. All have one model, one optimizer and one search: the learning
+rate first, then the dropout, by NDCG@10 on the validation items with `--tuning-seed`.
+The same metric chooses the epoch.
 
-Published for MovieLens-1M, with length 200 and width 128: SASRec with one negative NDCG@10 .1259
-and HR@10 .2392, gSASRec .1726 and .3003.
+Published for MovieLens-1M, with length 200 and width 128: SASRec with one negative
+NDCG@10 .1259 and HR@10 .2392, gSASRec .1726 and .3003.
 
-Two processes with different `--methods` may share `--out`; a call without it then shows the whole
-table. Memory is what a run adds, in the first run of a process; later ones reuse what is there.
+Two processes with different `--methods` may share `--out`; a call without it then shows
+the whole table. Memory is what a run adds, in the first run of a process; later ones
+reuse what is there.
 """
 
 import functools
@@ -37,7 +40,8 @@ from scripts.reproductions import common
 from scripts.tables import plus_minus, show_all
 
 NDCG, HR = "NDCG@10", "HR@10"
-# The number of negatives for each position and gBCE's t, which is 0 for binary cross-entropy.
+# The number of negatives for each position and gBCE's t, which is 0 for binary
+# cross-entropy.
 NEGATIVES = {"BCE, 1 negative": (1, 0.0), "gBCE, 256 negatives": (256, 0.75)}
 OWL = r4c.losses.OrderedWeightedLoss("pairwise", "hinge", r4c.ops.TopKWeights(16))
 # The number of sampled items, None for all, and the loss.
@@ -53,16 +57,19 @@ read = functools.lru_cache(1)(r4c.data.UserItems.from_file)
 
 
 def gbce(positive, negatives, counts, beta):
-    """Binary cross-entropy `[...]` of scores `[...]` and `[..., n]`; `counts` is 0 for no negative.
+    """Binary cross-entropy `[...]` of scores `[...]` and `[..., n]`.
 
-    The probability of the positive has the power `beta`; 1 is plain binary cross-entropy.
+    `counts` is 0 for no negative.
+
+    The probability of the positive has the power `beta`; 1 is plain binary
+    cross-entropy.
     """
     others = tf.reduce_sum(counts * tf.nn.softplus(negatives), axis=-1)
     return beta * tf.nn.softplus(-positive) + others
 
 
 class Negatives(keras.Model):
-    """An encoder and a table of items, trained with `gbce` on uniformly sampled negatives."""
+    """An encoder and an item table, trained by `gbce` on uniformly drawn negatives."""
 
     def __init__(self, encoder, table, number, t, own):
         super().__init__()
@@ -73,11 +80,15 @@ class Negatives(keras.Model):
     def call(self, inputs, training=None):
         return self.encoder(inputs, training=training)
 
-    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
         """The mean over the positions with a label."""
         batch, length = tf.unstack(tf.shape(y))
         shape = [batch, length if self.own else 1, self.number]
-        negatives = tf.random.uniform(shape, maxval=self.table.num_classes, dtype=tf.int32)
+        negatives = tf.random.uniform(
+            shape, maxval=self.table.num_classes, dtype=tf.int32
+        )
         counts = tf.cast(negatives != y[..., tf.newaxis], tf.float32)
         positive = tf.reduce_sum(y_pred * self.table.rows(tf.maximum(y, 0)), axis=-1)
         rows = self.table.rows(negatives)
@@ -85,14 +96,21 @@ class Negatives(keras.Model):
             scores = tf.matmul(rows, y_pred[..., tf.newaxis])[..., 0]
         else:
             scores = tf.matmul(y_pred, rows[:, 0], transpose_b=True)
-        return tf.reduce_mean(tf.boolean_mask(gbce(positive, scores, counts, self.beta), y >= 0))
+        return tf.reduce_mean(
+            tf.boolean_mask(gbce(positive, scores, counts, self.beta), y >= 0)
+        )
 
 
 def values_of_users(encode, table, users, part, length, batch_size):
-    """NDCG@10 and HR@10 of each user's item in a part, after all items before it are left out."""
-    found, metrics = {NDCG: [], HR: []}, {NDCG: r4c.metrics.NDCG(10), HR: r4c.metrics.HitRate(10)}
+    """NDCG@10 and HR@10 of each user's item in a part, without items before it."""
+    found, metrics = (
+        {NDCG: [], HR: []},
+        {NDCG: r4c.metrics.NDCG(10), HR: r4c.metrics.HitRate(10)},
+    )
     earlier = [users.train, users.validation][: 1 + (part == "test")]
-    rows = tf.where(getattr(users, part).row_lengths() > 0)[:, 0]  # Those of `sequences`.
+    rows = tf.where(getattr(users, part).row_lengths() > 0)[
+        :, 0
+    ]  # Those of `sequences`.
     seen = tf.gather(tf.concat(earlier, axis=1), rows)
     for inputs, next_items in users.sequences(part, length, batch_size):
         last = tf.argmax(next_items, axis=1)  # Of all positions, this one has a label.
@@ -100,7 +118,9 @@ def values_of_users(encode, table, users, part, length, batch_size):
         items = tf.gather(next_items, last, batch_dims=1)
         scores = tf.matmul(encodings, table.rows(), transpose_b=True)
         exclude = seen[len(found[NDCG]) :][: len(inputs)].to_tensor(-1)
-        exclude = tf.where(exclude == items[:, tf.newaxis], -1, exclude)  # A repeated item.
+        exclude = tf.where(
+            exclude == items[:, tf.newaxis], -1, exclude
+        )  # A repeated item.
         for name, metric in metrics.items():
             values, _ = metric.per_list(items, scores, exclude=exclude)
             found[name] += values[:, 0].numpy().round(4).tolist()
@@ -108,7 +128,7 @@ def values_of_users(encode, table, users, part, length, batch_size):
 
 
 def run(method, settings, seed, args, test):
-    """Trains a model; returns its history, its figures at the best epoch and its peak memory."""
+    """Trains a model; returns history, figures at the best epoch and peak memory."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     users = read(args.file)
@@ -123,7 +143,9 @@ def run(method, settings, seed, args, test):
     model.compile(r4c.optimizers.RowwiseAdam(settings["rate"]), loss)
     sizes = args.length, args.batch_size
     batches = users.sequences("train", *sizes, seed)
-    encode = tf.function(functools.partial(encoder, training=False), reduce_retracing=True)
+    encode = tf.function(
+        functools.partial(encoder, training=False), reduce_retracing=True
+    )
 
     def train(epoch):
         (value,) = model.fit(batches, shuffle=False, verbose=0).history["loss"]
@@ -141,7 +163,9 @@ def run(method, settings, seed, args, test):
     seconds = history[-1]["cpu_seconds"] / history[-1]["epoch"]
     found = {"validation": best, "epoch_seconds": seconds, "peak": peak}
     return (
-        found | {"test": values_of_users(encode, table, users, "test", *sizes)} if test else found
+        found | {"test": values_of_users(encode, table, users, "test", *sizes)}
+        if test
+        else found
     )
 
 
@@ -150,19 +174,34 @@ def kept_run(args, method, settings, seed, test):
     of_run = {"method": method, "settings": settings, "seed": seed, "test": test}
     of_run["data"] = zlib.crc32(args.file.read_bytes())
     of_run["own_negatives"] = args.own_negatives and method == RIVAL
-    for name in ("length", "width", "batch_size", "epochs", "evaluate_every", "patience"):
+    for name in (
+        "length",
+        "width",
+        "batch_size",
+        "epochs",
+        "evaluate_every",
+        "patience",
+    ):
         of_run[name] = getattr(args, name)
-    return common.kept(args.out, of_run, lambda: run(method, settings, seed, args, test))
+    return common.kept(
+        args.out, of_run, lambda: run(method, settings, seed, args, test)
+    )
 
 
 def tuned(args, method):
-    """The runs that were tried with the tuning seed: the rates, then the other dropouts."""
+    """The runs tried with the tuning seed: the rates, then the other dropouts."""
     runs, settings = [], {"dropout": args.dropouts[0], "rate": args.rates[0]}
     if len(args.rates) == len(args.dropouts) == 1:  # There is nothing to choose.
         return runs, settings
     for name, choices in (("rate", args.rates), ("dropout", args.dropouts)):
-        for choice in choices[name == "dropout" :]:  # The first dropout is that of the rates.
-            runs.append(kept_run(args, method, settings | {name: choice}, args.tuning_seed, False))
+        for choice in choices[
+            name == "dropout" :
+        ]:  # The first dropout is that of the rates.
+            runs.append(
+                kept_run(
+                    args, method, settings | {name: choice}, args.tuning_seed, False
+                )
+            )
         settings = max(runs, key=lambda of: of["validation"][NDCG])["settings"]
     return runs, settings
 
@@ -172,7 +211,10 @@ def tables_of(args):
     rows, tried, done = [], [], {method: tuned(args, method) for method in args.methods}
     for method, (runs, _) in done.items():
         for of in runs:
-            best, settings = of["validation"], [f"{value:g}" for value in of["settings"].values()]
+            best, settings = (
+                of["validation"],
+                [f"{value:g}" for value in of["settings"].values()],
+            )
             figures = [f"{best[NDCG]:.4f}", f"{best[HR]:.4f}", str(best["epoch"])]
             tried.append([method, *settings, *figures])
     rival = RIVAL if RIVAL in done else args.methods[0]
@@ -181,17 +223,32 @@ def tables_of(args):
             [kept_run(args, name, done[name][1], seed, True) for seed in args.seeds]
             for name in (method, rival)
         )
-        figures = [plus_minus([np.mean(of["test"][x]) for of in runs], 4) for x in (NDCG, HR)]
+        figures = [
+            plus_minus([np.mean(of["test"][x]) for of in runs], 4) for x in (NDCG, HR)
+        ]
         each = ", ".join(f"{np.mean(of['test'][NDCG]):.4f}" for of in runs)
         # Of each user, over the seeds.
-        ours, theirs = (np.mean([of["test"][NDCG] for of in x], axis=0) for x in (runs, others))
+        ours, theirs = (
+            np.mean([of["test"][NDCG] for of in x], axis=0) for x in (runs, others)
+        )
         gain = _intervals.interval(ours - theirs, np.ones(len(ours)), 0.95)
         gained = f"{gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
         epochs = ", ".join(str(of["validation"]["epoch"]) for of in runs)
-        costs = [np.mean([of[x] for of in runs]) for x in ("epoch_seconds", "cpu_seconds", "peak")]
+        costs = [
+            np.mean([of[x] for of in runs])
+            for x in ("epoch_seconds", "cpu_seconds", "peak")
+        ]
         cells = [f"{settings[x]:g}" for x in ("dropout", "rate")] + [epochs]
-        rows.append([method, *figures, each, gained, *cells, *(f"{cost:.0f}" for cost in costs)])
-    head = ["method", NDCG, HR, f"{NDCG} of each seed", f"{NDCG} over {rival} (95 %, of users)"]
+        rows.append(
+            [method, *figures, each, gained, *cells, *(f"{cost:.0f}" for cost in costs)]
+        )
+    head = [
+        "method",
+        NDCG,
+        HR,
+        f"{NDCG} of each seed",
+        f"{NDCG} over {rival} (95 %, of users)",
+    ]
     head += ["dropout", "rate", "epochs", "CPU s an epoch", "CPU s a run", "peak MB"]
     users = read(args.file)
     yield f"Test, {users.num_users:,} users, {users.num_items:,} items", head, rows
@@ -201,22 +258,55 @@ def tables_of(args):
 
 def main(argv=None):
     """Tunes, trains, tests and reports."""
-    quick = {"length": 8, "width": 8, "epochs": 1, "seeds": [0], "rates": [0.01], "dropouts": [0.2]}
+    quick = {
+        "length": 8,
+        "width": 8,
+        "epochs": 1,
+        "seeds": [0],
+        "rates": [0.01],
+        "dropouts": [0.2],
+    }
     quick["methods"] = [RIVAL, "Rankmax, all"]
     parser = common.parser(__spec__, __doc__, quick)
     parser.set_defaults(seeds=[0, 1])
     add, count, rate = parser.add_argument, command_line.count, command_line.number
-    add("file", type=pathlib.Path, metavar="FILE", help="users and items, of any of three forms")
+    add(
+        "file",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="users and items, of any of three forms",
+    )
     parser.add_names("--methods", METHODS, "rows")
-    add("--rates", nargs="+", type=rate, default=[1e-3, 2e-3, 4e-3], help="learning rates to try")
+    add(
+        "--rates",
+        nargs="+",
+        type=rate,
+        default=[1e-3, 2e-3, 4e-3],
+        help="learning rates to try",
+    )
     share = command_line.below_1
     add("--dropouts", nargs="+", type=share, default=[0.2, 0.4], help="dropouts to try")
-    add("--length", type=count, default=100, help="positions, the last ones of each user")
-    add("--width", type=count, default=64, help="width of the table and of the encodings")
+    add(
+        "--length",
+        type=count,
+        default=100,
+        help="positions, the last ones of each user",
+    )
+    add(
+        "--width",
+        type=count,
+        default=64,
+        help="width of the table and of the encodings",
+    )
     add("--batch-size", type=count, default=128, help="users per batch")
     add("--epochs", type=count, default=120, help="the most epochs of a run")
     add("--evaluate-every", type=count, default=4, help="epochs between evaluations")
-    add("--patience", type=count, default=20, help="epochs to go on without a better NDCG@10")
+    add(
+        "--patience",
+        type=count,
+        default=20,
+        help="epochs to go on without a better NDCG@10",
+    )
     add("--own-negatives", action="store_true", help="a sample for each position: 6 GB")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)

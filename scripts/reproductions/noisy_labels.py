@@ -1,4 +1,4 @@
-"""Which loss to take if labels are wrong: real and planted noise, and the strongest rivals.
+"""Which loss to take if labels are wrong: real and planted noise, the strongest rivals.
 
     noisy="python -m scripts.reproductions.noisy_labels"
     $noisy --task digits --noise lookalike --rate .3
@@ -6,13 +6,14 @@
     $noisy --task banking77 --file FILE --noise weak10 --checked 400
     $noisy --task cifar10 --file FILE --noise nearest-3 --rate .4
 
-The labels for training are those that people or a weak model gave (of CIFAR-10N: aggre, random1 to
-random3, worse; of BANKING77: weak10, weak20), or planted: `lookalike` is the digit that looks most
-alike, `nearest-M` one of the M classes whose examples are nearest on average, at the given rate.
-Settings and epochs are chosen on a fifth of these noisy labels, or with --checked on so many
-examples with right labels. The test labels are right. A run of the full size takes ten minutes to
-two hours on two cores; the table of the page is one --csv of several runs. On features, linear
-discriminant analysis with shrinkage is fitted beside them; it has nothing to tune.
+The labels for training are those that people or a weak model gave (of CIFAR-10N: aggre,
+random1 to random3, worse; of BANKING77: weak10, weak20), or planted: `lookalike` is the
+digit that looks most alike, `nearest-M` one of the M classes whose examples are nearest
+on average, at the given rate. Settings and epochs are chosen on a fifth of these noisy
+labels, or with --checked on so many examples with right labels. The test labels are
+right. A run of the full size takes ten minutes to two hours on two cores; the table of
+the page is one --csv of several runs. On features, linear discriminant analysis with
+shrinkage is fitted beside them; it has nothing to tune.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from scripts.reproductions import tasks
 
 @keras.utils.register_keras_serializable("scripts")
 class SymmetricCrossEntropy(losses.SoftmaxLoss):
-    """Cross-entropy plus a times the mean absolute error (Wang et al. 2019, with A = -4)."""
+    """Cross-entropy plus a times the mean absolute error (Wang et al. 2019, A = -4)."""
 
     def __init__(self, a: float = 1.0, **kwargs) -> None:
         super().__init__(**kwargs)
@@ -40,8 +41,10 @@ class SymmetricCrossEntropy(losses.SoftmaxLoss):
         return super().compute(lists) + 4 * self.a * (1 - right)
 
 
-def candidates(of_true: np.ndarray, of_estimate: np.ndarray) -> dict[str, losses.RankingLoss]:
-    """The losses, with the true and the estimated shares of labels, a row for each class."""
+def candidates(
+    of_true: np.ndarray, of_estimate: np.ndarray
+) -> dict[str, losses.RankingLoss]:
+    """The losses, with the true and estimated shares of labels, a row per class."""
     return {
         "softmax": losses.SoftmaxLoss(),
         "softmax, smoothing": losses.SoftmaxLoss(label_smoothing=0.2),
@@ -64,9 +67,13 @@ def noisy(task: tasks.Task, noise: str, rate: float) -> np.ndarray:
     else:
         # Of texts, how often each word comes.
         number = None if task.x.dtype.kind == "f" else int(task.x.max()) + 1
-        means = np.stack([mean_of(task.x[task.y == y], number) for y in range(task.num_classes)])
+        means = np.stack(
+            [mean_of(task.x[task.y == y], number) for y in range(task.num_classes)]
+        )
         distances = np.linalg.norm(means[:, np.newaxis] - means, axis=-1)
-        near = np.argsort(distances, axis=1)[:, 1 : 1 + int(noise.removeprefix("nearest-"))]
+        near = np.argsort(distances, axis=1)[
+            :, 1 : 1 + int(noise.removeprefix("nearest-"))
+        ]
         wrong = near[task.y, rng.integers(0, near.shape[1], len(task.y))]
     return np.where(rng.random(len(task.y)) < rate, wrong, task.y).astype("int32")
 
@@ -86,7 +93,7 @@ def confusions(labels: np.ndarray, classes: np.ndarray, number: int) -> np.ndarr
 
 
 def estimated(task: tasks.Task, labels: np.ndarray) -> np.ndarray:
-    """`losses.estimate_transition` of one half, by a softmax model that saw the other half."""
+    """`losses.estimate_transition` of one half, by a softmax model of the other."""
     half = len(labels) // 2
     model = task.build(keras.layers.Dense(task.num_classes))
     model.compile(keras.optimizers.AdamW(3e-3, weight_decay=0.1), losses.SoftmaxLoss())
@@ -105,25 +112,39 @@ def main(args: argparse.Namespace) -> None:
     order = np.random.default_rng(0).permutation(len(task.y))
     checked, rest = task.only(order[: args.checked]), task.only(order[args.checked :])
     labels = noisy(rest, args.noise, args.rate)
-    kept = np.flatnonzero((labels >= 0) & np.isin(labels, args.classes or range(task.num_classes)))
+    kept = np.flatnonzero(
+        (labels >= 0) & np.isin(labels, args.classes or range(task.num_classes))
+    )
     if args.per_class:
-        places = [np.flatnonzero(rest.y[kept] == y)[: args.per_class] for y in np.unique(rest.y)]
+        places = [
+            np.flatnonzero(rest.y[kept] == y)[: args.per_class]
+            for y in np.unique(rest.y)
+        ]
         kept = kept[np.sort(np.concatenate(places))]
     rest, labels = rest.only(kept), labels[kept]
     counts = confusions(labels, rest.y, task.num_classes)
     of_true = (counts + 1e-6) / (counts + 1e-6).sum(axis=1, keepdims=True)
     wrong = counts * (1 - np.eye(len(counts)))
     print(
-        f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most frequent "
-        f"confusion of a class has {wrong.max(axis=1).sum() / wrong.sum():.0%} of its wrong labels."
+        f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most "
+        "frequent "
+        f"confusion of a class has {wrong.max(axis=1).sum() / wrong.sum():.0%} of its "
+        "wrong labels."
     )
     if rest.x.dtype.kind == "f":  # Not token ids.
-        rival = discriminant_analysis.LinearDiscriminantAnalysis("lsqr", shrinkage="auto")
+        rival = discriminant_analysis.LinearDiscriminantAnalysis(
+            "lsqr", shrinkage="auto"
+        )
         right = rival.fit(rest.x, labels).predict(task.test_x) == task.test_y
         print(f"Accuracy of linear discriminant analysis: {right.mean():.3f}.")
     tried = candidates(of_true, estimated(rest, labels))
     name = " ".join([args.task, *map(str, args.classes)])
-    columns = {"task": name, "noise": args.noise, "rate": args.rate, "hidden": args.hidden}
+    columns = {
+        "task": name,
+        "noise": args.noise,
+        "rate": args.rate,
+        "hidden": args.hidden,
+    }
     tasks.compare(
         dataclasses.replace(rest, y=labels),
         args,
@@ -137,12 +158,24 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = tasks.parser(__spec__, __doc__)
-    parser.add_argument("--noise", default="lookalike", help="the labels, or how they are planted")
-    parser.add_argument("--rate", type=float, default=0.3, help="the share of planted labels")
-    parser.add_argument("--checked", type=int, default=0, help="right labels to choose by")
-    parser.add_argument("--per-class", type=int, default=0, help="examples a class; 0 for all")
-    parser.add_argument("--classes", type=int, nargs="*", default=[], help="only these classes")
-    parser.add_argument("--losses", nargs="+", help="only these; the first is the baseline")
+    parser.add_argument(
+        "--noise", default="lookalike", help="the labels, or how they are planted"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=0.3, help="the share of planted labels"
+    )
+    parser.add_argument(
+        "--checked", type=int, default=0, help="right labels to choose by"
+    )
+    parser.add_argument(
+        "--per-class", type=int, default=0, help="examples a class; 0 for all"
+    )
+    parser.add_argument(
+        "--classes", type=int, nargs="*", default=[], help="only these classes"
+    )
+    parser.add_argument(
+        "--losses", nargs="+", help="only these; the first is the baseline"
+    )
     told = "also estimate the wrong labels (extra `noise`)"
     parser.add_argument("--estimate", action="store_true", help=told)
     main(parser.parse_args())

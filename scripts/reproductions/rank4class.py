@@ -1,12 +1,12 @@
 """Losses × heads, as in Tables 7 to 12 of Rank4Class, each pair tuned like the others.
 
-    python -m scripts.reproductions.rank4class --task cifar10 --file FILE
-    python -m scripts.reproductions.rank4class --task banking77 --file FILE --per-class 5
+    python -m scripts.reproductions.rank4class --task cifar10 --file FILE python -m
+    scripts.reproductions.rank4class --task banking77 --file FILE --per-class 5
 
-`dot product of 10 h` and `from 0` tell whether another head only has a better scale, or another
-start. The paper fine-tunes BERT, ELECTRA, ResNet-50 and VGG-16 on a GPU; here the losses and heads
-act on frozen features, or on a small encoder that is trained with them. The full size takes one to
-four hours on two cores.
+`dot product of 10 h` and `from 0` tell whether another head only has a better scale, or
+another start. The paper fine-tunes BERT, ELECTRA, ResNet-50 and VGG-16 on a GPU; here
+the losses and heads act on frozen features, or on a small encoder that is trained with
+them. The full size takes one to four hours on two cores.
 """
 
 import argparse
@@ -47,7 +47,9 @@ def main(args: argparse.Namespace) -> None:
     """Compares all pairs with softmax and the dot product."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
     if args.per_class:
-        task = task.thinned([args.per_class] * task.num_classes, np.random.default_rng(0))
+        task = task.thinned(
+            [args.per_class] * task.num_classes, np.random.default_rng(0)
+        )
     candidates = {
         f"{loss}, {head}": (LOSSES[loss](), HEADS[head](task.num_classes))
         for head in args.heads
@@ -62,6 +64,10 @@ if __name__ == "__main__":
     quick = {"losses": ["SoftmaxCE", "Rankmax"], "heads": ["dot product", "LC+MLP"]}
     parser = tasks.parser(__spec__, __doc__, quick)
     parser.add_names("--losses", LOSSES, "rows")
-    parser.add_argument("--heads", nargs="+", choices=HEADS, default=PAPERS, help="rows")
-    parser.add_argument("--per-class", type=int, default=0, help="examples a class; 0 for all")
+    parser.add_argument(
+        "--heads", nargs="+", choices=HEADS, default=PAPERS, help="rows"
+    )
+    parser.add_argument(
+        "--per-class", type=int, default=0, help="examples a class; 0 for all"
+    )
     main(parser.parse_args())

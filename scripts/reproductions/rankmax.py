@@ -1,27 +1,30 @@
-"""Losses over a whole catalogue on MovieLens: Table 2 of the Rankmax paper, with stronger rivals.
+"""Losses over a whole catalogue on MovieLens: Rankmax's Table 2 with stronger rivals.
 
     python -m scripts.reproductions.rankmax --data-dir data
     python -m scripts.reproductions.rankmax --data-dir data --expansion 2 5 --seeds 0 1
 
-The first takes an hour of one core. The pairs of a user and a film are split 80/10/10 at random,
-anew for each seed. For each user, the model reads the films in the earlier parts of the split and
-ranks all others. Users without a film in the part under test are skipped. The model is an
-autoencoder of items: Dropout, UnitNormalization and two Dense layers; that of Mult-DAE (Liang et
-al. 2018, "Variational Autoencoders for Collaborative Filtering") has a tanh between these.
+The first takes an hour of one core. The pairs of a user and a film are split 80/10/10
+at random, anew for each seed. For each user, the model reads the films in the earlier
+parts of the split and ranks all others. Users without a film in the part under test are
+skipped. The model is an autoencoder of items: Dropout, UnitNormalization and two Dense
+layers; that of Mult-DAE (Liang et al. 2018, "Variational Autoencoders for Collaborative
+Filtering") has a tanh between these.
 
-Every method tries the same points of one Latin hypercube on the split of `--tuning-seed`: rate, L2,
-dropout, width, the weight of a user (the number of pairs, its root, or the same for all) and `own`:
-the temperature of softmax, Mult-DAE and Sparsemax, the margin of Rankmax, WARP and OWL (the mean of
-the hinges of the 512 highest negatives), the weight of a positive in sigmoid cross-entropy, and for
-"softmax, popularity" the power of a film's number of users that weighs its positives. The point
-with the best AP@10 on the validation part is trained anew for each seed and stopped by the same
-metric. The test part is used once per seed, with the weights of the best epoch. The intervals and p
-are of Student's T for the differences of the splits.
+Every method tries the same points of one Latin hypercube on the split of
+`--tuning-seed`: rate, L2, dropout, width, the weight of a user (the number of pairs,
+its root, or the same for all) and `own`: the temperature of softmax, Mult-DAE and
+Sparsemax, the margin of Rankmax, WARP and OWL (the mean of the hinges of the 512
+highest negatives), the weight of a positive in sigmoid cross-entropy, and for "softmax,
+popularity" the power of a film's number of users that weighs its positives. The point
+with the best AP@10 on the validation part is trained anew for each seed and stopped by
+the same metric. The test part is used once per seed, with the weights of the best
+epoch. The intervals and p are of Student's T for the differences of the splits.
 
-EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is a ridge regression of
-each film on all others, in closed form; its L2 is tried as often. With `--expansion`, the data are
-a fractal expansion (Belletti et al. 2019) to so many times the users and films; each method tries
-what it chose on the original data, that with a third of the rate, and a third and thrice the L2.
+EASE (Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") is a ridge
+regression of each film on all others, in closed form; its L2 is tried as often. With
+`--expansion`, the data are a fractal expansion (Belletti et al. 2019) to so many times
+the users and films; each method tries what it chose on the original data, that with a
+third of the rate, and a third and thrice the L2.
 """
 
 import functools
@@ -52,7 +55,9 @@ LOSSES = {
     SOFTMAX: lambda t: r4c.losses.SoftmaxLoss(t, **FORM),
     POPULAR: lambda power: r4c.losses.SoftmaxLoss(**FORM),
     "Mult-DAE": lambda t: r4c.losses.SoftmaxLoss(t, **FORM),
-    SIGMOID: lambda w: lambda y, z, sample_weight: tf.reduce_sum(ENTROPY(y, z, w), axis=1),
+    SIGMOID: lambda w: (
+        lambda y, z, sample_weight: tf.reduce_sum(ENTROPY(y, z, w), axis=1)
+    ),
     "Sparsemax": lambda t: r4c.losses.FenchelYoungLoss(alpha=1 / t, **FORM),
     "Rankmax": lambda margin: r4c.losses.RankmaxLoss(margin=margin, **FORM),
     "WARP": lambda margin: r4c.losses.WARPLoss(margin=margin, **FORM),
@@ -66,7 +71,7 @@ RANGES = {POPULAR: (0.1, 1.0), SIGMOID: (1.0, 100.0)}
 
 
 def drawn(name, number):
-    """Settings of a method; those of all losses are at the same places between their ends."""
+    """A method's settings; all losses' are at the same places between their ends."""
     if name == POPULARITY:
         return [{}]
     rng = np.random.default_rng(0)
@@ -90,7 +95,9 @@ def drawn(name, number):
 
 def multi_hot(lists, num_items):
     """Ragged items `[users, None]` to 0 and 1, `[users, num_items]`."""
-    places = tf.stack([lists.value_rowids(), tf.cast(lists.flat_values, tf.int64)], axis=1)
+    places = tf.stack(
+        [lists.value_rowids(), tf.cast(lists.flat_values, tf.int64)], axis=1
+    )
     return tf.scatter_nd(places, tf.ones(len(places)), [lists.nrows(), num_items])
 
 
@@ -102,15 +109,21 @@ def read(version, data_dir, seed, rows, columns):
         return users
     lists = tf.concat([users.train, users.validation, users.test], axis=1)
     owners, films = lists.value_rowids().numpy(), lists.flat_values.numpy()
-    left, values, right = np.linalg.svd(multi_hot(lists, users.num_items), full_matrices=False)
+    left, values, right = np.linalg.svd(
+        multi_hot(lists, users.num_items), full_matrices=False
+    )
     size = min(rows, columns)
 
     def means(vectors, number):
-        shrunk = np.stack([part.mean(axis=0) for part in np.array_split(vectors, number)])
+        shrunk = np.stack(
+            [part.mean(axis=0) for part in np.array_split(vectors, number)]
+        )
         inner, _, outer = np.linalg.svd(shrunk, full_matrices=False)
         return inner @ outer
 
-    small = means(left[:, :size], rows) * values[:size] @ means(right[:size].T, columns).T
+    small = (
+        means(left[:, :size], rows) * values[:size] @ means(right[:size].T, columns).T
+    )
     small = np.clip(np.abs(small) / np.abs(small).max(), 0.01, 0.95)
     pairs, rng = [], np.random.default_rng(seed)
     for (row, column), probability in np.ndenumerate(small):
@@ -140,7 +153,9 @@ def evaluate(score, users, part):
     metric = FiguresOfTable2(label_format="ids", name="figures")
     for features, class_ids in users.batches(part, 32, ragged=True):
         seen = features["exclude"]
-        metric.update_state(class_ids, score(multi_hot(seen, users.num_items)), exclude=seen)
+        metric.update_state(
+            class_ids, score(multi_hot(seen, users.num_items)), exclude=seen
+        )
     return {name: float(value) for name, value in metric.result().items()}
 
 
@@ -151,12 +166,20 @@ def run(name, settings, users, seed, args, test):
     loss = LOSSES[name](settings["own"])
     layers, activation = keras.layers, "tanh" if name == "Mult-DAE" else None
     # A bias in the first layer costs softmax up to .01 AP@10 on the validation part.
-    hidden = layers.Dense(settings["units"], activation, False, kernel_initializer="normal")
-    read_films = [layers.Dropout(settings["dropout"]), layers.UnitNormalization(), hidden]
+    hidden = layers.Dense(
+        settings["units"], activation, False, kernel_initializer="normal"
+    )
+    read_films = [
+        layers.Dropout(settings["dropout"]),
+        layers.UnitNormalization(),
+        hidden,
+    ]
     scores = layers.Dense(users.num_items, kernel_initializer="normal")
     model = keras.Sequential([*read_films, scores])
     optimizer = keras.optimizers.Adam(settings["rate"])
-    popularity = np.bincount(users.train.flat_values, minlength=users.num_items).astype(np.float32)
+    popularity = np.bincount(users.train.flat_values, minlength=users.num_items).astype(
+        np.float32
+    )
     of_items = popularity ** (settings["own"] if name == POPULAR else 0)
     of_items *= popularity.sum() / (popularity @ of_items)
 
@@ -164,7 +187,8 @@ def run(name, settings, users, seed, args, test):
     def step(items):
         labels = multi_hot(items, users.num_items)
         count = tf.reduce_sum(labels, axis=1)
-        # Weights of users add up to the number of pairs. All losses but Sparsemax are sums.
+        # Weights of users add up to the number of pairs. All losses but Sparsemax are
+        # sums.
         weights = count ** WEIGHTS[settings["weight"]]
         weights *= tf.reduce_sum(count) / tf.reduce_sum(weights)
         weights = weights if name == "Sparsemax" else weights / count
@@ -172,9 +196,13 @@ def run(name, settings, users, seed, args, test):
             of_pairs = labels * of_items if name == POPULAR else None
             values = loss(labels, model(labels, training=True), sample_weight=of_pairs)
             variables = model.trainable_variables
-            l2 = settings["l2"] * tf.add_n([tf.reduce_sum(tf.square(w)) for w in variables])
+            l2 = settings["l2"] * tf.add_n(
+                [tf.reduce_sum(tf.square(w)) for w in variables]
+            )
             value = tf.reduce_sum(weights * values) + l2
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+        optimizer.apply_gradients(
+            zip(tape.gradient(value, variables), variables, strict=True)
+        )
         return value
 
     score = tf.function(model, reduce_retracing=True)
@@ -188,7 +216,9 @@ def run(name, settings, users, seed, args, test):
     _, best = common.train_to_best(
         model, args.epochs, train, watch, "AP@10", args.patience, args.evaluate_every
     )
-    return {"validation": best} | {part: evaluate(score, users, part) for part in ["test"][:test]}
+    return {"validation": best} | {
+        part: evaluate(score, users, part) for part in ["test"][:test]
+    }
 
 
 def kept_run(args, name, settings, seed, test, size=(1, 1)):
@@ -201,17 +231,32 @@ def kept_run(args, name, settings, seed, test, size=(1, 1)):
         learned = multi_hot(users.train, users.num_items).numpy()
         score = retrieval.METHODS[name][0](learned, **settings)
         part = "test" if test else "validation"
-        return {part: {"epoch": 1, **evaluate(lambda films: score(films.numpy()), users, part)}}
+        return {
+            part: {
+                "epoch": 1,
+                **evaluate(lambda films: score(films.numpy()), users, part),
+            }
+        }
 
-    of_run = {"loss": name, "settings": settings, "seed": seed, "test": test, "size": size}
+    of_run = {
+        "loss": name,
+        "settings": settings,
+        "seed": seed,
+        "test": test,
+        "size": size,
+    }
     names = ("version", "epochs", "evaluate_every", "patience", "batch_size")
-    return common.kept(args.out, of_run | {key: getattr(args, key) for key in names}, make)
+    return common.kept(
+        args.out, of_run | {key: getattr(args, key) for key in names}, make
+    )
 
 
 def gain(runs, of_softmax):
-    """What the runs of a method have over those of softmax: its mean, interval, p and wins."""
+    """What a method's runs gain over those of softmax: mean, interval, p and wins."""
     by_split = zip(runs, of_softmax, strict=True)
-    gains = np.array([run["test"]["AP@10"] - other["test"]["AP@10"] for run, other in by_split])
+    gains = np.array(
+        [run["test"]["AP@10"] - other["test"]["AP@10"] for run, other in by_split]
+    )
     number = len(gains)
     if number < 2 or not gains.std():
         return [f"{gains.mean():+.3f}" if gains.any() else "–", "–", "–"]
@@ -227,19 +272,36 @@ def tables_of(args):
     for name in [SOFTMAX, *(name for name in args.losses if name != SOFTMAX)]:
         points = drawn(name, args.settings)
         for of_size in dict.fromkeys([(1, 1), size]):
-            runs = [kept_run(args, name, of, args.tuning_seed, False, of_size) for of in points]
+            runs = [
+                kept_run(args, name, of, args.tuning_seed, False, of_size)
+                for of in points
+            ]
             best = max(runs, key=lambda run: run["validation"]["AP@10"])["settings"]
-            points = [best | {key: best[key] * by} for key, by in NEARBY if key in best] or [best]
+            points = [
+                best | {key: best[key] * by} for key, by in NEARBY if key in best
+            ] or [best]
         for of in runs:
             cells = [of["settings"].get(key, "–") for key in COLUMNS]
-            cells = [f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in cells]
+            cells = [
+                f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+                for cell in cells
+            ]
             tried.append([name, *cells, "{AP@10:.3f}".format(**of["validation"])])
         runs = [kept_run(args, name, best, seed, True, size) for seed in args.seeds]
         of_softmax = of_softmax or runs
-        figures = [plus_minus([of["test"][metric] for of in runs]) for metric in METRICS]
+        figures = [
+            plus_minus([of["test"][metric] for of in runs]) for metric in METRICS
+        ]
         seconds = np.mean([of["cpu_seconds"] for of in runs])
         rows.append([name, *figures, *gain(runs, of_softmax), f"{seconds:.0f}"])
-    head = ["method", *METRICS, "AP@10 over softmax (95 %)", "p", "ahead", "CPU s per run"]
+    head = [
+        "method",
+        *METRICS,
+        "AP@10 over softmax (95 %)",
+        "p",
+        "ahead",
+        "CPU s per run",
+    ]
     users = read(args.version, args.data_dir, args.tuning_seed, *size)
     size = f"{users.num_users:,} users, {users.num_items:,} films"
     yield f"Test, {size}, EASE's matrix {4e-9 * users.num_items**2:.1f} GB", head, rows
@@ -255,11 +317,24 @@ def main(argv=None):
     add("--version", default="latest-small", help="version of MovieLens")
     add("--data-dir", help="folder of TensorFlow Datasets")
     parser.add_names("--losses", [*LOSSES, EASE, POPULARITY], "methods")
-    add("--settings", type=count, default=12, help="how many settings each method tries")
-    add("--expansion", nargs=2, type=count, default=[1, 1], help="times the users and the films")
+    add(
+        "--settings", type=count, default=12, help="how many settings each method tries"
+    )
+    add(
+        "--expansion",
+        nargs=2,
+        type=count,
+        default=[1, 1],
+        help="times the users and the films",
+    )
     add("--epochs", type=count, default=40, help="at most")
     add("--evaluate-every", type=count, default=5, help="epochs between evaluations")
-    add("--patience", type=count, default=10, help="epochs to go on without a better AP@10")
+    add(
+        "--patience",
+        type=count,
+        default=10,
+        help="epochs to go on without a better AP@10",
+    )
     add("--batch-size", type=count, default=128, help="users per batch")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)

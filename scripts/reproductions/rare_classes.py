@@ -1,12 +1,13 @@
-"""What helps rare classes: their share of the labels in the loss, weights, Rankmax, a cosine head.
+"""What helps rare classes: label shares in the loss, weights, Rankmax, a cosine head.
 
-    python -m scripts.reproductions.rare_classes --task banking77 --file FILE --imbalance 50
-    python -m scripts.reproductions.rare_classes --task cities
+    python -m scripts.reproductions.rare_classes --task banking77 --file FILE
+    --imbalance 50 python -m scripts.reproductions.rare_classes --task cities
 
-With --imbalance R, the classes get fewer examples one after the other, down to 1 / R of the first,
-and the test examples weigh as if theirs were as frequent. Settings are chosen by the macro metric,
-the mean over classes; `prior, .5` is `SoftmaxLoss(class_prior=shares, prior_strength=.5)`. The full
-size takes half an hour to two hours on two cores.
+With --imbalance R, the classes get fewer examples one after the other, down to 1 / R of
+the first, and the test examples weigh as if theirs were as frequent. Settings are
+chosen by the macro metric, the mean over classes; `prior, .5` is
+`SoftmaxLoss(class_prior=shares, prior_strength=.5)`. The full size takes half an hour
+to two hours on two cores.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from scripts.reproductions import tasks
 
 
 def imbalanced(task: tasks.Task, ratio: float, seed: int = 0) -> tasks.Task:
-    """The task with a long tail: class i keeps the share `ratio ** (-i / (n - 1))` of the most."""
+    """The long-tailed task: class i keeps `ratio ** (-i / (n - 1))` of the most."""
     rng = np.random.default_rng(seed)
     ranks = rng.permutation(task.num_classes) / max(task.num_classes - 1, 1)
     most = np.bincount(task.y).max()
@@ -31,7 +32,9 @@ def candidates(y: np.ndarray, number: int) -> dict:
     prior = losses.class_prior(y, number)
     weights = 1 / np.array(prior)
     weights /= weights[y].mean()
-    adjust = functools.partial(adjust_logits, class_prior=prior, metric="macro_ndcg_at_5")
+    adjust = functools.partial(
+        adjust_logits, class_prior=prior, metric="macro_ndcg_at_5"
+    )
     return {
         "softmax": losses.SoftmaxLoss(),
         "class_weight": losses.SoftmaxLoss(class_weight=weights.tolist()),
@@ -55,7 +58,12 @@ def main(args: argparse.Namespace) -> None:
     counts = np.bincount(task.y)
     print(f"{len(task.y)} examples, {counts.min()} to {counts.max()} a class.")
     tried = candidates(task.y, task.num_classes)
-    metrics = ["top_k_accuracy_at_1", "ndcg_at_5", "macro_top_k_accuracy_at_1", "macro_ndcg_at_5"]
+    metrics = [
+        "top_k_accuracy_at_1",
+        "ndcg_at_5",
+        "macro_top_k_accuracy_at_1",
+        "macro_ndcg_at_5",
+    ]
     name = f"{args.task}, thinning {args.thinning}" if args.thinning else args.task
     columns = {"task": name, "imbalance": args.imbalance, "hidden": args.hidden}
     tasks.compare(task, args, tried, metrics, columns, test_weights=test_weights)
@@ -63,6 +71,10 @@ def main(args: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = tasks.parser(__spec__, __doc__)
-    parser.add_argument("--imbalance", type=float, default=1.0, help="the most ÷ the fewest")
-    parser.add_argument("--thinning", type=int, default=0, help="the seed of which class is rare")
+    parser.add_argument(
+        "--imbalance", type=float, default=1.0, help="the most ÷ the fewest"
+    )
+    parser.add_argument(
+        "--thinning", type=int, default=0, help="the seed of which class is rare"
+    )
     main(parser.parse_args())

@@ -1,23 +1,25 @@
-"""Two towers on MovieLens: losses and sources of negatives, other methods, and keras-rs.
+"""Two towers on MovieLens: losses and sources of negatives, other methods and keras-rs.
 
     python -m scripts.reproductions.retrieval --zip ml-latest-small.zip
 
-The last film of each user by time is the test item, and the one before it the validation item. For
-each user, all films that the user has not rated before are ranked. All methods learn from the films
-before these two: the towers learn to predict at most the last 50 films of each user (`PAIRS`), each
-from the 50 before it; the other methods use all films. A user is represented by the films rated
-last, a film by its id, the words of its title, its genres and its decade. In training, one film in
-five comes without its id, so that a film without ratings can be found by its other features.
+The last film of each user by time is the test item, and the one before it the
+validation item. For each user, all films that the user has not rated before are ranked.
+All methods learn from the films before these two: the towers learn to predict at most
+the last 50 films of each user (`PAIRS`), each from the 50 before it; the other methods
+use all films. A user is represented by the films rated last, a film by its id, the
+words of its title, its genres and its decade. In training, one film in five comes
+without its id, so that a film without ratings can be found by its other features.
 
-Tables (`--tables`): `methods` (two hours of one core), popularity, item-kNN and EASE (Steck 2019,
-"Embarrassingly Shallow Autoencoders for Sparse Data") beside towers with five losses; `negatives`
-(half an hour), towers with softmax and other choices of negatives; `libraries` (an hour), this
-package and keras-rs, as their first retrieval examples are, and `all set`, with all options for
-this task: cosines, a temperature, log-Q, accidental hits masked. `TwoTower` appears twice more:
-without any option, and with 512 negatives drawn from all films.
+Tables (`--tables`): `methods` (two hours of one core), popularity, item-kNN and EASE
+(Steck 2019, "Embarrassingly Shallow Autoencoders for Sparse Data") beside towers with
+five losses; `negatives` (half an hour), towers with softmax and other choices of
+negatives; `libraries` (an hour), this package and keras-rs, as their first retrieval
+examples are, and `all set`, with all options for this task: cosines, a temperature,
+log-Q, accidental hits masked. `TwoTower` appears twice more: without any option, and
+with 512 negatives drawn from all films.
 
-Settings are chosen one after the other by NDCG@10 on the validation items with `--tuning-seed`; the
-same metric chooses the epoch of each run.
+Settings are chosen one after the other by NDCG@10 on the validation items with
+`--tuning-seed`; the same metric chooses the epoch of each run.
 """
 
 import csv
@@ -65,7 +67,8 @@ LOSSES = {
 }
 
 
-# -- The task --------------------------------------------------------------------------------------
+# -- The task
+# --------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,18 +76,19 @@ class Task:
     """The films and what each user rated.
 
     Attributes:
-        films: `[N, ...]` arrays by name: `id` as in the archive; `row`; `number`, row + 1, or 0 for
-            a film that does not occur in training; `words` `[N, WORDS]`, 1 for a rare word, padded
-            with 0; `genres` `[N, G]` of 0 and 1; `decade`, 0 for an unknown one, 1 for the one of
-            1900 and all before it.
-        users: the rows of the films of each user in the order of time; the last two are held out.
+        films: `[N, ...]` arrays by name: `id` as in the archive; `row`; `number`, row +
+            1, or 0 for a film that does not occur in training; `words` `[N, WORDS]`, 1
+            for a rare word, padded with 0; `genres` `[N, G]` of 0 and 1; `decade`, 0
+            for an unknown one, 1 for the one of 1900 and all before it.
+        users: the rows of the films of each user in the order of time; the last two are
+            held out.
     """
 
     films: dict[str, np.ndarray]
     users: list[np.ndarray]
 
     def seen(self, held_out):
-        """`[users, films]`, 1 for a film that the user rated before the held-out ones."""
+        """`[users, films]`, 1 for a film the user rated before the held-out ones."""
         matrix = np.zeros([len(self.users), len(self.films["id"])], np.float32)
         for row, user in zip(matrix, self.users, strict=True):
             row[user[:-held_out]] = 1
@@ -96,19 +100,25 @@ class Task:
         `held_out` is 2 for validation and 1 for testing.
         """
         histories = np.array([history(user[:-held_out]) for user in self.users])
-        return {"history": histories}, np.array([user[-held_out] for user in self.users])
+        return {"history": histories}, np.array(
+            [user[-held_out] for user in self.users]
+        )
 
     @functools.cached_property
     def ends(self):
         """Pairs of a user and the place of a film that is a training target."""
         starts = [max(len(user) - 2 - PAIRS, 1) for user in self.users]
         pairs = zip(self.users, starts, strict=True)
-        return [(user, end) for user, start in pairs for end in range(start, len(user) - 2)]
+        return [
+            (user, end) for user, start in pairs for end in range(start, len(user) - 2)
+        ]
 
     @functools.cached_property
     def counts(self):
         """`[N]`, how often each film is a training target."""
-        return np.bincount([user[end] for user, end in self.ends], minlength=len(self.films["id"]))
+        return np.bincount(
+            [user[end] for user, end in self.ends], minlength=len(self.films["id"])
+        )
 
     def pairs(self, batch_size, seed):
         """Training batches: a film, and the films before it."""
@@ -123,7 +133,9 @@ class Task:
             return {"history": histories}, film
 
         batches = tf.data.Dataset.from_tensor_slices((histories, rows))
-        batches = batches.shuffle(len(rows), seed=seed).batch(batch_size, drop_remainder=True)
+        batches = batches.shuffle(len(rows), seed=seed).batch(
+            batch_size, drop_remainder=True
+        )
         return batches.map(pair).prefetch(2)
 
 
@@ -136,8 +148,8 @@ def history(rows):
 def read(path):
     """The task of an archive.
 
-    Films that a user rated in the same second come in a random order, since the file sorts them by
-    film. If a user rated a film several times, the first rating counts.
+    Films that a user rated in the same second come in a random order, since the file
+    sorts them by film. If a user rated a film several times, the first rating counts.
     """
     with zipfile.ZipFile(path) as archive:
 
@@ -167,15 +179,21 @@ def features(movies):
     ids, titles, of_films = zip(*movies, strict=True)
     years = [re.search(r"\((\d{4})\)", title) for title in titles]
     decades = [max(int(year[1]) // 10 - 189, 1) if year else 0 for year in years]
-    texts = [re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles]
-    distinct, counts = np.unique([word for text in texts for word in text], return_counts=True)
+    texts = [
+        re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles
+    ]
+    distinct, counts = np.unique(
+        [word for text in texts for word in text], return_counts=True
+    )
     number = {word: 2 + i for i, word in enumerate(distinct[counts > 1].tolist())}
     words = np.zeros([len(ids), WORDS], np.int64)
     for row, text in zip(words, texts, strict=True):
         numbers = [number.get(word, 1) for word in text[:WORDS]] or [1]
         row[: len(numbers)] = numbers
     names = sorted({name for genres in of_films for name in genres.split("|")})
-    genres = np.array([[name in g.split("|") for name in names] for g in of_films], np.float32)
+    genres = np.array(
+        [[name in g.split("|") for name in names] for g in of_films], np.float32
+    )
     found = {"id": np.array(ids, np.int64), "row": np.arange(len(ids)), "words": words}
     return found | {"genres": genres, "decade": np.array(decades)}
 
@@ -184,7 +202,11 @@ def figures(scores, task, held_out):
     """The metrics of scores `[users, films]`, and the coverage."""
     _, rows = task.queries(held_out)
     scores = np.where(task.seen(held_out) > 0, -np.inf, scores).astype(np.float32)
-    measured = [r4c.metrics.RecallAtK([10, 100]), r4c.metrics.NDCG(10), r4c.metrics.MRR()]
+    measured = [
+        r4c.metrics.RecallAtK([10, 100]),
+        r4c.metrics.NDCG(10),
+        r4c.metrics.MRR(),
+    ]
     results = {}
     for metric in measured:
         metric.update_state(rows, scores)
@@ -195,11 +217,12 @@ def figures(scores, task, held_out):
     return {name: float(results[name]) for name in COLUMNS.values()}
 
 
-# -- Other methods ---------------------------------------------------------------------------------
+# -- Other methods
+# ---------------------------------------------------------------------------------
 
 
 def item_knn(learned, neighbours, shrink):
-    """A function of histories that scores films by their cosines with the films of the user."""
+    """A function of histories that scores films by cosines with the user's films."""
     counts = learned.sum(axis=0)
     similar = learned.T @ learned
     similar /= np.sqrt(np.outer(counts, counts)) + shrink + 1e-9
@@ -211,23 +234,31 @@ def item_knn(learned, neighbours, shrink):
 
 
 def ease(learned, l2):
-    """A function of histories that scores films by EASE, with the inverse of a matrix of users."""
+    """A function of histories that scores films by EASE, inverting a user matrix."""
     learned = learned.astype(float)
     inverse = np.linalg.inv(learned @ learned.T + l2 * np.eye(len(learned)))
     half = inverse @ learned
     diagonal = 1 - np.sum(learned * half, axis=0)
-    return lambda histories: histories - (histories - (histories @ learned.T) @ half) / diagonal
+    return lambda histories: (
+        histories - (histories - (histories @ learned.T) @ half) / diagonal
+    )
 
 
-NEIGHBOURS = [{"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)]
+NEIGHBOURS = [
+    {"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)
+]
 METHODS = {
-    "popularity": (lambda learned: lambda x: np.broadcast_to(learned.sum(axis=0), x.shape), [{}]),
+    "popularity": (
+        lambda learned: lambda x: np.broadcast_to(learned.sum(axis=0), x.shape),
+        [{}],
+    ),
     "item-kNN": (item_knn, NEIGHBOURS),
     "EASE": (ease, [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)]),
 }
 
 
-# -- Towers ----------------------------------------------------------------------------------------
+# -- Towers
+# --------------------------------------------------------------------------------------
 
 
 def make_towers(task, width):
@@ -242,11 +273,15 @@ def make_towers(task, width):
     users = keras.Model({"history": inputs}, keras.layers.Add()(parts))
     number, words, genres, decade = (
         keras.layers.Input(
-            films[name].shape[1:], dtype="float32" if name == "genres" else "int32", name=name
+            films[name].shape[1:],
+            dtype="float32" if name == "genres" else "int32",
+            name=name,
         )
         for name in INPUTS
     )
-    num_words, num_decades = (int(films[name].max()) + 1 for name in ("words", "decade"))
+    num_words, num_decades = (
+        int(films[name].max()) + 1 for name in ("words", "decade")
+    )
     embedded = keras.layers.Embedding(num_words, width, mask_zero=True)(words)
     known = [
         keras.layers.GlobalAveragePooling1D()(embedded),
@@ -261,7 +296,7 @@ def make_towers(task, width):
 
 
 def two_tower(task, towers, seed, loss="softmax", log_q=None, **options):
-    """A `TwoTower`; `log_q` says whether frequencies are "counted", or "known" from the start."""
+    """A `TwoTower` with `log_q` frequencies "counted", or "known" from the start."""
     ids = task.films["id"]
     known = np.zeros(ids.max() + 1, int)
     known[ids] = task.counts
@@ -292,11 +327,15 @@ def keras_rs(task, towers, seed, all_set, temperature=1.0, num_mined=None):
         def call(self, inputs):
             return self.queries(inputs)
 
-        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        def compute_loss(
+            self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+        ):
             films = self.films({name: y[name] for name in INPUTS})
             labels = tf.eye(tf.shape(y_pred)[0])
             if all_set:
-                y_pred, films = (tf.math.l2_normalize(x, axis=1) for x in (y_pred, films))
+                y_pred, films = (
+                    tf.math.l2_normalize(x, axis=1) for x in (y_pred, films)
+                )
             scores = tf.matmul(y_pred, films, transpose_b=True) / temperature
             if all_set:
                 scores = self.correction(scores, tf.gather(share, y["row"]))
@@ -316,7 +355,11 @@ OF_LOSSES = {
     f"towers, {loss}": (
         two_tower,
         # log-Q corrects a sum, which the other losses lack.
-        {"loss": loss, "num_random": 512, "log_q": "counted" if loss == "softmax" else None},
+        {
+            "loss": loss,
+            "num_random": 512,
+            "log_q": "counted" if loss == "softmax" else None,
+        },
         [TEMPERATURES, RATES],
     )
     for loss in LOSSES
@@ -332,14 +375,21 @@ NEGATIVES: dict[str, Any] = {
     }.items()
 }
 GUIDE = {"temperature": 0.1, "log_q": "counted", "num_random": 64}
-ALL_SET = [[{"temperature": t} for t in (0.1, 0.2, 0.5)], [{"num_mined": n} for n in (None, 64)]]
+ALL_SET = [
+    [{"temperature": t} for t in (0.1, 0.2, 0.5)],
+    [{"num_mined": n} for n in (None, 64)],
+]
 LIBRARIES = {
     "keras-rs, as its guide": (keras_rs, {"all_set": False}, []),
     "keras-rs, all set": (keras_rs, {"all_set": True}, ALL_SET),
     "rank4class_tf, without options": (two_tower, {}, []),
     "rank4class_tf, as its guide": (two_tower, GUIDE, []),
     "rank4class_tf, all set": (two_tower, {"log_q": "known"}, ALL_SET),
-    "rank4class_tf, and drawn": (two_tower, {"log_q": "known", "num_random": 512}, ALL_SET),
+    "rank4class_tf, and drawn": (
+        two_tower,
+        {"log_q": "known", "num_random": 512},
+        ALL_SET,
+    ),
 }
 
 
@@ -347,7 +397,9 @@ def run_towers(row, settings, task, seed, args):
     """The figures of towers at their best epoch, and the seconds of a step."""
     make, options, _ = (OF_LOSSES | NEGATIVES | LIBRARIES)[row]
     rate = settings.get("learning_rate", 0.01)
-    settings = {name: value for name, value in settings.items() if name != "learning_rate"}
+    settings = {
+        name: value for name, value in settings.items() if name != "learning_rate"
+    }
     towers, batches = make_towers(task, args.width), task.pairs(args.batch_size, seed)
     model, loss = make(task, towers, seed, **options, **settings)
     model.compile(keras.optimizers.Adam(rate), loss)
@@ -374,7 +426,8 @@ def run_towers(row, settings, task, seed, args):
     return {"validation": best, "test": figures(scores(1), task, 1), "step": step}
 
 
-# -- Tables ----------------------------------------------------------------------------------------
+# -- Tables
+# --------------------------------------------------------------------------------------
 
 
 def run_method(row, settings, task, seed, args):
@@ -385,12 +438,14 @@ def run_method(row, settings, task, seed, args):
 
 
 def study(task, args):
-    """A function of a row, lists of settings to choose from, one after the other, and seeds."""
+    """A function of a row, lists of settings to choose from in turn, and seeds."""
     data = zlib.crc32(args.zip.read_bytes())
 
     def kept_run(row, settings, seed):
         of_run = {"row": row, "settings": settings, "seed": seed, "data": data}
-        of_run |= {name: getattr(args, name) for name in ("width", "epochs", "batch_size")}
+        of_run |= {
+            name: getattr(args, name) for name in ("width", "epochs", "batch_size")
+        }
 
         def make():
             keras.backend.clear_session()
@@ -403,7 +458,9 @@ def study(task, args):
     def tuned(row, lists, seeds, settings):
         for choices in lists:
             tried = [kept_run(row, settings | of, args.tuning_seed) for of in choices]
-            settings = max(tried, key=lambda run: run["validation"][SELECT_BY])["settings"]
+            settings = max(tried, key=lambda run: run["validation"][SELECT_BY])[
+                "settings"
+            ]
         return row, settings, [kept_run(row, settings, seed) for seed in seeds]
 
     return tuned
@@ -411,7 +468,9 @@ def study(task, args):
 
 def cells(row, settings, runs):
     """A row of a table."""
-    values = [plus_minus([run["test"][column] for run in runs]) for column in COLUMNS.values()]
+    values = [
+        plus_minus([run["test"][column] for run in runs]) for column in COLUMNS.values()
+    ]
     chosen = ", ".join(f"{key}={value}" for key, value in settings.items())
     epochs = ", ".join(str(run["validation"].get("epoch", "–")) for run in runs)
     return [row, *values, chosen, epochs]
@@ -422,7 +481,9 @@ def tables_of(args):
     task, head = read(args.zip), ["method", *COLUMNS, "settings", "epochs"]
     tuned, start = study(task, args), {"learning_rate": RATE}
     if "methods" in args.tables:
-        found = [tuned(row, [of[1]], [args.tuning_seed], {}) for row, of in METHODS.items()]
+        found = [
+            tuned(row, [of[1]], [args.tuning_seed], {}) for row, of in METHODS.items()
+        ]
         found += [tuned(row, of[2], args.seeds, start) for row, of in OF_LOSSES.items()]
         size = f"{len(task.users)} users, {len(task.films['id']):,} films"
         yield f"Methods: {size}", head, [cells(*of) for of in found]
@@ -435,7 +496,9 @@ def tables_of(args):
         there = importlib.util.find_spec("keras_rs") is not None
         rows = [row for row, of in LIBRARIES.items() if there or of[0] is two_tower]
         found = [tuned(row, LIBRARIES[row][2], args.seeds, {}) for row in rows]
-        steps = [f"{1e3 * min(run['step'] for run in runs):.0f}" for _, _, runs in found]
+        steps = [
+            f"{1e3 * min(run['step'] for run in runs):.0f}" for _, _, runs in found
+        ]
         rows = [[*cells(*of), step] for of, step in zip(found, steps, strict=True)]
         yield "Libraries", [*head, "step, CPU ms"], rows
 
@@ -445,10 +508,20 @@ def main(argv=None):
     quick = {"tables": ["negatives"], "seeds": [0], "width": 8, "epochs": 1}
     parser = common.parser(__spec__, __doc__, quick)
     add, count = parser.add_argument, command_line.count
-    add("--zip", type=pathlib.Path, default=pathlib.Path("ml-latest-small.zip"), help="MovieLens")
+    add(
+        "--zip",
+        type=pathlib.Path,
+        default=pathlib.Path("ml-latest-small.zip"),
+        help="MovieLens",
+    )
     parser.add_names("--tables", ("methods", "negatives", "libraries"), "tables")
     add("--width", type=count, default=64, help="of encodings")
-    add("--epochs", type=count, default=10, help="maximum number of epochs of the towers")
+    add(
+        "--epochs",
+        type=count,
+        default=10,
+        help="maximum number of epochs of the towers",
+    )
     add("--batch-size", type=count, default=512, help="pairs a step")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)

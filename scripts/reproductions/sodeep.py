@@ -2,16 +2,17 @@
 
     python -m scripts.reproductions.sodeep --data-dir data
 
-Parts: `table1`, errors and slopes of each sorter (ten minutes of one core); `figure5`, the rank of
-one item whose score goes from -1 to 1 (a minute); `synthetic`, losses of the average precision,
-Figure 6 (an hour); `diabetes`, a regression whose outputs should be in the right order (half an
-hour); `retrieval`, films by their words and by who rated them (an hour; it needs MovieLens's
-ml-latest-small.zip in `--data-dir`). Most of the time is the recurrent sorter's.
+Parts: `table1`, errors and slopes of each sorter (ten minutes of one core); `figure5`,
+the rank of one item whose score goes from -1 to 1 (a minute); `synthetic`, losses of
+the average precision, Figure 6 (an hour); `diabetes`, a regression whose outputs should
+be in the right order (half an hour); `retrieval`, films by their words and by who rated
+them (an hour; it needs MovieLens's ml-latest-small.zip in `--data-dir`). Most of the
+time is the recurrent sorter's.
 
-Protocol: small models, Adam, and batches of 100, which are the lists. For each method every
-learning rate is tried with `--tuning-seed`. The best rate on the validation part is used with each
-seed, and the same metric chooses the epoch. The test part is used once per seed. A seed determines
-the split, the initial weights and the order.
+Protocol: small models, Adam, and batches of 100, which are the lists. For each method
+every learning rate is tried with `--tuning-seed`. The best rate on the validation part
+is used with each seed, and the same metric chooses the epoch. The test part is used
+once per seed. A seed determines the split, the initial weights and the order.
 """
 
 import collections
@@ -59,20 +60,24 @@ def get_sorter(name):
     """A sorter, and a number that identifies its weights."""
     sorter = SORTERS[name]()
     sorter(tf.zeros([1, TEST_LENGTH]))
-    weights = b"".join(np.ascontiguousarray(weight).tobytes() for weight in sorter.get_weights())
+    weights = b"".join(
+        np.ascontiguousarray(weight).tobytes() for weight in sorter.get_weights()
+    )
     return sorter, zlib.crc32(weights)
 
 
-# -- Lists, and how well a sorter ranks them -------------------------------------------------------
+# -- Lists, and how well a sorter ranks them
+# -------------------------------------------------------
 
 
 def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
-    """Scores, float32 `[count, length]`, of the ten kinds that SoDeep trains and tests on.
+    """Scores, float32 `[count, length]`, of the ten kinds SoDeep trains and tests on.
 
-    The kind of each list is drawn uniformly from ten: U(-1, 1), which counts three times; N(0, 1);
-    evenly spaced from a to b, both U(0, 1), without the end; the same shuffled; s items U(-1, 1)
-    and then N(0, 1), which counts twice; s shuffled evenly spaced items and then U(-1, 1); a rising
-    grid from -1 to 1. s is uniform in 1..length.
+    The kind of each list is drawn uniformly from ten: U(-1, 1), which counts three
+    times; N(0, 1); evenly spaced from a to b, both U(0, 1), without the end; the same
+    shuffled; s items U(-1, 1) and then N(0, 1), which counts twice; s shuffled evenly
+    spaced items and then U(-1, 1); a rising grid from -1 to 1. s is uniform in
+    1..length.
     """
     kinds = rng.integers(KINDS, size=count)[:, None]
     uniform = rng.uniform(-1, 1, (count, length))
@@ -81,18 +86,25 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     first = place < rng.integers(1, length + 1, size=count)[:, None]
     start, end = rng.random((2, count, 1))
     keys = rng.random((count, length))
-    # In the last but one kind, the first s items are s shuffled steps: their keys sort first.
+    # In the last but one kind, the first s items are s shuffled steps: their keys sort
+    # first.
     shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
     steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
-    spaced = start + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
-    mixed, spaced_first = np.where(first, uniform, normal), np.where(first, spaced, uniform)
+    spaced = (
+        start
+        + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
+    )
+    mixed, spaced_first = (
+        np.where(first, uniform, normal),
+        np.where(first, spaced, uniform),
+    )
     conditions = [kinds < 3, kinds == 3, kinds <= 5, kinds <= 7, kinds == 8]
     choices = [uniform, normal, spaced, mixed, spaced_first]
     return np.select(conditions, choices, np.linspace(-1, 1, length)).astype(np.float32)
 
 
 def exact_ranks(scores: np.ndarray) -> np.ndarray:
-    """Descending ranks, 1 for the best, float32; equal scores share the mean of their ranks."""
+    """Descending ranks, 1 for the best, float32; equal scores share the mean rank."""
     return stats.rankdata(-scores, axis=1).astype(np.float32)
 
 
@@ -110,9 +122,11 @@ def mean_rank_error(sorter: Callable[[tf.Tensor], Any], scores: np.ndarray) -> f
 
 
 def own_slopes(
-    sorter: Callable[[tf.Tensor], Any], count: int = TEST_LISTS, length: int = TEST_LENGTH
+    sorter: Callable[[tf.Tensor], Any],
+    count: int = TEST_LISTS,
+    length: int = TEST_LENGTH,
 ) -> np.ndarray:
-    """How the rank over d of an item changes with its own score, for one item of each list.
+    """How an item's rank over d changes with its own score, for one item of each list.
 
     The lists are U(-1, 1); a slope of -0.5 is ideal.
     """
@@ -129,12 +143,14 @@ def own_slopes(
         return tf.reduce_sum(tape.gradient(ranks, scores) * chosen, axis=1)
 
     parts = [np.array_split(x, math.ceil(count / 500)) for x in (scores, chosen)]
-    slopes = [gradient(*map(tf.constant, pair)).numpy() for pair in zip(*parts, strict=True)]
+    slopes = [
+        gradient(*map(tf.constant, pair)).numpy() for pair in zip(*parts, strict=True)
+    ]
     return np.concatenate(slopes) / length
 
 
 def slope_shares(slopes: np.ndarray) -> dict[str, float]:
-    """Shares of the slopes that vanish (nearer to 0 than 0.05) and that have the wrong sign."""
+    """Shares of slopes that vanish (within 0.05 of 0) and that have the wrong sign."""
     return {
         "vanishing_slopes": float((np.abs(slopes) < VANISHING).mean()),
         "wrong_slopes": float((slopes > 0).mean()),
@@ -143,7 +159,7 @@ def slope_shares(slopes: np.ndarray) -> dict[str, float]:
 
 
 def measure(sorter, lengths=(TEST_LENGTH,), count=TEST_LISTS):
-    """The errors `l1_<length>` on `count` lists of each length, and the slopes at the first one."""
+    """Errors `l1_<length>` on `count` lists of each length, and slopes at the first."""
     errors = {f"l1_{d}": mean_rank_error(sorter, test_lists(count, d)) for d in lengths}
     return {**errors, **slope_shares(own_slopes(sorter, count, lengths[0]))}
 
@@ -155,7 +171,12 @@ def table1(args):
         sorter, weights = get_sorter(name)
         # The convolutional sorter accepts only one length.
         lengths = LENGTHS[:1] if name == "convolutional" else LENGTHS
-        settings = {"part": "table1", "sorter": name, "weights": weights, "lists": args.lists}
+        settings = {
+            "part": "table1",
+            "sorter": name,
+            "weights": weights,
+            "lists": args.lists,
+        }
         make = functools.partial(measure, sorter, lengths, args.lists)
         found = common.kept(args.out, settings, make)
         errors = [f"{found[f'l1_{d}']:.4f}" if d in lengths else "" for d in LENGTHS]
@@ -167,7 +188,7 @@ def table1(args):
 
 
 def figure5(args):
-    """The rank of one of 100 items while its score goes from -1 to 1: errors, and the curves."""
+    """The rank of one of 100 items for scores from -1 to 1: errors, and the curves."""
     scores = np.random.default_rng(5).uniform(-1, 1, TEST_LENGTH).astype(np.float32)
     lists = np.tile(scores, (2001, 1))
     lists[:, 0] = np.linspace(-1, 1, 2001)
@@ -176,16 +197,26 @@ def figure5(args):
         parts = [get_sorter(name)[0](part) for part in np.array_split(lists, 10)]
         ranks = curves[name] = np.concatenate(parts)[:, 0]
         errors, rising = np.abs(ranks - curves["exact"]), np.mean(np.diff(ranks) > 0)
-        rows.append([name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"])
-    head = ["sorter", "mean error, in ranks", "largest error", "steps that go the wrong way"]
+        rows.append(
+            [name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"]
+        )
+    head = [
+        "sorter",
+        "mean error, in ranks",
+        "largest error",
+        "steps that go the wrong way",
+    ]
     yield "Figure 5", head, rows
     every = slice(None, None, 20)
-    points = zip(lists[every, 0], *(ranks[every] for ranks in curves.values()), strict=True)
+    points = zip(
+        lists[every, 0], *(ranks[every] for ranks in curves.values()), strict=True
+    )
     cells = [[f"{x:.2f}", *(f"{rank:.2f}" for rank in ranks)] for x, *ranks in points]
     yield "Figure 5, curves", ["score", *curves], cells
 
 
-# -- Tasks -----------------------------------------------------------------------------------------
+# -- Tasks
+# --------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -198,7 +229,8 @@ class Task:
         make_model: returns a new model, which takes the inputs.
         baselines: name -> loss.
         with_sorter: sorter -> loss.
-        evaluate: labels, outputs -> figures, of which the first selects; higher is better.
+        evaluate: labels, outputs -> figures, of which the first selects; higher is
+            better.
         epochs: maximum number of epochs; the command line can change it.
         every: how many epochs lie between evaluations.
     """
@@ -222,8 +254,8 @@ def perceptron(width, hidden):
 def diabetes(data_dir):
     """scikit-learn's diabetes: the progress of an illness, from ten measurements.
 
-    For a tenth of the task's own epochs, whatever --epochs says, the absolute error is added to the
-    loss on ranks, as in the paper's domain alignment.
+    For a tenth of the task's own epochs, whatever --epochs says, the absolute error is
+    added to the loss on ranks, as in the paper's domain alignment.
     """
     from sklearn.datasets import load_diabetes
 
@@ -241,8 +273,13 @@ def diabetes(data_dir):
         inputs=[features],
         labels=labels[:, np.newaxis],
         make_model=lambda: perceptron(10, [64]),
-        baselines={"MSE": keras.losses.MeanSquaredError(), "L1": keras.losses.MeanAbsoluteError()},
-        with_sorter=lambda sorter: losses.SpearmanLoss(sorter, alignment=tf.Variable(1.0)),
+        baselines={
+            "MSE": keras.losses.MeanSquaredError(),
+            "L1": keras.losses.MeanAbsoluteError(),
+        },
+        with_sorter=lambda sorter: losses.SpearmanLoss(
+            sorter, alignment=tf.Variable(1.0)
+        ),
         evaluate=spearman,
         epochs=60,
         every=5,
@@ -250,7 +287,7 @@ def diabetes(data_dir):
 
 
 def synthetic(data_dir):
-    """20,000 normal points; the fifth that a random network scores highest is positive."""
+    """20,000 normal points; the fifth a random network scores highest is positive."""
     rng = np.random.default_rng(2016)
     points = rng.standard_normal((20_000, 10))
     scores = points
@@ -279,20 +316,23 @@ def synthetic(data_dir):
 
 
 def hinge_ap(labels, outputs):
-    r"""Structured hinge loss of the average precision, of labels and scores `[batch, 1]`.
+    r"""Structured hinge loss of average precision, of labels and scores `[batch, 1]`.
 
     $$\max_\pi \; 1 - \mathrm{AP}(\pi) + F(\pi) - F(y), \qquad
     F(\pi) = \frac{1}{P N} \sum_{i \in +, j \in -} \pm (s_i - s_j)$$
 
     with + where the order π has i above j.
 
-    Source: Yue et al. 2007, "A support vector method for optimizing average precision", section
-    4.1: each negative, from the best on, finds its best place among the sorted positives.
+    Source: Yue et al. 2007, "A support vector method for optimizing average precision",
+    section 4.1: each negative, from the best on, finds its best place among the sorted
+    positives.
     """
     order = tf.argsort(tf.reshape(outputs, [-1]), direction="DESCENDING")
     scores = tf.gather(tf.reshape(outputs, [-1]), order)
     positive = tf.gather(tf.reshape(labels, [-1]), order) > 0
-    positives, negatives = (tf.boolean_mask(scores, chosen) for chosen in (positive, ~positive))
+    positives, negatives = (
+        tf.boolean_mask(scores, chosen) for chosen in (positive, ~positive)
+    )
     num_positives = tf.cast(tf.size(positives), scores.dtype)
     num_negatives = tf.cast(tf.size(negatives), scores.dtype)
     pairs = tf.maximum(num_positives * num_negatives, 1)
@@ -300,48 +340,69 @@ def hinge_ap(labels, outputs):
     j = tf.range(1, num_negatives + 1)[tf.newaxis, :]
     margins = 2 * (positives[:, tf.newaxis] - negatives[tf.newaxis, :]) / pairs
     # The gain if negative j is above positive i, as the j - 1 negatives before it are.
-    gains = (j / (i + j) - (j - 1) / (i + j - 1)) / tf.maximum(num_positives, 1) - margins
+    gains = (j / (i + j) - (j - 1) / (i + j - 1)) / tf.maximum(
+        num_positives, 1
+    ) - margins
     below = tf.cumsum(tf.stop_gradient(gains), axis=0, reverse=True)
     ending = tf.concat([below, tf.zeros_like(negatives)[tf.newaxis, :]], axis=0)
     place = tf.cast(tf.argmax(ending, axis=0), scores.dtype)[tf.newaxis, :]
-    above = tf.cast(i > place, scores.dtype)  # `place` is how many positives stay above j.
+    above = tf.cast(
+        i > place, scores.dtype
+    )  # `place` is how many positives stay above j.
     hits = i[:, 0] / (i[:, 0] + tf.reduce_sum(above, axis=1))
     loss = 1 - tf.math.divide_no_nan(tf.reduce_sum(hits), num_positives)
     return tf.where(num_positives > 0, loss - tf.reduce_sum(above * margins), 0)
 
 
 def bag(rows, fewest):
-    """float32 `[rows, words]`, rows of length 1; only words that at least so many rows have."""
+    """float32 `[rows, words]`, rows of length 1, of words in at least so many rows."""
     from sklearn import feature_extraction, preprocessing
 
     count = feature_extraction.text.CountVectorizer
-    counts = count(analyzer=lambda words: words, min_df=fewest, binary=True, dtype=np.float32)
+    counts = count(
+        analyzer=lambda words: words, min_df=fewest, binary=True, dtype=np.float32
+    )
     return preprocessing.normalize(counts.fit_transform(rows)).toarray()
 
 
 def retrieval(data_dir):
-    """Films with at least five ratings: title, genres and tags, and the users who rated them."""
+    """Films with at least five ratings: title, genres and tags, and their raters."""
     words, users = {}, collections.defaultdict(list)
     with zipfile.ZipFile(data_dir / "ml-latest-small.zip") as archive:
         movies, tags, ratings = (
-            csv.DictReader(io.TextIOWrapper(archive.open(f"ml-latest-small/{name}.csv"), "utf-8"))
+            csv.DictReader(
+                io.TextIOWrapper(archive.open(f"ml-latest-small/{name}.csv"), "utf-8")
+            )
             for name in ("movies", "tags", "ratings")
         )
         for row in movies:
-            title = re.findall(r"\w+", re.sub(r"\(\d{4}\)\s*$", "", row["title"]).lower())
+            title = re.findall(
+                r"\w+", re.sub(r"\(\d{4}\)\s*$", "", row["title"]).lower()
+            )
             words[row["movieId"]] = [f"title {word}" for word in title]
-            words[row["movieId"]] += [f"genre {genre}" for genre in row["genres"].split("|")]
+            words[row["movieId"]] += [
+                f"genre {genre}" for genre in row["genres"].split("|")
+            ]
         for row in tags:
-            words[row["movieId"]] += [f"tag {x}" for x in re.findall(r"\w+", row["tag"].lower())]
+            words[row["movieId"]] += [
+                f"tag {x}" for x in re.findall(r"\w+", row["tag"].lower())
+            ]
         for row in ratings:
             users[row["movieId"]].append(int(row["userId"]))
     films = [film for film in words if len(users[film]) >= 5]
-    sides = [bag([words[film] for film in films], 3), bag([users[film] for film in films], 1)]
+    sides = [
+        bag([words[film] for film in films], 3),
+        bag([users[film] for film in films], 1),
+    ]
 
     def towers():
         inputs = [keras.Input(side.shape[1:]) for side in sides]
-        one, other = (keras.layers.UnitNormalization()(keras.layers.Dense(64)(x)) for x in inputs)
-        scores = keras.layers.Lambda(lambda pair: tf.matmul(*pair, transpose_b=True))([one, other])
+        one, other = (
+            keras.layers.UnitNormalization()(keras.layers.Dense(64)(x)) for x in inputs
+        )
+        scores = keras.layers.Lambda(lambda pair: tf.matmul(*pair, transpose_b=True))(
+            [one, other]
+        )
         return keras.Model(inputs, scores)
 
     def triplet(labels, outputs):
@@ -353,9 +414,13 @@ def retrieval(data_dir):
     def both_ways(labels, outputs):
         found = evaluation.evaluate_retrieval(outputs)
         sides = {"words → raters": found["rows"], "raters → words": found["columns"]}
-        figures = {"mean R@10": float(np.mean([x["hit_rate_at_10"] for x in sides.values()]))}
+        figures = {
+            "mean R@10": float(np.mean([x["hit_rate_at_10"] for x in sides.values()]))
+        }
         for side, of in sides.items():
-            figures |= {f"R@{k}, {side}": float(of[f"hit_rate_at_{k}"]) for k in (1, 5, 10)}
+            figures |= {
+                f"R@{k}, {side}": float(of[f"hit_rate_at_{k}"]) for k in (1, 5, 10)
+            }
             figures[f"median rank, {side}"] = float(of["median_rank"])
         return figures
 
@@ -398,42 +463,69 @@ def run(task, method, rate, seed, epochs, test):
 
     def evaluate(rows):
         """The figures of some examples; NaN outputs of a diverged model count as 0."""
-        outputs = model(tf.nest.map_structure(tf.constant, inputs(rows)), training=False)
+        outputs = model(
+            tf.nest.map_structure(tf.constant, inputs(rows)), training=False
+        )
         return task.evaluate(task.labels[rows], np.nan_to_num(outputs.numpy()))
 
     metric = next(iter(evaluate(watched)))
     watch = functools.partial(evaluate, watched)
-    history, best = common.train_to_best(model, epochs, train, watch, metric, epochs, task.every)
+    history, best = common.train_to_best(
+        model, epochs, train, watch, metric, epochs, task.every
+    )
     result = {"validation": best[metric], "history": history}
     return result | ({"test": evaluate(tested)} if test else {})
 
 
 def compared(part, args):
-    """The table of a task: figures, and differences to the first method for the same seed."""
+    """The table of a task: figures, and differences to the first method by seed."""
     task = TASKS[part](args.data_dir)
     epochs = args.epochs or task.epochs
     rows, first, curves = [], None, {}
 
     def kept_run(method, rate, seed, test):
-        settings = {"part": part, "method": method, "rate": rate, "seed": seed, "epochs": epochs}
+        settings = {
+            "part": part,
+            "method": method,
+            "rate": rate,
+            "seed": seed,
+            "epochs": epochs,
+        }
         if method in SORTERS:
             settings["weights"] = get_sorter(method)[1]
         make = functools.partial(run, task, method, rate, seed, epochs, test)
         return common.kept(args.out, settings | {"test": test}, make)
 
     for method in (*task.baselines, *args.sorters):
-        tried = [kept_run(method, rate, args.tuning_seed, False) for rate in args.learning_rates]
+        tried = [
+            kept_run(method, rate, args.tuning_seed, False)
+            for rate in args.learning_rates
+        ]
         rate = max(tried, key=lambda result: result["validation"])["rate"]
         runs = [kept_run(method, rate, seed, True) for seed in args.seeds]
         figures = {key: [of["test"][key] for of in runs] for key in runs[0]["test"]}
         metric, values = next(iter(figures.items()))
         better = np.subtract(values, first or values)
-        cells = [plus_minus(of, 1 if "median" in key else 3) for key, of in figures.items()]
-        gain = [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"] if first else ["", ""]
+        cells = [
+            plus_minus(of, 1 if "median" in key else 3) for key, of in figures.items()
+        ]
+        gain = (
+            [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"]
+            if first
+            else ["", ""]
+        )
         rows.append([method, f"{rate:g}", *cells, *gain])
         first = first or values
-        curves[method] = np.mean([[x[metric] for x in of["history"]] for of in runs], axis=0)
-    head = ["method", "learning rate", *figures, f"{metric} over the first", "seeds better"]
+        curves[method] = np.mean(
+            [[x[metric] for x in of["history"]] for of in runs], axis=0
+        )
+    head = [
+        "method",
+        "learning rate",
+        *figures,
+        f"{metric} over the first",
+        "seeds better",
+    ]
     yield part, head, rows
     epochs = [f"{point['epoch']}" for point in runs[0]["history"]]
     values = [[f"{value:.3f}" for value in curve] for curve in curves.values()]
@@ -455,7 +547,12 @@ def main(argv=None):
     add, count, rate = parser.add_argument, command_line.count, command_line.number
     parser.add_names("--parts", PARTS, "tables")
     parser.add_names("--sorters", SORTERS, "rows")
-    add("--data-dir", type=pathlib.Path, default=pathlib.Path("data"), help="folder of MovieLens")
+    add(
+        "--data-dir",
+        type=pathlib.Path,
+        default=pathlib.Path("data"),
+        help="folder of MovieLens",
+    )
     rates = [0.001, 0.003, 0.01, 0.03]
     add("--learning-rates", nargs="+", type=rate, default=rates, help="tried by each")
     add("--epochs", type=count, help="at most; without it, by task")

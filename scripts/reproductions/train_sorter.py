@@ -1,22 +1,25 @@
 """Trains a sorter on random lists and their exact ranks.
 
-    python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output out/set
+    python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output
+    out/set
 
-It takes the minutes that `--minutes` says, and a few more for the tests (an hour for the recurrent
-sorter). The lists are those of sodeep.py. In three of five steps they have 100 items, else 2 to
-300 (for the convolutional sorter at most its length; shorter lists are padded and masked). The loss
-is the mean error of the ranks divided by d, plus a penalty for slopes that are too small. For this,
-half of the lists in a batch repeat the other half with some items moved by a part of the local
-distance. The rank of a moved item must change by a share of what the scores around it imply.
-Without this penalty a sorter becomes accurate through steps or ripples, and the model that trains
+It takes the minutes that `--minutes` says, and a few more for the tests (an hour for
+the recurrent sorter). The lists are those of sodeep.py. In three of five steps they
+have 100 items, else 2 to 300 (for the convolutional sorter at most its length; shorter
+lists are padded and masked). The loss is the mean error of the ranks divided by d, plus
+a penalty for slopes that are too small. For this, half of the lists in a batch repeat
+the other half with some items moved by a part of the local distance. The rank of a
+moved item must change by a share of what the scores around it imply. Without this
+penalty a sorter becomes accurate through steps or ripples, and the model that trains
 through it gets no gradient.
 
-Adam's rate falls as a cosine over the minutes (wall-clock, of training), or over --steps, which
-gives the same weights each time. The result has the mean of the weights over about the last
-thousand steps. The folder that --output names gets `<sorter>_sorter.npz`, which
-`layers.<Sorter>.pretrained(path)` reads; a JSON card beside it with all results on a fixed test set
-of 10,000 lists; and `checkpoint.npz`, from which a run with --resume goes on, be it that it was
-stopped or that it gets more minutes or steps.
+Adam's rate falls as a cosine over the minutes (wall-clock, of training), or over
+--steps, which gives the same weights each time. The result has the mean of the weights
+over about the last thousand steps. The folder that --output names gets
+`<sorter>_sorter.npz`, which `layers.<Sorter>.pretrained(path)` reads; a JSON card
+beside it with all results on a fixed test set of 10,000 lists; and `checkpoint.npz`,
+from which a run with --resume goes on, be it that it was stopped or that it gets more
+minutes or steps.
 """
 
 import json
@@ -32,23 +35,28 @@ from rank4class_tf import _files, layers
 from scripts import command_line
 from scripts.reproductions import sodeep
 
-SORTERS = {"recurrent": layers.RecurrentSorter, "convolutional": layers.ConvolutionalSorter}
+SORTERS = {
+    "recurrent": layers.RecurrentSorter,
+    "convolutional": layers.ConvolutionalSorter,
+}
 SORTERS["set"] = layers.SetSorter
 # Lists are padded to one of these lengths, so that XLA compiles few programs.
 SHORT, LONG = 32, 300
 REPORT_SECONDS = 300
 CHECKPOINT = "checkpoint.npz"
-# An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on each side.
+# An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on
+# each side.
 MOVE, NEIGHBOURS, MOVED_SHARE = 0.3, 3, 0.1
 AVERAGE = 0.999
 SLOPE_WEIGHT = 0.02  # Of the penalty of slopes.
 
 
 def moved(rng, scores):
-    """Moves some items of the lists a little; returns the moved scores, and multipliers.
+    """Moves some items of the lists a little; returns the moved scores and multipliers.
 
-    The change of an item's rank (after less before) times its multiplier, which is 0 for an item
-    that has not moved, is 1 if the rank changes as the scores around it imply.
+    The change of an item's rank (after less before) times its multiplier, which is 0
+    for an item that has not moved, is 1 if the rank changes as the scores around it
+    imply.
     """
     count, length = scores.shape
     order = np.argsort(-scores, axis=1)
@@ -67,7 +75,7 @@ def moved(rng, scores):
 
 
 def training_batch(rng, items, longest, fixed):
-    """A batch of so many scores; one half of the lists repeats the other with some items moved.
+    """A batch of so many scores; half of the lists repeat the others with items moved.
 
     All lists have one length; if `fixed`, they are padded to that of the longest list.
     """
@@ -89,8 +97,8 @@ def training_batch(rng, items, longest, fixed):
         "ranks": np.pad(sodeep.exact_ranks(scores), missing),
         "multipliers": np.pad(multipliers, missing),
         "length": length,
-        # In a short list, ranks over d leave no room for slopes. With two or three items,
-        # standardised scores hardly move.
+        # In a short list, ranks over d leave no room for slopes. With two or three
+        # items, standardised scores hardly move.
         "wanted_slope": 0.0 if length < 4 else 0.4 * min(1.0, math.sqrt(length / 100)),
         "padding": padded > length,
     }
@@ -103,7 +111,9 @@ class Trainer:
         self.sorter = sorter
         sorter.build((None, None))
         self.weights = sorter.trainable_weights
-        self.optimizer = keras.optimizers.Adam(beta_2=0.99, epsilon=1e-8, global_clipnorm=1.0)
+        self.optimizer = keras.optimizers.Adam(
+            beta_2=0.99, epsilon=1e-8, global_clipnorm=1.0
+        )
         self.optimizer.build(self.weights)
         self.mean = [tf.Variable(weight) for weight in self.weights]
         self.variables = [*self.weights, *self.optimizer.variables, *self.mean]
@@ -129,7 +139,9 @@ class Trainer:
             before, after = tf.split(found, 2)
             lacking = tf.nn.relu(wanted_slope - (after - before) * multipliers)
             moved = tf.cast(multipliers != 0, tf.float32)
-            penalty = tf.reduce_sum(lacking * moved) / tf.maximum(tf.reduce_sum(moved), 1)
+            penalty = tf.reduce_sum(lacking * moved) / tf.maximum(
+                tf.reduce_sum(moved), 1
+            )
             loss = error + SLOPE_WEIGHT * penalty
         gradients = tape.gradient(loss, self.weights)
         self.optimizer.apply_gradients(zip(gradients, self.weights, strict=True))
@@ -142,13 +154,20 @@ class Trainer:
     def train(self, batch, rate):
         """One step on a batch of `training_batch`; returns error and penalty."""
         self.optimizer.learning_rate = rate
-        tensors = [tf.constant(batch[name]) for name in ("scores", "ranks", "multipliers")]
-        length, slope = tf.constant(batch["length"]), tf.constant(batch["wanted_slope"], tf.float32)
+        tensors = [
+            tf.constant(batch[name]) for name in ("scores", "ranks", "multipliers")
+        ]
+        length, slope = (
+            tf.constant(batch["length"]),
+            tf.constant(batch["wanted_slope"], tf.float32),
+        )
         return np.array(self.compiled_step(*tensors, length, slope, batch["padding"]))
 
     def result(self):
         """A frozen sorter with the mean weights."""
-        sorter = type(self.sorter).from_config(self.sorter.get_config() | {"trainable": False})
+        sorter = type(self.sorter).from_config(
+            self.sorter.get_config() | {"trainable": False}
+        )
         sorter.build((None, None))
         sorter.set_weights([mean.numpy() for mean in self.mean])
         return sorter
@@ -157,7 +176,9 @@ class Trainer:
         """Writes all of the state."""
         arrays = {f"variable_{i}": x.numpy() for i, x in enumerate(self.variables)}
         with _files.replacing(path) as temporary:
-            np.savez(temporary, settings=json.dumps(settings), elapsed=self.elapsed, **arrays)
+            np.savez(
+                temporary, settings=json.dumps(settings), elapsed=self.elapsed, **arrays
+            )
 
     def restore(self, path, settings):
         """Restores the state of a run with the same settings."""
@@ -170,7 +191,7 @@ class Trainer:
 
 
 def run(trainer, args, settings):
-    """Trains for the minutes or steps that are left, with a checkpoint every few minutes."""
+    """Trains for the minutes or steps left, with a checkpoint every few minutes."""
     validation = sodeep.draw_lists(np.random.default_rng([args.seed, 1]), 500, 100)
     longest = trainer.sorter.length if args.sorter == "convolutional" else LONG
     compiled, found = set(), []
@@ -184,7 +205,9 @@ def run(trainer, args, settings):
         rng = np.random.default_rng([args.seed, 0, trainer.steps])
         batch = training_batch(rng, args.items, longest, args.sorter == "convolutional")
         decay = (1 + math.cos(math.pi * share)) / 2
-        rate = args.learning_rate * min(1, (trainer.steps + 1) / 100) * max(decay, 0.002)
+        rate = (
+            args.learning_rate * min(1, (trainer.steps + 1) / 100) * max(decay, 0.002)
+        )
         found.append(trainer.train(batch, rate))
         shape = (batch["scores"].shape, batch["padding"])
         if shape not in compiled:  # The first step compiles, outside of training time.
@@ -195,8 +218,14 @@ def run(trainer, args, settings):
             error, penalty = np.mean(found, axis=0)
             trainer.save(args.output / CHECKPOINT, settings)
             of_validation = sodeep.mean_rank_error(trainer.result(), validation)
-            text = f"{trainer.elapsed / 60:.1f} min, step {trainer.steps}: training {error:.5f}, "
-            text += f"slope penalty {penalty:.4f}, validation at d = 100 {of_validation:.5f}"
+            text = (
+                f"{trainer.elapsed / 60:.1f} min, step {trainer.steps}: training "
+                f"{error:.5f}, "
+            )
+            text += (
+                f"slope penalty {penalty:.4f}, validation at d = 100 "
+                f"{of_validation:.5f}"
+            )
             print(text, flush=True)
             found, last = [], time.monotonic()
             started = last - trainer.elapsed
@@ -204,7 +233,13 @@ def run(trainer, args, settings):
 
 def main(arguments=None):
     """Trains, tests and writes."""
-    quick = {"sorter": "convolutional", "steps": 5, "units": 4, "frequencies": 2, "items": 800}
+    quick = {
+        "sorter": "convolutional",
+        "steps": 5,
+        "units": 4,
+        "frequencies": 2,
+        "items": 800,
+    }
     parser = command_line.Parser(__spec__, __doc__, quick | {"test_lists": 50})
     add, count, number = parser.add_argument, command_line.count, command_line.number
     add("--sorter", choices=SORTERS, default="set", help="the network")
@@ -218,10 +253,17 @@ def main(arguments=None):
     add("--learning-rate", type=number, default=3e-3, help="of Adam")
     add("--items", type=count, default=6400, help="scores in a batch")
     add("--seed", type=command_line.seed, default=0, help="of weights and lists")
-    add("--test-lists", type=count, default=sodeep.TEST_LISTS, help="lists for the final error")
+    add(
+        "--test-lists",
+        type=count,
+        default=sodeep.TEST_LISTS,
+        help="lists for the final error",
+    )
     args = parser.parse_args(arguments)
     args.output.mkdir(parents=True, exist_ok=True)
-    names = [name for name in ("units", "frequencies") if getattr(args, name) is not None]
+    names = [
+        name for name in ("units", "frequencies") if getattr(args, name) is not None
+    ]
     network = {name: getattr(args, name) for name in names}
     keras.utils.set_random_seed(args.seed)
     trainer = Trainer(SORTERS[args.sorter](**network, trainable=True))

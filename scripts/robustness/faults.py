@@ -1,18 +1,19 @@
-"""Kills training, fills the disk and damages checkpoints; compares with an undisturbed run.
+"""Kills training, fills the disk, damages checkpoints; compares to an undisturbed run.
 
     python -m scripts.robustness.faults --kills 100 --damages 6
     TF_USE_LEGACY_KERAS=1 python -m scripts.robustness.faults --kills 30 --damages 2
 
-Each case trains a tiny model to its end in a process of its own, which resumes from what it finds
-in its folder. The process is killed by SIGKILL: in one half of the cases at a random moment, in the
-other half while it writes a checkpoint. It is started again, killed again up to four times, and
-then left to end. Then the weights of the model and of its optimizer are compared, bit by bit, with
-an undisturbed run. `--damages` is how many times the disk is full while a checkpoint is written
-(the next run has space again), a checkpoint is cut, and one of its bits is flipped, before a run
-resumes from it.
+Each case trains a tiny model to its end in a process of its own, which resumes from
+what it finds in its folder. The process is killed by SIGKILL: in one half of the cases
+at a random moment, in the other half while it writes a checkpoint. It is started again,
+killed again up to four times, and then left to end. Then the weights of the model and
+of its optimizer are compared, bit by bit, with an undisturbed run. `--damages` is how
+many times the disk is full while a checkpoint is written (the next run has space
+again), a checkpoint is cut, and one of its bits is flipped, before a run resumes from
+it.
 
-A row says how often the end was the same or different, or an error, and with which errors. All
-cases with 100 kills take an hour. `--quick` kills one case twice.
+A row says how often the end was the same or different, or an error, and with which
+errors. All cases with 100 kills take an hour. `--quick` kills one case twice.
 """
 
 import collections
@@ -57,7 +58,10 @@ def data():
 def classifier(loss, dropout=0.0):
     """A model with a ranking loss."""
     keras.utils.set_random_seed(0)
-    hidden = [keras.layers.Dense(8, "relu"), *([keras.layers.Dropout(dropout)] if dropout else [])]
+    hidden = [
+        keras.layers.Dense(8, "relu"),
+        *([keras.layers.Dropout(dropout)] if dropout else []),
+    ]
     head = layers.DotProductHead(CLASSES)
     model = keras.Sequential([keras.layers.Input((WIDTH,)), *hidden, head])
     model.compile(keras.optimizers.Adam(0.01), loss)
@@ -65,7 +69,7 @@ def classifier(loss, dropout=0.0):
 
 
 def extreme_classifier():
-    """An `ExtremeClassifier` whose optimizer updates only the rows that a step touches."""
+    """An `ExtremeClassifier` whose optimizer updates only rows that a step touches."""
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(4)])
     model = models.ExtremeClassifier(encoder, CLASSES, 4, num_sampled=5, seed=1)
@@ -77,11 +81,13 @@ def end_state(model):
     """All variables of a model and of its optimizer."""
     variables = model.optimizer.variables
     own = variables() if callable(variables) else variables
-    return [np.asarray(x) for x in [*model.get_weights(), *map(tf.convert_to_tensor, own)]]
+    return [
+        np.asarray(x) for x in [*model.get_weights(), *map(tf.convert_to_tensor, own)]
+    ]
 
 
 def by_example(make):
-    """Trains like examples/resume_training.py, with examples in another order each epoch."""
+    """Trains like examples/resume_training.py, with examples reordered each epoch."""
 
     def train(folder):
         model = make()
@@ -101,18 +107,21 @@ def by_example(make):
 
 
 def by_backup(make, **options):
-    """Trains with Keras's own callback, with the examples in the same order each epoch."""
+    """Trains with Keras's own callback, the examples in the same order each epoch."""
 
     def train(folder):
         model = make()
         callback = keras.callbacks.BackupAndRestore(str(folder / "backup"), **options)
-        model.fit(*data(), BATCH, EPOCHS, shuffle=False, callbacks=[callback], verbose=2)
+        model.fit(
+            *data(), BATCH, EPOCHS, shuffle=False, callbacks=[callback], verbose=2
+        )
         return end_state(model)
 
     return train
 
 
-# How a case trains, and the class and the name of the method that writes its checkpoints.
+# How a case trains, and the class and the name of the method that writes its
+# checkpoints.
 Case = collections.namedtuple("Case", "train saves")
 
 
@@ -130,7 +139,9 @@ def cases():
     found = {
         "SoftmaxLoss, resume_training.py": Case(by_example(softmax), manager),
         "SNM, resume_training.py": Case(by_example(snm), manager),
-        "ExtremeClassifier, resume_training.py": Case(by_example(extreme_classifier), manager),
+        "ExtremeClassifier, resume_training.py": Case(
+            by_example(extreme_classifier), manager
+        ),
         "SoftmaxLoss, BackupAndRestore": Case(by_backup(softmax), backup),
     }
     if KERAS_3:
@@ -153,14 +164,16 @@ def longest_file(limit):
 
 
 class Run:
-    """A run of a case in a process of its own, which goes on from what is in the folder.
+    """A run of a case in its own process, which goes on from what is in the folder.
 
-    From the save `full_at` on, counted from 1, no file may be longer than `limit` bytes.
+    From the save `full_at` on, counted from 1, no file may be longer than `limit`
+    bytes.
     """
 
     def __init__(self, case, folder, full_at=math.inf, limit=0):
         self.folder, self.ended = pathlib.Path(folder), False
-        # Whether the run is saving, its number of saves, and how long the last one took.
+        # Whether the run is saving, its number of saves, and how long the last one
+        # took.
         self._progress = mmap.mmap(-1, 16)
         sys.stdout.flush()
         self.pid = os.fork()
@@ -191,7 +204,9 @@ class Run:
             self._progress[:] = struct.pack("<?3xid", True, count, 0)
             with longest_file(limit if count >= full_at else resource.RLIM_INFINITY):
                 result = save(*args, **kwargs)
-            self._progress[:] = struct.pack("<?3xid", False, count, time.monotonic() - before)
+            self._progress[:] = struct.pack(
+                "<?3xid", False, count, time.monotonic() - before
+            )
             return result
 
         setattr(owner, name, told)
@@ -201,7 +216,7 @@ class Run:
         return struct.unpack("<?3xid", self._progress[:])
 
     def wait(self, until=lambda: False, seconds=TIME_LIMIT):
-        """Waits until something is true or the run has ended; returns whether it has."""
+        """Waits till something is true or the run has ended; returns whether it has."""
         end = time.monotonic() + seconds
         while not self.ended:
             self.ended = os.waitpid(self.pid, os.WNOHANG)[0] != 0
@@ -226,7 +241,11 @@ class Run:
             with np.load(self.folder / "end.npz") as arrays:
                 return list(arrays.values())
         error = self.folder / "error"
-        return error.read_text() if error.exists() else "the process ended without a Python error"
+        return (
+            error.read_text()
+            if error.exists()
+            else "the process ended without a Python error"
+        )
 
 
 def same(found, expected):
@@ -256,7 +275,9 @@ class Drill:
                 self.seconds = time.monotonic() - before
                 _, self.saves, self.of_save = run.saves()
         if isinstance(ends[0], str) or not same(*ends):
-            raise RuntimeError(f"Two runs that nothing disturbed do not end the same: {ends[0]}")
+            raise RuntimeError(
+                f"Two runs that nothing disturbed do not end the same: {ends[0]}"
+            )
         self.expected = ends[0]
 
     def add(self, what, end):
@@ -267,10 +288,12 @@ class Drill:
             self.counts[what, "error"] += 1
             text = end[:300].replace("`", "'").replace("|", "/")
             words = ["..." if tempfile.gettempdir() in x else x for x in text.split()]
-            self.errors[f"{what}: " + re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]] += 1
+            self.errors[
+                f"{what}: " + re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]
+            ] += 1
 
     def kill(self, kills):
-        """Kills runs the given number of times, in chains of one to four kills and an end."""
+        """Kills runs so many times, in chains of one to four kills and an end."""
         done = 0
         while done < kills:
             with tempfile.TemporaryDirectory() as folder:
@@ -300,15 +323,22 @@ class Drill:
         run.wait(until=lambda: run.saves()[1] >= count and not run.saves()[0])
         run.kill()
         files = [path for path in run.folder.rglob("*") if path.is_file()]
-        return sorted(path for path in files if path.name not in ("log", "error", "end.npz"))
+        return sorted(
+            path for path in files if path.name not in ("log", "error", "end.npz")
+        )
 
     def fill_disk(self, times):
-        """Limits files to a random size from a random save on; the next run has space again."""
+        """Limits files to a random size from a random save on, until the next run."""
         with tempfile.TemporaryDirectory() as folder:
-            largest = max(path.stat().st_size for path in self.stopped(folder, self.saves - 1))
+            largest = max(
+                path.stat().st_size for path in self.stopped(folder, self.saves - 1)
+            )
         for _ in range(times):
             with tempfile.TemporaryDirectory() as folder:
-                full_at, limit = self.rng.randint(1, self.saves), self.rng.randrange(largest)
+                full_at, limit = (
+                    self.rng.randint(1, self.saves),
+                    self.rng.randrange(largest),
+                )
                 end = Run(self.case, folder, full_at, limit).end()
                 if isinstance(end, str):
                     pathlib.Path(folder, "error").unlink(missing_ok=True)
@@ -352,9 +382,13 @@ def main(argv=None):
     quick = {"kills": 2, "damages": 1, "only": names[:1]}
     parser = command_line.Parser(__spec__, __doc__, quick)
     parser.add_argument("--kills", type=int, default=100, help="kills per case")
-    parser.add_argument("--damages", type=int, default=10, help="damages of each kind per case")
+    parser.add_argument(
+        "--damages", type=int, default=10, help="damages of each kind per case"
+    )
     parser.add_names("--only", names, "cases")
-    parser.add_argument("--seed", type=command_line.seed, default=0, help="of the kills")
+    parser.add_argument(
+        "--seed", type=command_line.seed, default=0, help="of the kills"
+    )
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
     args = parser.parse_args(argv)
     rows, errors = [], []
@@ -365,8 +399,18 @@ def main(argv=None):
         drill.damage(args.damages)
         rows.append(row(name, drill))
         print(" | ".join(rows[-1]), flush=True)
-        errors += [f"- {name}, {error} ({n})" for error, n in drill.errors.most_common()]
-    head = ["case", "kills", "of these while saving", *ENDS, "disk full", "cut", "flipped"]
+        errors += [
+            f"- {name}, {error} ({n})" for error, n in drill.errors.most_common()
+        ]
+    head = [
+        "case",
+        "kills",
+        "of these while saving",
+        *ENDS,
+        "disk full",
+        "cut",
+        "flipped",
+    ]
     tables.show(head, rows, 8, args.csv)
     print("\n".join(["", *errors]))
 

@@ -2,16 +2,16 @@
 
     python -m scripts.robustness.fuzz --cases 1000
 
-A case is a file, or labels, with random faults. A file is cut, has bits flipped, bytes added or
-removed, lines doubled, dropped or swapped, or numbers that are huge, negative or text. Labels have
-other types, shapes and ranks. The reader must return the right result, or raise an error whose
-message names the file or the argument. The right result comes from a reader that shares no code
-with the package (for files with checksums, from the undamaged file). Anything else is a defect:
-another result, an error without a name, a crash, or a case that takes more than `LIMIT` seconds;
-these two end the program.
+A case is a file, or labels, with random faults. A file is cut, has bits flipped, bytes
+added or removed, lines doubled, dropped or swapped, or numbers that are huge, negative
+or text. Labels have other types, shapes and ranks. The reader must return the right
+result, or raise an error whose message names the file or the argument. The right result
+comes from a reader that shares no code with the package (for files with checksums, from
+the undamaged file). Anything else is a defect: another result, an error without a name,
+a crash, or a case that takes more than `LIMIT` seconds; these two end the program.
 
-Hypothesis draws the cases and shrinks a defect to a small one, which the table shows. 1,000 cases
-of each take ten minutes. `--quick` has 20.
+Hypothesis draws the cases and shrinks a defect to a small one, which the table shows.
+1,000 cases of each take ten minutes. `--quick` has 20.
 """
 
 import collections
@@ -37,11 +37,36 @@ from scripts import command_line, tables
 
 LIMIT = 60
 
-# What a wrong argument or a damaged file may raise. AssertionErrors and such are defects.
+# What a wrong argument or a damaged file may raise. AssertionErrors and such are
+# defects.
 EXPECTED = (ValueError, TypeError, OSError, EOFError, tf.errors.OpError)
 
-NUMBERS = ["0", "-1", "1", "2", "7", "255", "2147483648", "-9223372036854775809", "1" + "0" * 25]
-NUMBERS += ["nan", "inf", "-inf", "1e39", "1e999", "0.5", "1_0", "٣", "", " ", "0x1", "+1", "1e-50"]
+NUMBERS = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "7",
+    "255",
+    "2147483648",
+    "-9223372036854775809",
+    "1" + "0" * 25,
+]
+NUMBERS += [
+    "nan",
+    "inf",
+    "-inf",
+    "1e39",
+    "1e999",
+    "0.5",
+    "1_0",
+    "٣",
+    "",
+    " ",
+    "0x1",
+    "+1",
+    "1e-50",
+]
 
 
 class Defect(Exception):
@@ -66,8 +91,9 @@ class Draws:
 def outcome(read, right, names, refused_is_wrong=True):
     """The outcome of reading: "right", "warning" or the type of the error.
 
-    `right` says whether a result is right; it is None if no result is. An error is a defect if it
-    names none of `names`, or if `refused_is_wrong` and a result could be right.
+    `right` says whether a result is right; it is None if no result is. An error is a
+    defect if it names none of `names`, or if `refused_is_wrong` and a result could be
+    right.
     """
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -99,7 +125,11 @@ def fault(draws, content):
         flipped = content[at - 1] ^ 1 << draws.integer(8)
         return content[: at - 1] + bytes([flipped]) + content[at:] if at else content
     if kind == "more":
-        byte = draws.of(b"\t\n\r ,:_-+.0|\xff\x00\xc3") if draws.chance(2) else draws.integer(256)
+        byte = (
+            draws.of(b"\t\n\r ,:_-+.0|\xff\x00\xc3")
+            if draws.chance(2)
+            else draws.integer(256)
+        )
         return content[:at] + bytes([byte]) + content[at:]
     if kind == "fewer":
         return content[:at] + content[at + 1 + draws.integer(4) :]
@@ -133,15 +163,23 @@ def equal(expected, found):
 
 
 POINTS = [([0, 12], [3, 11], [0.5, -1.25]), ([], [0], [2.0]), ([14], [], [])]
-POINTS += [([1, 3, 14], [0, 1, 4], [1.0, 2.0, 3.5e-07]), ([7], [2, 9, 13], [0.0625, 1e10, -7.75])]
-# A number as text has it: Python takes more, such as 1_0 and the digits of other scripts.
+POINTS += [
+    ([1, 3, 14], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
+    ([7], [2, 9, 13], [0.0625, 1e10, -7.75]),
+]
+# A number as text has it: Python takes more, such as 1_0 and the digits of other
+# scripts.
 _FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _INT = re.compile(r"\s*[+-]?\d{1,4000}\s*", re.ASCII)
 
 
 def _number(text, pattern, low, high):
     """A number in [low, high); ValueError for any other text."""
-    number = (int if pattern is _INT else np.float32)(text) if pattern.fullmatch(text) else math.nan
+    number = (
+        (int if pattern is _INT else np.float32)(text)
+        if pattern.fullmatch(text)
+        else math.nan
+    )
     if not low <= number < high:
         raise ValueError
     return number
@@ -154,11 +192,17 @@ def _points_of(content):
     first, *lines = text.removesuffix("\n").split("\n")
     if not re.fullmatch(r"\s*\d+\s+\d+\s+\d+\s*", first, re.ASCII):
         raise ValueError
-    count, num_features, num_labels = (_number(x, _INT, 1, 2**63) for x in first.split())
+    count, num_features, num_labels = (
+        _number(x, _INT, 1, 2**63) for x in first.split()
+    )
     points = []
     for line in lines:
         labels, *pairs = line.split(" ")
-        labels = [_number(x, _INT, 0, num_labels) for x in labels.split(",")] if labels else []
+        labels = (
+            [_number(x, _INT, 0, num_labels) for x in labels.split(",")]
+            if labels
+            else []
+        )
         pairs = [pair.split(":") for pair in pairs if pair]
         features = [
             (_number(i, _INT, 0, num_features), _number(x, _FLOAT, -math.inf, math.inf))
@@ -171,7 +215,7 @@ def _points_of(content):
 
 
 def _right(expected, same=equal):
-    """Whether a result is the expected one, as a function; None if the expected is an error."""
+    """A function: whether a result is as expected; None if an error is expected."""
     try:
         return functools.partial(same, expected())
     except (ValueError, OSError, EOFError, zlib.error):
@@ -208,15 +252,26 @@ def mind(draws, folder):
     lines = []
     for n in range(20):
         abstract = "" if n == 7 else f'An "abstract" of é {n}'
-        fields = [f"N{n}", ("sports", "news", "tv")[n % 3], "sub", f"Title {n}", abstract]
-        lines.append("\t".join([*fields, f"https://x/{n}.html", "[]", '[{"a": 1}]']) + "\n")
+        fields = [
+            f"N{n}",
+            ("sports", "news", "tv")[n % 3],
+            "sub",
+            f"Title {n}",
+            abstract,
+        ]
+        lines.append(
+            "\t".join([*fields, f"https://x/{n}.html", "[]", '[{"a": 1}]']) + "\n"
+        )
     content = damaged(draws, "".join(lines).encode())
     path = folder / "news.tsv"
     path.write_bytes(content)
 
     def articles():
         text = content.decode("utf-8")
-        rows = [line.rstrip("\r").split("\t") for line in text.removesuffix("\n").split("\n")]
+        rows = [
+            line.rstrip("\r").split("\t")
+            for line in text.removesuffix("\n").split("\n")
+        ]
         whole = all(len(row) == 8 and row[0] and row[1] for row in rows)
         if not whole or len({row[0] for row in rows}) < len(rows):
             raise ValueError
@@ -239,7 +294,10 @@ def elwc_files(draws, folder):
     context = {"query": tf.io.FixedLenFeature([2], tf.float32)}
     examples = {"id": tf.io.FixedLenFeature([], tf.int64, default_value=-7)}
     written = [
-        ({"query": np.float32([row, 0.5])}, [{"id": 10 * row + i} for i in range(row % 4)])
+        (
+            {"query": np.float32([row, 0.5])},
+            [{"id": 10 * row + i} for i in range(row % 4)],
+        )
         for row in range(9)
     ]
     elwc.write(written, folder / "set", num_shards=2)
@@ -253,13 +311,18 @@ def elwc_files(draws, folder):
     def read():
         found = []
         for batch in elwc.read(f"{folder / 'set'}-*", context, examples, batch_size=4):
-            for query, ids, mask in zip(batch["query"], batch["id"], batch["mask"], strict=True):
+            for query, ids, mask in zip(
+                batch["query"], batch["id"], batch["mask"], strict=True
+            ):
                 found.append((query.numpy().tolist(), ids[mask].numpy().tolist()))
         return sorted(found)
 
     def right(found):
         """Whether these are all lists, or all but the last ones of the damaged file."""
-        lists = [(c["query"].tolist(), [e["id"] for e in examples]) for c, examples in written]
+        lists = [
+            (c["query"].tolist(), [e["id"] for e in examples])
+            for c, examples in written
+        ]
         shard = int(name.name.split("-")[1])
         cut, whole = lists[shard::2], lists[1 - shard :: 2]
         return any(found == sorted(whole + cut[:size]) for size in range(len(cut) + 1))
@@ -272,7 +335,9 @@ def elwc_files(draws, folder):
 def pretrained(draws, folder):
     """`Sorter.pretrained` of a damaged file."""
     path, bad = folder / "sorter.npz", folder / "bad.npz"
-    sorter = layers.ConvolutionalSorter(length=5, frequencies=1, units=2, trainable=True)
+    sorter = layers.ConvolutionalSorter(
+        length=5, frequencies=1, units=2, trainable=True
+    )
     sorter.build((None, None))
     sorter.save_pretrained(path)
     whole = path.read_bytes()
@@ -288,8 +353,28 @@ def pretrained(draws, folder):
 
 # ---- Labels.
 
-_DTYPES = ("int32", "int64", "uint8", "int8", "uint64", "float32", "float64", "float16", "bool")
-_STRANGE: list[float] = [-2, 5, 255, 2**31, -(2**31) - 1, 2**40, 2**63 - 1, 2**63, 2**64 - 1]
+_DTYPES = (
+    "int32",
+    "int64",
+    "uint8",
+    "int8",
+    "uint64",
+    "float32",
+    "float64",
+    "float16",
+    "bool",
+)
+_STRANGE: list[float] = [
+    -2,
+    5,
+    255,
+    2**31,
+    -(2**31) - 1,
+    2**40,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+]
 _STRANGE += [0.5, math.nan, math.inf, -math.inf, 1e30, -1e-3]
 
 
@@ -307,9 +392,13 @@ def _as_array(values, dtype):
 def draw_labels(draws):
     """Labels, scores `[batch, n]` and the format, most with a fault."""
     batch, n = 1 + draws.integer(3), 2 + draws.integer(4)
-    scores = np.array([[draws.integer(17) / 4 for _ in range(n)] for _ in range(batch)], np.float32)
+    scores = np.array(
+        [[draws.integer(17) / 4 for _ in range(n)] for _ in range(batch)], np.float32
+    )
     kind = draws.of(["ids", "ids", "padded", "ragged", "relevance", "relevance"])
-    width = {"ids": 1, "padded": 1 + draws.integer(4), "relevance": n, "ragged": 0}[kind]
+    width = {"ids": 1, "padded": 1 + draws.integer(4), "relevance": n, "ragged": 0}[
+        kind
+    ]
     lengths = [draws.integer(4) if kind == "ragged" else width for _ in range(batch)]
     values = [0, 0, 1, 2, -1] if kind == "relevance" else list(range(-1, n))
     rows = [[draws.of(values) for _ in range(length)] for length in lengths]
@@ -332,12 +421,14 @@ def draw_labels(draws):
     elif draws.chance(4):
         twice, text = np.concatenate([labels] * 2, axis=-1), np.full(labels.shape, "x")
         one = labels.reshape(-1)[:1].reshape(())
-        labels = draws.of([labels[:-1], labels[None], one, twice, labels[..., None], text])
+        labels = draws.of(
+            [labels[:-1], labels[None], one, twice, labels[..., None], text]
+        )
     return labels, scores, label_format
 
 
 def judged(labels, scores, label_format):
-    """Relevance by item, and the masked items, of each list, by the rules of the documentation.
+    """Relevance by item, and the masked items, of each list, by the rules of the docs.
 
     Raises:
         ValueError: if the labels break the rules.
@@ -356,7 +447,9 @@ def judged(labels, scores, label_format):
         if kind in "US" or labels.ndim not in (1, 2) or len(labels) != batch:
             raise ValueError
         if guessed:
-            label_format = "relevance" if labels.ndim == 2 and labels.shape[1] == n else "ids"
+            label_format = (
+                "relevance" if labels.ndim == 2 and labels.shape[1] == n else "ids"
+            )
             several = labels.ndim == 2 and labels.shape[1] > 1
             if label_format == "ids" and several and kind not in "iu":
                 raise ValueError
@@ -368,8 +461,14 @@ def judged(labels, scores, label_format):
     result = []
     for row in rows:
         if label_format == "ids":
-            # Three or more numbers 0 and 1 may be meant as labels of another number of items.
-            if not set(row) <= set(range(-1, n)) or guessed and len(row) > 2 and set(row) <= {0, 1}:
+            # Three or more numbers 0 and 1 may be meant as labels of another number of
+            # items.
+            if (
+                not set(row) <= set(range(-1, n))
+                or guessed
+                and len(row) > 2
+                and set(row) <= {0, 1}
+            ):
                 raise ValueError
             result.append(({int(x): 1.0 for x in row if x >= 0}, set()))
         else:
@@ -397,7 +496,9 @@ def reciprocal_rank(scores, positives, masked):
     with_it = sum(scores[i] == best for i in positives)
     above, tied = sum(s > best for s in others), sum(s == best for s in others)
     expected, left = 0.0, 1.0
-    for place in range(tied + 1):  # So many of the others stand before the first of them.
+    for place in range(
+        tied + 1
+    ):  # So many of the others stand before the first of them.
         chance = left * with_it / (with_it + tied - place)
         expected += chance / (above + place + 1)
         left -= chance
@@ -421,7 +522,7 @@ def traced(formula, dtype, ragged, rank, rank_of_scores, label_format):
 
 
 def check_labels(draws, folder, graph):
-    """A loss or a metric of any labels, in a graph that does not know shapes or without one."""
+    """A loss or metric of any labels, without a graph or in one of unknown shapes."""
     del folder
     formula = draws.of([softmax, reciprocal_rank])
     labels, scores, label_format = draw_labels(draws)
@@ -443,7 +544,9 @@ def check_labels(draws, folder, graph):
 
     def close(expected, found):
         # Relevance near the end of float32 may overflow: infinite is what it is then.
-        same = np.isclose(found, expected, rtol=2e-5, atol=2e-5) | (np.abs(expected) > 1e37)
+        same = np.isclose(found, expected, rtol=2e-5, atol=2e-5) | (
+            np.abs(expected) > 1e37
+        )
         return found.shape == expected.shape and bool(np.all(same))
 
     names = ["`y_true`", "`y_pred`", "`label_format`", "Labels and ids"]
@@ -494,9 +597,13 @@ def run(target, cases, seed):
 def main(argv=None):
     """Runs the targets and prints a table."""
     parser = command_line.Parser(__spec__, __doc__, {"cases": 20})
-    parser.add_argument("--cases", type=command_line.count, default=1000, help="of each target")
+    parser.add_argument(
+        "--cases", type=command_line.count, default=1000, help="of each target"
+    )
     parser.add_names("--only", TARGETS, "targets")
-    parser.add_argument("--seed", type=command_line.seed, default=0, help="of the cases")
+    parser.add_argument(
+        "--seed", type=command_line.seed, default=0, help="of the cases"
+    )
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
     args = parser.parse_args(argv)
     faulthandler.enable()
@@ -504,7 +611,9 @@ def main(argv=None):
     for name in args.only:
         print(name, file=sys.stderr, flush=True)
         counts, defect = run(TARGETS[name], args.cases, args.seed)
-        errors = ", ".join(f"{n} {kind}" for kind, n in sorted(counts.items()) if kind != "right")
+        errors = ", ".join(
+            f"{n} {kind}" for kind, n in sorted(counts.items()) if kind != "right"
+        )
         rows.append([name, str(counts.total()), str(counts["right"]), errors, defect])
     tables.show(["read by", "cases", "right", "errors", "defect"], rows, 0, args.csv)
     if any(defect for *_, defect in rows):

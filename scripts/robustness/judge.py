@@ -1,17 +1,19 @@
-"""How often is the verdict of `try_out` right? Repeated comparisons whose truth is known.
+"""How often is `try_out`'s verdict right? Repeated comparisons whose truth is known.
 
     python -m scripts.robustness.judge --repeats 12 --csv judge.csv
 
-Four losses train linear models on eight Gaussian classes. Data are of four kinds: the labels are
-clean, up to 40 % of them name the next class, up to 45 % are drawn, or the examples are few. Each
-comparison has 200 validation and 1,000 test examples. The truth is a loss's mean accuracy on 10,000
-other examples over 20 seeds, tuned anew with each. A design is a way to spend trainings: how many
-settings on how many seeds, whether all candidates or only the best two are then tested, and on how
-many fresh seeds. A verdict agrees with the truth if it takes a loss that is better, or takes none
-where none is better by .02. "False" is the share of verdicts that take a loss which is not better.
+Four losses train linear models on eight Gaussian classes. Data are of four kinds: the
+labels are clean, up to 40 % of them name the next class, up to 45 % are drawn, or the
+examples are few. Each comparison has 200 validation and 1,000 test examples. The truth
+is a loss's mean accuracy on 10,000 other examples over 20 seeds, tuned anew with each.
+A design is a way to spend trainings: how many settings on how many seeds, whether all
+candidates or only the best two are then tested, and on how many fresh seeds. A verdict
+agrees with the truth if it takes a loss that is better, or takes none where none is
+better by .02. "False" is the share of verdicts that take a loss which is not better.
 
-The second table has no gain at all: twelve candidates whose seeds and test examples are drawn. The
-luck of a seed is its standard deviation ÷ that of the mean over the test examples.
+The second table has no gain at all: twelve candidates whose seeds and test examples are
+drawn. The luck of a seed is its standard deviation ÷ that of the mean over the test
+examples.
 """
 
 import itertools
@@ -27,8 +29,9 @@ from scripts import command_line, tables
 CLASSES, WIDTH, SETTINGS, SEEDS, STEPS, MONITOR = 8, 20, 12, 20, 60, "accuracy"
 KINDS = ("clean", "next class", "drawn", "few")
 IDENTITY = np.eye(CLASSES, dtype=np.float32)
-# Settings, seeds of the screening, rivals that are tested, and fresh seeds; None tests all
-# candidates on the seeds that tuned them, each with its own best setting, as before.
+# Settings, seeds of the screening, rivals that are tested, and fresh seeds; None tests
+# all candidates on the seeds that tuned them, each with its own best setting, as
+# before.
 DESIGNS = {
     "every candidate tuned and tested on 3 seeds": (12, 3, None, 3),
     "the same on 8 seeds": (12, 8, None, 8),
@@ -46,7 +49,7 @@ def softmax(scores):
 
 
 def cross_entropy(scores, right, factor):
-    """The gradient of softmax cross-entropy; as those below, of scores and one-hot labels."""
+    """The gradient of softmax cross-entropy, as below of scores and one-hot labels."""
     return softmax(scores) - right
 
 
@@ -82,13 +85,15 @@ def examples(kind, rng):
 
     x, y = draw(80 if kind == "few" else 300)
     wrong = {"next class": (y + 1) % CLASSES, "drawn": rng.integers(0, CLASSES, len(y))}
-    is_wrong = rng.random(len(y)) < rng.uniform(0.05, 0.4 if kind == "next class" else 0.45)
+    is_wrong = rng.random(len(y)) < rng.uniform(
+        0.05, 0.4 if kind == "next class" else 0.45
+    )
     y = np.where(is_wrong, wrong.get(kind, y), y)
     return (x, y), draw(200), draw(1_000), draw(10_000)
 
 
 def trained(gradient, data):
-    """Values `[SEEDS, SETTINGS]`: validation, hits of the test examples `[..., n]`, and truth."""
+    """Values `[SEEDS, SETTINGS]`: validation, test hits `[..., n]`, and truth."""
     (x, y), validation, test, truth = data
     rngs = [np.random.default_rng(seed) for seed in range(SEEDS)]
     # A seed has its own sample of the examples and its own first weights.
@@ -97,7 +102,9 @@ def trained(gradient, data):
     weights = np.stack([0.3 * rng.normal(size=(1, WIDTH, CLASSES)) for rng in rngs])
     weights = np.repeat(weights.astype(np.float32), SETTINGS, axis=1)
     low, high = np.log([1e-3, 1e-4, 0.25]), np.log([1, 1, 4])
-    cells = np.stack([np.random.default_rng(i).permutation(SETTINGS) for i in range(3)], axis=1)
+    cells = np.stack(
+        [np.random.default_rng(i).permutation(SETTINGS) for i in range(3)], axis=1
+    )
     drawn = np.exp(low + (cells + 0.5) / SETTINGS * (high - low)).astype(np.float32)
     rate, decay, factor = drawn.T[:, np.newaxis, :, np.newaxis, np.newaxis]
     mean, square = np.zeros_like(weights), np.zeros_like(weights)
@@ -116,24 +123,30 @@ def trained(gradient, data):
             value = hits(weights, validation).mean(axis=-1)
             is_best = value > best
             best = np.where(is_best, value, best)
-            best_weights = np.where(is_best[..., np.newaxis, np.newaxis], weights, best_weights)
+            best_weights = np.where(
+                is_best[..., np.newaxis, np.newaxis], weights, best_weights
+            )
     means = np.stack([hits(of_seed, truth).mean(axis=-1) for of_seed in best_weights])
     return best, hits(best_weights, test), means
 
 
 def taken(means, tests):
-    """The candidate that the judge of `try_out` takes, from hits `[seeds, lists]` by name."""
+    """The candidate `try_out`'s judge takes, from hits `[seeds, lists]` by name."""
     results = {
         name: [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in np.asarray(hits, float)]
         for name, hits in tests.items()
     }
     gains = report.gains(results)
     trials = [
-        types.SimpleNamespace(name=name, values={MONITOR: Estimate(np.mean(x), 0, 1)}, gains=gain)
+        types.SimpleNamespace(
+            name=name, values={MONITOR: Estimate(np.mean(x), 0, 1)}, gains=gain
+        )
         for (name, x), gain in zip(tests.items(), gains.values(), strict=True)
     ]
     unfair = report.unfair(means, results, MONITOR)
-    return report.TryOut(trials, MONITOR, len(means[0]), len(tests[0]), [], None, unfair).best.name
+    return report.TryOut(
+        trials, MONITOR, len(means[0]), len(tests[0]), [], None, unfair
+    ).best.name
 
 
 def judged(runs, design, first_seed):
@@ -144,7 +157,9 @@ def judged(runs, design, first_seed):
     values = [run[0][screened, :num_settings] for run in runs]
     means = {name: x.mean(axis=0) for name, x in enumerate(values)}
     if finalists is None:
-        tests = {i: run[1][screened, values[i].argmax(axis=1)] for i, run in enumerate(runs)}
+        tests = {
+            i: run[1][screened, values[i].argmax(axis=1)] for i, run in enumerate(runs)
+        }
     else:
         best = report.finalists(means, finalists)
         tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
@@ -152,17 +167,24 @@ def judged(runs, design, first_seed):
 
 
 def agreement(repeats):
-    """A row for each design: agreement, false verdicts, how often gains are taken, trainings."""
+    """A row per design: agreement, false verdicts, share of gains taken, trainings."""
     results, truths = [], []
     for kind, repeat in itertools.product(KINDS, range(repeats)):
         data = examples(kind, np.random.default_rng([repeat, KINDS.index(kind)]))
         runs = [trained(gradient, data) for gradient in LOSSES]
         means = [run[2][range(SEEDS), run[0].argmax(axis=1)].mean() for run in runs]
         truths.append(np.array(means) - means[0])
-        results.append([[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()])
-    truths, results = np.array(truths), np.array(results)  # `[n, losses]`, `[n, designs, starts]`.
+        results.append(
+            [[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()]
+        )
+    truths, results = (
+        np.array(truths),
+        np.array(results),
+    )  # `[n, losses]`, `[n, designs, starts]`.
     most = truths.max(axis=1)
-    for design, (name, (tuned, screened, finalists, tested)) in enumerate(DESIGNS.items()):
+    for design, (name, (tuned, screened, finalists, tested)) in enumerate(
+        DESIGNS.items()
+    ):
         takes = results[:, design] > 0
         gained = np.take_along_axis(truths, results[:, design], axis=1)
         agrees = np.where(takes, gained > 0, most[:, np.newaxis] < 0.02)
@@ -176,12 +198,14 @@ def agreement(repeats):
 
 
 def false_alarms(repeats, candidates=12, lists=1_000):
-    """A row for each luck of seeds: the share of verdicts that take one of equal candidates."""
+    """A row per luck of seeds: share of verdicts that take one of equal candidates."""
     rng = np.random.default_rng(0)
     for luck in (0, 0.5, 1, 2, 4):
         alarms = 0
         for _ in range(repeats):
-            means = dict(enumerate(rng.normal(size=(candidates, SETTINGS, 2)).mean(axis=2)))
+            means = dict(
+                enumerate(rng.normal(size=(candidates, SETTINGS, 2)).mean(axis=2))
+            )
             tests = {}
             for name in report.finalists(means, 2):
                 seeds = luck * 0.3 / np.sqrt(lists) * rng.normal(size=(8, 1))
@@ -196,11 +220,22 @@ def main(argv=None):
     """Prints both tables."""
     parser = command_line.Parser(__spec__, __doc__, {"repeats": 1, "null_repeats": 20})
     count = command_line.count
-    parser.add_argument("--repeats", type=count, default=12, help="data sets of each kind")
-    parser.add_argument("--null-repeats", type=count, default=1_000, help="for the second table")
+    parser.add_argument(
+        "--repeats", type=count, default=12, help="data sets of each kind"
+    )
+    parser.add_argument(
+        "--null-repeats", type=count, default=1_000, help="for the second table"
+    )
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the first table")
     args = parser.parse_args(argv)
-    head = ["design", "agrees", "false", "gains .02 to .05 taken", "above .05", "trainings"]
+    head = [
+        "design",
+        "agrees",
+        "false",
+        "gains .02 to .05 taken",
+        "above .05",
+        "trainings",
+    ]
     tables.show(head, [*agreement(args.repeats)], len(head) - 1, args.csv)
     print("\nWithout any gain:\n")
     tables.show(["luck of a seed", "false"], [*false_alarms(args.null_repeats)], 1)

@@ -1,24 +1,28 @@
-"""Trains every loss, head, metric, sorter and model under strategies, modes and precisions.
+"""Trains every loss, head, metric, sorter and model by strategy, mode and precision.
 
     python -m scripts.robustness.strategies --folder out/strategies
 
-Each cell of the tables trains small models with Keras's `fit` and `evaluate`, under Keras 3 or
-Keras 2. A model has an output for each object of the contract tests' tables (`tests/contract`). It
-is compared with the same models on one device, in graph mode, in float32: the weights, relative to
-the change that training made, and the losses and metrics of `evaluate`.
+Each cell of the tables trains small models with Keras's `fit` and `evaluate`, under
+Keras 3 or Keras 2. A model has an output for each object of the contract tests' tables
+(`tests/contract`). It is compared with the same models on one device, in graph mode, in
+float32: the weights, relative to the change that training made, and the losses and
+metrics of `evaluate`.
 
-The last batch has three examples, which is uneven for two replicas (2 + 1). Keras takes the mean of
-the replicas' means, so the comparison gives the examples these weights. Another cell has a last
-batch of one example (1 + 0). Each cell also has a loss of Keras, which reads no labels. If that
-fails or differs too, the objects are not the cause, and the table says so. Random objects draw
-different numbers on each replica; they are compared with `MirroredStrategy` in graph mode.
+The last batch has three examples, which is uneven for two replicas (2 + 1). Keras takes
+the mean of the replicas' means, so the comparison gives the examples these weights.
+Another cell has a last batch of one example (1 + 0). Each cell also has a loss of
+Keras, which reads no labels. If that fails or differs too, the objects are not the
+cause, and the table says so. Random objects draw different numbers on each replica;
+they are compared with `MirroredStrategy` in graph mode.
 
-Each strategy gets all objects in graph mode in float32. Every other mode, precision and form of
-labels gets a few objects of each kind, one for each path through the code that they share. The kind
-`shards` has losses over classes in shards, compared with a table of classes on one device. The
-results of a cell are a JSON file in the folder; a cell with such a file is not run again.
+Each strategy gets all objects in graph mode in float32. Every other mode, precision and
+form of labels gets a few objects of each kind, one for each path through the code that
+they share. The kind `shards` has losses over classes in shards, compared with a table
+of classes on one device. The results of a cell are a JSON file in the folder; a cell
+with such a file is not run again.
 
-Everything takes two hours. `--quick` trains shards on one device and on two, in Keras 3.
+Everything takes two hours. `--quick` trains shards on one device and on two, in Keras
+3.
 """
 
 import argparse
@@ -46,8 +50,12 @@ LABELS = {
     "shards": ("ids",),
 }
 # Objects that stand for the others; for losses and metrics, the tables name them.
-FEW = {"heads": {"dot_product", "latent_cross", "encoded_array"}, "sorters": {"laplace", "set"}}
-# Tolerances for weights, relative to what training changed, and for values of `evaluate`.
+FEW = {
+    "heads": {"dot_product", "latent_cross", "encoded_array"},
+    "sorters": {"laplace", "set"},
+}
+# Tolerances for weights, relative to what training changed, and for values of
+# `evaluate`.
 TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 1e-1, "mixed_float16": 2e-2}
 FEATURES, CLASSES, BATCH = 3, 6, 4
 EXAMPLES = {"even": 8, "uneven": 7, "one_left": 5}
@@ -63,7 +71,8 @@ class Cell:
         labels: the form of the labels.
         mode: graph, eager, xla, or two_steps: a graph with `steps_per_execution=2`.
         precision: Keras's dtype policy.
-        data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each batch size.
+        data: a key of `EXAMPLES`. XLA gets `even`, since it compiles anew for each
+            batch size.
         weighted: whether examples have the weights that two replicas give them.
         few: whether a few objects stand for all.
     """
@@ -92,16 +101,19 @@ class Cell:
 
     @property
     def is_single(self):
-        """Whether each object is a model, and not an output of a model that all share."""
+        """Whether each object is a model, not an output of a model that all share."""
         return self.kind in ("models", "shards")
 
     def reference(self, strategy):
         """The cell on one device that this one should equal under a strategy.
 
-        It has as many objects, since the initial weights of each depend on the objects before it.
+        It has as many objects, since the initial weights of each depend on the objects
+        before it.
         """
         weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
-        return Cell(self.kind, self.labels, data=self.data, weighted=weighted, few=self.few)
+        return Cell(
+            self.kind, self.labels, data=self.data, weighted=weighted, few=self.few
+        )
 
     def path(self, folder, keras, strategy):
         """The file of the cell's results."""
@@ -131,7 +143,9 @@ def cells(strategy, kinds=tuple(LABELS)):
         weighted = [cell.reference("mirrored") for cell in result]
         result = [cell.reference("one") for cell in result] + weighted + result
     if strategy == "mirrored":
-        result = [cell.reference("one") for cell in result if cell.kind == "losses"] + result
+        result = [
+            cell.reference("one") for cell in result if cell.kind == "losses"
+        ] + result
     if strategy == "parameter_server":
         result = [cell for cell in result if cell.kind != "shards"]
     return list(dict.fromkeys(result))
@@ -150,15 +164,23 @@ def objects(kind):
         return head_table.HEADS
     if kind == "models":
         names = ("RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam")
-        return {f"extreme_classifier_{name}": getattr(optimizers, name) for name in names}
+        return {
+            f"extreme_classifier_{name}": getattr(optimizers, name) for name in names
+        }
     if kind == "shards":
         return {
             "softmax": lambda: losses.SoftmaxLoss(0.5),
             "rankmax": losses.RankmaxLoss,
-            "top_3": lambda: losses.OrderedWeightedLoss("binary", "hinge", ops.TopKWeights(3)),
+            "top_3": lambda: losses.OrderedWeightedLoss(
+                "binary", "hinge", ops.TopKWeights(3)
+            ),
             "approx_ndcg": losses.ApproxNDCGLoss,
         }
-    rows = {"losses": contract.LOSSES, "metrics": contract.METRICS, "sorters": contract.SORTERS}
+    rows = {
+        "losses": contract.LOSSES,
+        "metrics": contract.METRICS,
+        "sorters": contract.SORTERS,
+    }
     return {case.name: case.make for case in rows[kind]}
 
 
@@ -186,7 +208,9 @@ def batches(cell):
 
     rng = np.random.default_rng(7)
     count = EXAMPLES[cell.data]
-    features = rng.normal(size=(8, 4 if cell.kind == "heads" else FEATURES)).astype(np.float32)
+    features = rng.normal(size=(8, 4 if cell.kind == "heads" else FEATURES)).astype(
+        np.float32
+    )
     classes = 5 if cell.kind == "heads" else CLASSES
     padded = np.stack([rng.choice(classes, 2, replace=False) for _ in range(8)])
     padded[::3, 1] = -1
@@ -203,18 +227,21 @@ def batches(cell):
     }[cell.labels]
     data = [features, labels]
     if cell.weighted:
-        # Two replicas share a batch of m, and each takes the mean of its part. In the mean over
-        # the batch an example of a part of size p therefore has the weight m / (2 p).
+        # Two replicas share a batch of m, and each takes the mean of its part. In the
+        # mean over the batch an example of a part of size p therefore has the weight m
+        # / (2 p).
         weights = np.ones(count, np.float32)
         last = count % BATCH
         first = min(last, BATCH // 2)
-        weights[-last:] = [last / 2 / (first if i < first else last - first) for i in range(last)]
+        weights[-last:] = [
+            last / 2 / (first if i < first else last - first) for i in range(last)
+        ]
         data.append(weights)
     return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(BATCH)
 
 
 def compiled(cell, names):
-    """A model with an output for each object and for the control, under the current strategy."""
+    """A model with an output per object and the control, under the current strategy."""
     import tensorflow as tf
     from tensorflow import keras
 
@@ -232,7 +259,7 @@ def compiled(cell, names):
     makers = objects(cell.kind)
 
     def scaled(optimizer):
-        """Replaces Keras's first scale of 2**15 in float16, with which early steps overflow."""
+        """Replaces Keras's first scale of 2**15 in float16, as early steps overflow."""
         if cell.precision != "mixed_float16":
             return optimizer
         of_keras_3 = getattr(keras.optimizers, "LossScaleOptimizer", None)
@@ -241,23 +268,30 @@ def compiled(cell, names):
 
     if cell.is_single:
         (name,) = names
-        encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(4)])
+        encoder = keras.Sequential(
+            [keras.layers.Input((FEATURES,)), keras.layers.Dense(4)]
+        )
         if name == CONTROL:
             encoder.compile(scaled(keras.optimizers.SGD()), Control(), **options)
             return encoder
         classes, sampled, loss = 40, 12, losses.SoftmaxLoss()
         if cell.kind == "models":
-            # With a smaller epsilon, a gradient that is only rounding moves as far as others.
+            # With a smaller epsilon, a gradient that is only rounding moves as far as
+            # others.
             options_of = {} if name.endswith("SGD") else {"epsilon": 1e-2}
             optimizer = makers[name](0.1, **options_of)
         else:
             optimizer = optimizers.RowwiseAdagrad(0.03)
-            classes = layers.ShardedClassTable(40, 4, optimizers.RowwiseAdagrad(0.03), seed=1)
+            classes = layers.ShardedClassTable(
+                40, 4, optimizers.RowwiseAdagrad(0.03), seed=1
+            )
             sampled, loss = None, makers[name]()
             if tf.distribute.get_strategy().num_replicas_in_sync == 1:
                 classes.build((None, 4))
                 classes = layers.ClassTable.from_rows(classes.rows())
-        model = models.ExtremeClassifier(encoder, classes, 4, num_sampled=sampled, seed=3)
+        model = models.ExtremeClassifier(
+            encoder, classes, 4, num_sampled=sampled, seed=3
+        )
         measured = [metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)]
         model.compile(scaled(optimizer), loss, metrics=measured, **options)
         return model
@@ -280,21 +314,27 @@ def compiled(cell, names):
         outputs, of_outputs = keras.layers.Dense(CLASSES)(inputs), Control()
         of_metrics = [makers[name](name=name) for name in names if name != CONTROL]
     model = keras.Model(inputs, outputs)
-    model.compile(scaled(keras.optimizers.SGD(0.1)), of_outputs, metrics=of_metrics, **options)
+    model.compile(
+        scaled(keras.optimizers.SGD(0.1)), of_outputs, metrics=of_metrics, **options
+    )
     return model
 
 
 def weights_of(model, name):
     """The trainable weights of an object, in one list."""
     rows = [model.classes.rows()] if hasattr(model, "classes") else []
-    own = model.encoder if rows else {layer.name: layer for layer in model.layers}.get(name, model)
+    own = (
+        model.encoder
+        if rows
+        else {layer.name: layer for layer in model.layers}.get(name, model)
+    )
     variables = [*own.trainable_variables, *rows]
     arrays = [np.asarray(v.numpy() if hasattr(v, "numpy") else v) for v in variables]
     return np.concatenate([array.ravel() for array in arrays]).astype(float).tolist()
 
 
 def train(cell, names, strategy):
-    """Trains and evaluates; returns weights before and after, and values, of each object."""
+    """Trains and evaluates; returns objects' weights before and after, and values."""
     from tensorflow import keras
 
     keras.mixed_precision.set_global_policy(cell.precision)
@@ -320,7 +360,9 @@ def train(cell, names, strategy):
     if cell.is_plain or not parallel:
         # For uneven batches, Keras reports the mean of the replicas' means as the loss.
         evaluated = "uneven" if cell.kind == "metrics" else "even"
-        plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(for_outputs)
+        plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(
+            for_outputs
+        )
         data, number = steps(plain)
         values = model.evaluate(data, steps=number, verbose=0, return_dict=True)
     result = {}
@@ -374,7 +416,9 @@ def make_strategy(name):
         tf.config.set_logical_device_configuration(device, devices)
         # TensorFlow mixes up the collectives of several strategies in one process.
         reduction = tf.distribute.ReductionToOneDevice()
-        return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"], cross_device_ops=reduction)
+        return tf.distribute.MirroredStrategy(
+            ["CPU:0", "CPU:1"], cross_device_ops=reduction
+        )
     if name == "multi_worker":
         return tf.distribute.MultiWorkerMirroredStrategy()
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -385,11 +429,15 @@ def make_strategy(name):
 
 
 def child(keras, strategy, folder, time_limit, kinds):
-    """Runs the cells of a strategy that have no results yet, and writes their results."""
+    """Runs cells of a strategy that have no results yet, and writes their results."""
     made = make_strategy(strategy)
     task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
-    paths = {c: c.path(pathlib.Path(folder), keras, strategy) for c in cells(strategy, kinds)}
-    for cell, path in [(cell, path) for cell, path in paths.items() if not path.exists()]:
+    paths = {
+        c: c.path(pathlib.Path(folder), keras, strategy) for c in cells(strategy, kinds)
+    }
+    for cell, path in [
+        (cell, path) for cell, path in paths.items() if not path.exists()
+    ]:
         faulthandler.dump_traceback_later(time_limit, exit=True)
         text = json.dumps(run_cell(cell, made))
         if not task.get("index", 0):
@@ -401,7 +449,7 @@ def child(keras, strategy, folder, time_limit, kinds):
 
 
 def start(settings):
-    """Starts the processes that run the cells of a strategy; the first one writes the results."""
+    """Starts the processes that run a strategy's cells; the first writes results."""
     tasks = {
         "multi_worker": [("worker", 0), ("worker", 1)],
         "parameter_server": [("chief", 0), ("ps", 0), ("worker", 0)],
@@ -410,7 +458,9 @@ def start(settings):
     free = [socket.create_server(("localhost", 0)) for _ in tasks]
     for task, server in zip(tasks, free, strict=True):
         if task:
-            cluster.setdefault(task[0], []).append(f"localhost:{server.getsockname()[1]}")
+            cluster.setdefault(task[0], []).append(
+                f"localhost:{server.getsockname()[1]}"
+            )
         server.close()
     command = [sys.executable, "-m", __spec__.name, "--child", json.dumps(settings)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -420,13 +470,17 @@ def start(settings):
         if task:
             config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
             environment |= {"TF_CONFIG": json.dumps(config)}
-            environment["TF_NUM_INTEROP_THREADS"] = "4"  # Processes wait for each other.
-        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
+            environment["TF_NUM_INTEROP_THREADS"] = (
+                "4"  # Processes wait for each other.
+            )
+        processes.append(
+            subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        )
     return processes
 
 
 def run(keras, strategy, folder, time_limit, kinds):
-    """Runs the cells that have no results yet; in place of one that ends its process, an error."""
+    """Runs cells that have no results yet; one that ends its process gets an error."""
     paths = [cell.path(folder, keras, strategy) for cell in cells(strategy, kinds)]
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     settings = {"keras": keras, "strategy": strategy, "folder": str(folder)}
@@ -443,7 +497,7 @@ def run(keras, strategy, folder, time_limit, kinds):
 
 
 def distance(ours, theirs):
-    """The distance of results: of weights, relative to what training changed; and of values."""
+    """The distance of results: of weights, relative to their change, and of values."""
     if "error" in ours:
         return ours["error"]
     before, after, expected = (
@@ -484,14 +538,19 @@ def compare(folder, keras, strategy, cell):
         return "trains", []  # A reference, with nothing to compare with.
     limit = TOLERANCES[cell.precision]
     equal = [d for d in distances.values() if not isinstance(d, str) and d <= limit]
-    wrong = {name: d for name, d in distances.items() if isinstance(d, str) or d > limit}
-    lines = [f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}" for name, d in wrong.items()]
+    wrong = {
+        name: d for name, d in distances.items() if isinstance(d, str) or d > limit
+    }
+    lines = [
+        f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}"
+        for name, d in wrong.items()
+    ]
     text = f"{len(equal)}/{len(distances)}"
     return f"{text} ({max(equal):.0e})" if equal else text, lines
 
 
 def show(folder, kinds, path=None):
-    """Prints the tables of all cells that have run, and what fails; writes entries as CSV."""
+    """Prints tables of the cells that ran, and what fails; writes entries as CSV."""
     notes, entries = {}, []
     for kind in kinds:
         rows = []
@@ -520,7 +579,9 @@ def main(argv=None):
     quick = {"keras": ["3"], "strategies": ["one", "mirrored"], "kinds": ["shards"]}
     parser = command_line.Parser(__spec__, __doc__, quick)
     folder = pathlib.Path("out/strategies")
-    parser.add_argument("--folder", type=pathlib.Path, default=folder, help="folder of the cells")
+    parser.add_argument(
+        "--folder", type=pathlib.Path, default=folder, help="folder of the cells"
+    )
     parser.add_names("--keras", "32", "versions of Keras")
     parser.add_names("--strategies", STRATEGIES, "strategies")
     parser.add_names("--kinds", LABELS, "kinds of objects")

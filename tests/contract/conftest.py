@@ -12,7 +12,7 @@ def scores(rng, request):
 
 @pytest.fixture
 def relevance(request):
-    """Of four lists of six items or more: one positive, two and three, and many, also of grades."""
+    """Of four lists of six or more items: 1, 2, 3 and many positives, also graded."""
     labels = np.zeros((request.module.BATCH, request.module.N), np.float32)
     labels[0, 4] = 1
     labels[1, [0, 3]] = 1, 2

@@ -15,7 +15,9 @@ class NegativeSquaredDistance(layers.Interaction):
     """A user's own interaction, with a weight."""
 
     def build_for(self, width, class_width):
-        self.offset = self.add_weight(name="offset", shape=(width,), initializer="zeros")
+        self.offset = self.add_weight(
+            name="offset", shape=(width,), initializer="zeros"
+        )
 
     def score_candidates(self, encodings, candidates, training=None):
         moved = encodings + self.offset
@@ -54,23 +56,33 @@ HEADS = {
     "bilinear": head("bilinear", lambda: layers.ClassTable(5, width=3)),
     "options": head(
         "latent_cross",
-        lambda: layers.ClassTable(5, use_bias=True, initializer="he_normal", regularizer="l2"),
+        lambda: layers.ClassTable(
+            5, use_bias=True, initializer="he_normal", regularizer="l2"
+        ),
         units=(6, 4),
         activation="gelu",
         add_dot_product=True,
         kernel_initializer="he_normal",
     ),
     "dropout": head("concat", 5, units=(6, 4), dropout=0.5, seed=1),
-    "own_interaction": lambda **kwargs: layers.Head(5, NegativeSquaredDistance(), **kwargs),
+    "own_interaction": lambda **kwargs: layers.Head(
+        5, NegativeSquaredDistance(), **kwargs
+    ),
     "encoded_array": head(
-        "concat", lambda: layers.EncodedClasses(ARRAY, keras.layers.Dense(3)), units=(6,)
+        "concat",
+        lambda: layers.EncodedClasses(ARRAY, keras.layers.Dense(3)),
+        units=(6,),
     ),
     "encoded_strings": head(
-        "latent_cross", lambda: layers.EncodedClasses(WORDS, words_encoder()), units=(6,)
+        "latent_cross",
+        lambda: layers.EncodedClasses(WORDS, words_encoder()),
+        units=(6,),
     ),
     "encoded_dict": head(
         "dot_product",
-        lambda: layers.EncodedClasses({"array": ARRAY, "number": ARRAY[:, :1]}, pairs_encoder()),
+        lambda: layers.EncodedClasses(
+            {"array": ARRAY, "number": ARRAY[:, :1]}, pairs_encoder()
+        ),
     ),
     "attention": head("dot_product", lambda: layers.ClassAttention(5, num_heads=2)),
 }

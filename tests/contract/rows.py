@@ -15,7 +15,10 @@ ROOMS = (r4c.layers, r4c.losses, r4c.metrics, r4c.models, r4c.optimizers)
 # The rows of each kind of `_registry`, and of optimizers, whose classes Keras finds.
 MAKERS = {
     "loss": [case.make for case in (*tables.LOSSES, *tables.SORTER_LOSSES)],
-    "metric": [*(case.make for case in tables.METRICS), *tables.DATASET_METRICS.values()],
+    "metric": [
+        *(case.make for case in tables.METRICS),
+        *tables.DATASET_METRICS.values(),
+    ],
     "head": [*HEADS.values()],
     "interaction": [lambda make=make: make().interaction for make in HEADS.values()],
     "sorter": [case.make for case in tables.SORTERS],
@@ -36,11 +39,13 @@ BASES = {
 def public_classes(base=object):
     """The public classes of all rooms that are subclasses of `base`."""
     public = (getattr(room, name) for room in ROOMS for name in room.__all__)
-    return list(dict.fromkeys(c for c in public if inspect.isclass(c) and issubclass(c, base)))
+    return list(
+        dict.fromkeys(c for c in public if inspect.isclass(c) and issubclass(c, base))
+    )
 
 
 def concrete(kind):
-    """The public classes of a kind, without bases: what others derive from and has no name."""
+    """Public classes of a kind, without bases: those derived from, without a name."""
     public = public_classes(BASES[kind])
     return [
         cls
@@ -53,18 +58,22 @@ def concrete(kind):
 def required(cls):
     parameters = [*inspect.signature(cls.__init__).parameters.values()][1:]
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return {p.name for p in parameters if p.default is p.empty and p.kind not in variable}
+    return {
+        p.name for p in parameters if p.default is p.empty and p.kind not in variable
+    }
 
 
 def needed(cls):
     """The arguments that the constructor of a class needs, made anew."""
     made = {**tables.NEEDED, **tables.NEEDED_OF.get(cls, {})}
-    assert required(cls) <= made.keys(), f"{cls.__name__} needs its arguments in `NEEDED`."
+    assert required(cls) <= made.keys(), (
+        f"{cls.__name__} needs its arguments in `NEEDED`."
+    )
     return {name: made[name]() for name in required(cls)}
 
 
 def copies(thing, get):
-    """Of its configuration, of what Keras writes of it, and of what `get` makes of that."""
+    """Of its configuration, what Keras writes of it, and what `get` makes of that."""
     written = keras.utils.serialize_keras_object(thing)
     made = keras.utils.deserialize_keras_object(written), get(written)
     return [type(thing).from_config(thing.get_config()), *made]
@@ -72,4 +81,6 @@ def copies(thing, get):
 
 def name_of(cls, kind):
     """The name by which `get` finds a class of a kind."""
-    return _registry.snake_case(cls.__name__.removesuffix(_registry._SUFFIXES.get(kind, "")))
+    return _registry.snake_case(
+        cls.__name__.removesuffix(_registry._SUFFIXES.get(kind, ""))
+    )

@@ -1,4 +1,4 @@
-"""Every public object has a row in the tables of the contract, a name, and checks its arguments."""
+"""Every public object has a row in contract tables, a name, and argument checks."""
 
 import inspect
 from collections.abc import Callable
@@ -26,7 +26,9 @@ WITHOUT_A_ROW = {
     "ExpectedCalibrationError": "It is of probabilities, not of ranks.",
     "ForwardCorrectionLoss": "Its matrix names the classes, which cannot be exchanged.",
     "MacroAverage": "It is what its metric is.",
-    "PropensityScoredNDCG": "Its propensities name the classes, which cannot be exchanged.",
+    "PropensityScoredNDCG": (
+        "Its propensities name the classes, which cannot be exchanged."
+    ),
     "PropensityScoredPrecisionAtK": "The same.",
     "SampledScores": "It scores some of the classes.",
     "WeightedSumLoss": "It is what its losses are.",
@@ -50,7 +52,9 @@ def test_every_object_has_its_name(kind):
 
 @pytest.mark.parametrize("kind", GET.keys() - {"sorter"})
 def test_what_has_a_name_is_public(kind):
-    assert set(_registry.registered_classes(kind, object).values()) <= set(rows.public_classes())
+    assert set(_registry.registered_classes(kind, object).values()) <= set(
+        rows.public_classes()
+    )
 
 
 class Unknown:
@@ -121,7 +125,9 @@ def test_other_arguments_than_those_of_the_name_raise():
         r4c.metrics.get("mean_average_precision")
     with pytest.raises(TypeError, match="unexpected keyword argument 'k'"):
         r4c.metrics.get("mean_rank_at_5")
-    with pytest.raises(ValueError, match="`k` must not be given with a name that has a cutoff"):
+    with pytest.raises(
+        ValueError, match="`k` must not be given with a name that has a cutoff"
+    ):
         r4c.metrics.get("ndcg_at_5", k=3)
 
 

@@ -1,7 +1,8 @@
-"""Each loss against the definition in its row: value and gradient, for every option of a formula.
+"""Each loss against its row's definition: value and gradient, for each formula option.
 
-Blocks, padding and sorting set in at sizes that short lists do not reach. There a value can be
-right and its gradient NaN, where a branch that `tf.where` leaves out is infinite.
+Blocks, padding and sorting set in at sizes that short lists do not reach. There a value
+can be right and its gradient NaN, where a branch that `tf.where` leaves out is
+infinite.
 """
 
 import numpy as np
@@ -12,12 +13,24 @@ from .. import derivatives
 from ..losses import oracles
 from .tables import FORMULAS, LOSSES, OPTIONS
 
-# Each size stands for a path: no negatives, one block, several blocks, a last block with padding,
-# sorting, lists of up to 128 and of up to 256 items, which have paths less, and many blocks.
-SIZES = [(1, 1), (2, 1), (17, 16), (40, 40), (70, 15), (100, 11), (200, 16), (300, 3), (300, 33)]
+# Each size stands for a path: no negatives, one block, several blocks, a last block
+# with padding, sorting, lists of up to 128 and of up to 256 items, which have paths
+# less, and many blocks.
+SIZES = [
+    (1, 1),
+    (2, 1),
+    (17, 16),
+    (40, 40),
+    (70, 15),
+    (100, 11),
+    (200, 16),
+    (300, 3),
+    (300, 33),
+]
 SIZES += [(129, 129), (257, 257), (1500, 6)]
-# An option changes only the formula, so a few sizes suffice. Random losses are compared with
-# differences of the same draws at the first two; at the others they must be finite.
+# An option changes only the formula, so a few sizes suffice. Random losses are compared
+# with differences of the same draws at the first two; at the others they must be
+# finite.
 FEW_SIZES = [(17, 16), (300, 33), (1500, 6)]
 # Ids have paths by the number of columns: one, two to four in long lists, and more.
 SIZES_OF_IDS = [(1, 1), (40, 40), (100, 11), (300, 3), (200, 2), *FEW_SIZES]
@@ -42,7 +55,7 @@ def value_and_gradient(loss, labels, scores, *weights):
 
 
 def graded_lists(rng, n, grades):
-    """Lists with grades, equal grades and masked items; the last list has one positive."""
+    """Lists with grades, equal grades and masked items; the last has one positive."""
     labels = rng.integers(0, grades, (4, n)).astype(np.float64)
     labels[3] = 0
     labels[:, n // 2] = 1
@@ -78,13 +91,17 @@ def test_grades_and_masks(case, grades, rng):
 
 @exact_losses
 def test_tied_scores(case):
-    """The gradient of those that move together: there losses with a kink at ties have one, too."""
+    """Gradients of those moving together: losses with a kink at ties have one, too."""
     scores = np.array([[0.5, 0.5, 0.5, -0.25, -0.25]])
     labels = np.array([[0.0, 1.0, 2.0, 1.0, 0.0]])
     value, gradient = value_and_gradient(case.make(reduction="none"), labels, scores)
-    np.testing.assert_allclose(value[0], case.definition(scores[0], labels[0]), rtol=1e-12)
+    np.testing.assert_allclose(
+        value[0], case.definition(scores[0], labels[0]), rtol=1e-12
+    )
     groups = np.array([scores[0] > 0, scores[0] < 0], np.float64)
-    slopes = oracles.gradient(lambda x: case.definition(x @ groups, labels[0]), [0.5, -0.25])
+    slopes = oracles.gradient(
+        lambda x: case.definition(x @ groups, labels[0]), [0.5, -0.25]
+    )
     np.testing.assert_allclose(groups @ gradient[0], slopes, rtol=1e-6, atol=1e-8)
 
 
@@ -113,8 +130,12 @@ def test_short_and_long_lists(case, form, sizes):
     for n, num_positives in sizes:
         rng = np.random.default_rng(100 * n + num_positives)
         loss = case.make(reduction="none", label_format=form)
-        if n < max(getattr(loss, "k", 1), 5 * case.random) or (case.random and num_positives > 99):
-            continue  # k items are to be selected, or sampled, of n; noise by blocks takes seconds.
+        if n < max(getattr(loss, "k", 1), 5 * case.random) or (
+            case.random and num_positives > 99
+        ):
+            # k items are to be selected, or sampled, of n; noise by blocks takes
+            # seconds.
+            continue
         scores, direction = rng.normal(size=(2, 2, n))
         ids = np.stack([rng.permutation(n)[:num_positives] for _ in range(2)])
         ids[1, 1:][rng.random(num_positives - 1) < 0.5] = -1
@@ -125,14 +146,18 @@ def test_short_and_long_lists(case, form, sizes):
             if case.random:
                 same = case.make(reduction="none", label_format=form)
                 return value_and_gradient(same, labels, scores)[0]
-            return [case.definition(*row) for row in zip(scores, relevance, strict=True)]
+            return [
+                case.definition(*row) for row in zip(scores, relevance, strict=True)
+            ]
 
         value, gradient = value_and_gradient(loss, labels, scores)
         where = f"n = {n}, P = {num_positives}"
         assert np.isfinite(value).all() and np.isfinite(gradient).all(), where
         if case.random and (n, num_positives) not in FEW_SIZES[:2]:
             continue
-        np.testing.assert_allclose(value, values(scores), rtol=1e-9, atol=1e-9, err_msg=where)
+        np.testing.assert_allclose(
+            value, values(scores), rtol=1e-9, atol=1e-9, err_msg=where
+        )
         step = 1e-6 * direction
         slope = np.subtract(values(scores + step), values(scores - step)) / 2e-6
         scale = 1 + np.abs(gradient).sum(axis=1)
@@ -149,9 +174,17 @@ def test_weights_of_items(case, n, grades, rng):
     assert_by_definition(found, case.definition, labels, scores, weights)
 
 
-@of([case for case in LOSSES if not case.weighted and not case.name.startswith("gumbel")])
+@of(
+    [
+        case
+        for case in LOSSES
+        if not case.weighted and not case.name.startswith("gumbel")
+    ]
+)
 def test_other_losses_take_no_weights_of_items(case):
-    with pytest.raises(ValueError, match=r"no form with weights of items. Received: float32"):
+    with pytest.raises(
+        ValueError, match=r"no form with weights of items. Received: float32"
+    ):
         case.make()([[1.0, 0.0]], [[0.0, 0.0]], [[1.0, 2.0]])
 
 

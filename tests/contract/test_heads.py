@@ -55,7 +55,9 @@ def test_xla_equals_eager(make, encodings, request):
         pytest.skip("XLA has no strings.")
     head = make()
     expected = head(encodings)
-    assert_same_sums(tf.function(head, jit_compile=True)(encodings), expected, longest_sum(head))
+    assert_same_sums(
+        tf.function(head, jit_compile=True)(encodings), expected, longest_sum(head)
+    )
 
 
 def test_mixed_precision(make, encodings, mixed_precision):
@@ -75,7 +77,7 @@ def test_round_trip_of_config(make):
 
 
 def _told(config):
-    """A configuration in one string, without what Keras 2.15 writes of layers that were called."""
+    """A configuration as a string, without what Keras 2.15 writes of called layers."""
     if not tf.__version__.startswith("2.15."):
         return json.dumps(config)
 
@@ -96,7 +98,9 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reload
     np.testing.assert_array_equal(other(encodings), expected)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
-    other.set_weights([x + 1 if x.dtype == np.float32 else x for x in other.get_weights()])
+    other.set_weights(
+        [x + 1 if x.dtype == np.float32 else x for x in other.get_weights()]
+    )
     tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
     np.testing.assert_array_equal(other(encodings), expected)
 

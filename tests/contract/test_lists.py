@@ -18,7 +18,7 @@ BATCH, N = 4, 7
 
 
 def of_lists(case, **kwargs):
-    """A function: the losses of lists and their gradient, or values of a metric and weights."""
+    """A function: losses of lists and their gradient, or metric values and weights."""
     if isinstance(case, MetricCase):
         return case.make(**kwargs).per_list
     loss = case.make(reduction="none", **kwargs)
@@ -28,7 +28,9 @@ def of_lists(case, **kwargs):
 def assert_same(case, found, expected):
     metric = isinstance(case, MetricCase)
     for a, e in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=1e-14 if metric else 1e-5, atol=0 if metric else 1e-6)
+        np.testing.assert_allclose(
+            a, e, rtol=1e-14 if metric else 1e-5, atol=0 if metric else 1e-6
+        )
 
 
 def test_label_forms_agree(case, scores):
@@ -38,7 +40,13 @@ def test_label_forms_agree(case, scores):
     none, column = np.full(BATCH, -1), ids[:, None]
     padded = [np.stack(x, axis=1) for x in ((ids, none), (none, ids), (ids, none, ids))]
     others = tf.ragged.constant(column.tolist()), np.eye(N, dtype=np.float32)[ids]
-    for labels in (column, ids.astype(np.int64), ids.astype(np.float64), *padded, *others):
+    for labels in (
+        column,
+        ids.astype(np.int64),
+        ids.astype(np.float64),
+        *padded,
+        *others,
+    ):
         assert_same(case, of_lists(case)(labels, scores), expected)
     several = tf.ragged.constant([[2], [0, 3], [1, 4, 5], [6, 0]])
     padded = several.to_tensor(default_value=-1)
@@ -64,7 +72,9 @@ def test_bad_labels_raise_or_are_nan(case, scores, relevance, as_for_xla):
 
 
 def test_shapes_are_checked(case, scores):
-    with pytest.raises(ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"):
+    with pytest.raises(
+        ValueError, match=r"`y_pred` must hold numbers of the shape \[batch, n\]"
+    ):
         of_lists(case)([1], scores[0])
     with pytest.raises(ValueError, match="`y_true` must have a row for each list"):
         of_lists(case)([1, 2], scores)

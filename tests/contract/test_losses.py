@@ -1,4 +1,7 @@
-"""What holds for every loss; see `test_lists.py` for labels, `test_definitions.py` for formulas."""
+"""What holds for every loss.
+
+See `test_lists.py` for labels, `test_definitions.py` for formulas.
+"""
 
 import functools
 
@@ -32,7 +35,10 @@ def fresh(loss):
 
 
 def value_and_gradient(loss, y_true, y_pred):
-    return [x.numpy() for x in with_gradient(fresh(loss), y_true, tf.convert_to_tensor(y_pred))]
+    return [
+        x.numpy()
+        for x in with_gradient(fresh(loss), y_true, tf.convert_to_tensor(y_pred))
+    ]
 
 
 def assert_same(actual, expected, rtol=1e-5, atol=1e-6):
@@ -45,16 +51,23 @@ def test_masked_is_removed(case, scores, relevance):
     keep = [0, 1, 3, 5, 6]
     loss = case.make(reduction="none")
     removed = np.zeros((BATCH, N), np.float32)
-    value, removed[:, keep] = value_and_gradient(loss, relevance[:, keep], scores[:, keep])
+    value, removed[:, keep] = value_and_gradient(
+        loss, relevance[:, keep], scores[:, keep]
+    )
     labels, masked_scores = relevance.copy(), scores.copy()
     labels[:, [2, 4]] = -1
-    masked_scores[:, [2, 4]] = [[0.5, 1e10], [-1e10, np.inf], [-np.inf, -1e10], [np.nan, 0.5]]
+    masked_scores[:, [2, 4]] = [
+        [0.5, 1e10],
+        [-1e10, np.inf],
+        [-np.inf, -1e10],
+        [np.nan, 0.5],
+    ]
     assert_same(value_and_gradient(loss, labels, masked_scores), (value, removed))
 
 
 @pytest.mark.base(FORMULAS)
 def test_an_offset_costs_no_digits(case, rng, relevance):
-    """Of scores that are exact at an offset where a margin of 1 is lost; in graphs, too."""
+    """Of scores exact at an offset where a margin of 1 is lost; in graphs, too."""
     if not case.shift_invariant or case.random:
         pytest.skip("only shift-invariant losses without noise are the same")
     scores = tf.constant(4.0 * rng.integers(-3, 4, size=(BATCH, N)), tf.float32)
@@ -67,14 +80,19 @@ def test_an_offset_costs_no_digits(case, rng, relevance):
 
 
 def test_a_far_score_costs_no_digits(case, rng, relevance):
-    """The positives and the negatives that a high one leaves behind count as if it were near."""
+    """Positives and negatives left behind by a high one count as if it were near."""
     if case.random or not case.shift_invariant:
-        pytest.skip("noise depends on the dtype, and other losses are of the far score itself")
+        pytest.skip(
+            "noise depends on the dtype, and other losses are of the far score itself"
+        )
     scores = rng.integers(-3, 4, size=(BATCH, N)).astype(np.float64)
     for copies in (1, 16):
         labels = np.concatenate([relevance] * copies, axis=1)
         x = np.concatenate([scores] * copies, axis=1)
-        labels[:, 0], x[:, 0] = 4, case.far  # One more positive, which beats all others.
+        labels[:, 0], x[:, 0] = (
+            4,
+            case.far,
+        )  # One more positive, which beats all others.
         loss = case.make(reduction="none")
         expected = value_and_gradient(loss, labels, x)
         actual = value_and_gradient(loss, labels, x.astype(np.float32))
@@ -92,7 +110,9 @@ def test_forward_mode(case, rng, relevance):
 
         with tf.autodiff.ForwardAccumulator(x, direction) as forward:
             value = function(x)
-        expected = tf.reduce_sum(derivatives.gradient_of(function, x) * direction, axis=1)
+        expected = tf.reduce_sum(
+            derivatives.gradient_of(function, x) * direction, axis=1
+        )
         np.testing.assert_allclose(forward.jvp(value), expected, rtol=1e-6, atol=1e-9)
 
 
@@ -106,7 +126,7 @@ def test_extreme_scores_stay_finite(case, relevance):
 
 
 def test_lists_without_a_positive(case, scores):
-    """They have the loss of the definition where the row says so, else 0, whatever the scores."""
+    """They have the definition's loss where the row says so, else 0, for any scores."""
     labels = np.zeros((BATCH, N), np.float32)
     labels[1] = -1
     labels[2, :3] = -1
@@ -116,7 +136,10 @@ def test_lists_without_a_positive(case, scores):
     assert value[1] == 0 and (gradient[1] == 0).all()  # It has no item.
     assert value[3] != 0 and (gradient[3] != 0).any()
     for row, there in ((0, slice(None)), (2, slice(3, None))):
-        own_scores, own_labels = scores[row, there].astype(np.float64), labels[row, there]
+        own_scores, own_labels = (
+            scores[row, there].astype(np.float64),
+            labels[row, there],
+        )
         expected, slopes = 0.0, np.zeros(N)
         if case.counts_empty:
             definition = functools.partial(case.definition, labels=own_labels)
@@ -130,7 +153,11 @@ def test_lists_without_a_positive(case, scores):
 
     scores[0] = np.nan
     value, gradient = value_and_gradient(loss, labels, scores)
-    assert np.isnan(value[0]) if case.counts_empty else (value[0] == 0 and not gradient[0].any())
+    assert (
+        np.isnan(value[0])
+        if case.counts_empty
+        else (value[0] == 0 and not gradient[0].any())
+    )
     # Ids of -1 alone are the same list as relevance of zeros.
     ids, labels[:3] = np.array([[-1, -1], [-1, -1], [-1, -1], [1, -1]]), 0
     assert_same([fresh(loss)(ids, scores)], [fresh(loss)(labels, scores)])
@@ -140,7 +167,9 @@ def test_lists_without_a_positive(case, scores):
 def test_ragged_batch_without_positives_has_no_loss(case, scores):
     labels = tf.RaggedTensor.from_row_lengths(tf.zeros([0], tf.int32), [0] * BATCH)
     for compute in (with_gradient, tf.function(with_gradient)):
-        value, gradient = compute(case.make(reduction="none"), labels, tf.constant(scores))
+        value, gradient = compute(
+            case.make(reduction="none"), labels, tf.constant(scores)
+        )
         assert not np.any(value) and not np.any(gradient)
 
 
@@ -149,7 +178,11 @@ def test_nan_stays_nan_in_its_list(case, mode, scores, relevance):
     scores[1, 4] = scores[2, 6] = np.nan
     # One of many positives has the NaN score.
     wide = np.concatenate([relevance, np.ones((BATCH, 3 * N), np.float32)], axis=1)
-    forms = [(np.array([2, 0, 6, 3]), scores), (relevance, scores), (wide, np.tile(scores, 4))]
+    forms = [
+        (np.array([2, 0, 6, 3]), scores),
+        (relevance, scores),
+        (wide, np.tile(scores, 4)),
+    ]
     for labels, x in forms:
         loss = case.make(reduction="none")
         expected = fresh(loss)(labels, np.nan_to_num(x)).numpy()
@@ -178,8 +211,12 @@ def test_max_positives_is_checked(case, scores, as_for_xla):
 @pytest.mark.keras2
 @of_the_base
 def test_class_weight_multiplies(case, scores, relevance):
-    """Those of the positives by their relevance, not of positions; weights of lists count too."""
-    loss, weights, of_lists = case.make(reduction="none"), np.arange(0.0, N), np.arange(4.0)
+    """Those of positives by relevance, not of positions; list weights count too."""
+    loss, weights, of_lists = (
+        case.make(reduction="none"),
+        np.arange(0.0, N),
+        np.arange(4.0),
+    )
     weights[1] = 1
     given = weights, weights.tolist(), {i: x for i, x in enumerate(weights) if i != 1}
     ids, grades = np.array([[2, 0], [1, -1], [-1, 6], [3, 5]]), relevance.copy()
@@ -191,14 +228,16 @@ def test_class_weight_multiplies(case, scores, relevance):
     for labels, of_classes in forms:
         expected = [of_classes * of_lists * fresh(loss)(labels, scores)]
         for form in given:
-            weighted = type(loss).from_config({**loss.get_config(), "class_weight": form})
+            weighted = type(loss).from_config(
+                {**loss.get_config(), "class_weight": form}
+            )
             assert_same([weighted(labels, scores, of_lists)], expected)
 
 
 @pytest.mark.slow
 @of_the_base
 def test_long_lists_under_xla(case, rng):
-    """Relevance labels of few and of many positives among more items than a block holds.
+    """Relevance labels of few and many positives among more items than a block holds.
 
     As in Keras, for batches of any size. Eager mode is compared with the definitions.
     """
@@ -207,7 +246,9 @@ def test_long_lists_under_xla(case, rng):
     x = tf.constant(rng.normal(size=(2, n)), tf.float32)
     step = functools.partial(with_gradient, fresh(loss))
     xla = tf.function(step, [tf.TensorSpec([None, n])] * 2, jit_compile=True)
-    for count in (20,) if case.random else (4, 5, 20):  # A random loss counts its calls.
+    for count in (
+        (20,) if case.random else (4, 5, 20)
+    ):  # A random loss counts its calls.
         relevance = np.zeros((2, n), np.float32)
         relevance[1, -7:] = -1
         for row, positives in enumerate((count // 2, count)):
@@ -215,7 +256,9 @@ def test_long_lists_under_xla(case, rng):
         labels = tf.constant(relevance)
         expected = value_and_gradient(loss, labels, x)
         assert_same(xla(labels, x), expected, rtol=1e-4)
-        bounded = case.make(reduction="none", label_format="relevance", max_positives=count + 1)
+        bounded = case.make(
+            reduction="none", label_format="relevance", max_positives=count + 1
+        )
         assert_same(value_and_gradient(bounded, labels, x), expected, rtol=1e-4)
 
 
@@ -229,11 +272,15 @@ def test_weights(case, scores, relevance):
         return case.make(reduction="none")(*args)
 
     for form in (weights, weights[:, None], weights.astype(np.float64)):
-        np.testing.assert_allclose(loss(relevance, scores, form), plain * weights, rtol=1e-6)
+        np.testing.assert_allclose(
+            loss(relevance, scores, form), plain * weights, rtol=1e-6
+        )
     np.testing.assert_allclose(loss(relevance, scores, 3.0), plain * 3, rtol=1e-6)
     if case.make().item_weights:  # Others are in `losses/test_item_weights.py`.
         per_item = np.repeat(weights[:, None], N, axis=1)
-        np.testing.assert_allclose(loss(relevance, scores, per_item), plain * weights, rtol=1e-5)
+        np.testing.assert_allclose(
+            loss(relevance, scores, per_item), plain * weights, rtol=1e-5
+        )
     for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
         with pytest.raises(ValueError):
             loss(relevance, scores, bad)
@@ -245,7 +292,11 @@ def test_reductions(case, scores, relevance):
     values = case.make(reduction="none")(relevance, scores).numpy()
     np.testing.assert_allclose(case.make(reduction=None)(relevance, scores), values)
     mean = values.mean()
-    for name, expected in (("sum", values.sum()), ("sum_over_batch_size", mean), ("auto", mean)):
+    for name, expected in (
+        ("sum", values.sum()),
+        ("sum_over_batch_size", mean),
+        ("auto", mean),
+    ):
         found = case.make(reduction=name)(relevance, scores)
         np.testing.assert_allclose(found, expected, rtol=1e-6)
     with pytest.raises(ValueError, match="`reduction` must be one of"):
@@ -259,14 +310,20 @@ def test_empty_batch_is_finite(case):
     graph = tf.function(case.make(label_format="ids"))
     assert graph(tf.zeros([0, 100], tf.int32), tf.zeros([0, 200])) == 0
     loss = case.make()
-    for labels in (np.zeros([0], np.int32), np.zeros([0, 2], np.int32), np.zeros([0, N])):
+    for labels in (
+        np.zeros([0], np.int32),
+        np.zeros([0, 2], np.int32),
+        np.zeros([0, N]),
+    ):
         value, gradient = value_and_gradient(loss, labels, np.zeros([0, N], np.float32))
         assert value == 0 and gradient.shape == (0, N)
 
 
 @pytest.mark.keras2
 def test_round_trip_of_config(case, scores, relevance):
-    loss = case.make(reduction="sum", name="mine", label_format="relevance", max_positives=7)
+    loss = case.make(
+        reduction="sum", name="mine", label_format="relevance", max_positives=7
+    )
     config = loss.get_config()
     assert config["reduction"] == "sum" and config["name"] == "mine"
     for copy in rows.copies(loss, r4c.losses.get):
@@ -279,7 +336,9 @@ def train(loss, features, labels, **compile_args):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
     model.compile(keras.optimizers.SGD(0.1), loss=loss, **compile_args)
-    model.fit(features, labels, batch_size=len(features), epochs=1, verbose=0, shuffle=False)
+    model.fit(
+        features, labels, batch_size=len(features), epochs=1, verbose=0, shuffle=False
+    )
     return model.get_weights()
 
 
@@ -298,5 +357,7 @@ def test_trains_in_keras_under_xla(case, rng):
 
 @of_the_base
 def test_trains_in_mixed_precision(case, rng, mixed_precision):
-    weights = train(case.make(), rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, N, 6))
+    weights = train(
+        case.make(), rng.normal(size=(6, 3)).astype(np.float32), rng.integers(0, N, 6)
+    )
     assert all(np.isfinite(w).all() for w in weights)

@@ -32,7 +32,7 @@ def per_list(case, y_true, y_pred, **kwargs):
 
 
 def graph(update, **kwargs):
-    """A tf.function that returns nothing; Keras 2 returns an operation from an update."""
+    """A tf.function that returns nothing; Keras 2's update returns an operation."""
 
     def without_result(*args):
         update(*args)
@@ -53,7 +53,9 @@ def test_equals_the_definition(case, scores, relevance, highest):
         if highest > case.highest:
             pytest.skip("float32 does not hold the metric")
         relevance[relevance == relevance.max(axis=1, keepdims=True)] = highest
-    expected = [brute_force(case, *lists) for lists in zip(relevance, scores, strict=True)]
+    expected = [
+        brute_force(case, *lists) for lists in zip(relevance, scores, strict=True)
+    ]
     assert len(set(expected)) > 1
     np.testing.assert_allclose(per_list(case, relevance, scores), expected, rtol=1e-12)
     actual = result(case.make(), (relevance, scores))
@@ -61,7 +63,9 @@ def test_equals_the_definition(case, scores, relevance, highest):
 
 
 def test_says_which_way_is_better(case):
-    good, bad = (result(case.make(), ([0] * 4, [row] * 4)) for row in (range(N, 0, -1), range(N)))
+    good, bad = (
+        result(case.make(), ([0] * 4, [row] * 4)) for row in (range(N, 0, -1), range(N))
+    )
     assert (good > bad) == case.make().higher_is_better
 
 
@@ -77,14 +81,21 @@ def test_ties_count_in_expectation_over_their_orders(case, seed):
     labels = rng.choice([-1.0, 0.0, 0.0, 1.0, 2.0], (BATCH, N))
     labels[:, 0] = 1
     expected = [brute_force(case, *lists) for lists in zip(labels, scores, strict=True)]
-    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_allclose(
+        per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15
+    )
 
 
 def test_masked_is_removed(case, scores, relevance):
     keep, left_out = [0, 1, 3, 4], [2, 5]
     relevance[0, 1] = 1
     expected = per_list(case, relevance[:, keep], scores[:, keep])
-    scores[:, left_out] = [[0.5, 1e10], [np.inf, 0.5], [-np.inf, 1e10], [np.nan, np.inf]]
+    scores[:, left_out] = [
+        [0.5, 1e10],
+        [np.inf, 0.5],
+        [-np.inf, 1e10],
+        [np.nan, np.inf],
+    ]
     labels = relevance.copy()
     labels[:, left_out] = -1
     np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
@@ -99,7 +110,7 @@ def test_masked_is_removed(case, scores, relevance):
 
 
 def test_relevant_from(case, scores, relevance, rng):
-    """Items of a lower grade are as items of the grade 0, with weights of items, too."""
+    """Items of a lower grade are as items of grade 0, with weights of items, too."""
     relevance[1, 5] = -1
     wanted = np.where(relevance >= 2, relevance, np.minimum(relevance, 0))
     for weights in (None, rng.random((BATCH, N))):
@@ -107,14 +118,16 @@ def test_relevant_from(case, scores, relevance, rng):
         twin = case.make().per_list(wanted, scores, weights)
         for actual, expected in zip(found, twin, strict=True):
             np.testing.assert_array_equal(actual, expected)
-    expected = [brute_force(case, *lists) for lists in zip(wanted[1:], scores[1:], strict=True)]
+    expected = [
+        brute_force(case, *lists) for lists in zip(wanted[1:], scores[1:], strict=True)
+    ]
     values, weights = case.make(relevant_from=2).per_list(relevance, scores)
     np.testing.assert_allclose(values[1:, 0], expected, rtol=1e-12)
     np.testing.assert_array_equal(weights, [0, 1, 1, 1])
 
 
 def test_relevant_from_of_ranks(case, scores, relevance):
-    """As of the labels that `ops.Ranks` were made from; of some positives only, it raises."""
+    """As of the labels that made `ops.Ranks`; of some positives only, it raises."""
     metric = case.make(relevant_from=2)
     ids = np.where(relevance > 0, range(N), -1)
     ranks = r4c.ops.ranks_of_positives(scores, ids, np.maximum(relevance, 0))
@@ -123,7 +136,9 @@ def test_relevant_from_of_ranks(case, scores, relevance):
     ):
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
     some = ranks._replace(counted=ranks.num_positives)
-    with pytest.raises(ValueError, match="`relevant_from` must be None for `Ranks` with `counted`"):
+    with pytest.raises(
+        ValueError, match="`relevant_from` must be None for `Ranks` with `counted`"
+    ):
         metric.per_list(some, None)
 
 
@@ -136,15 +151,22 @@ def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):
     ids = np.argsort(-scores)
     scores[2, ids[2, 3:]], ids[2, 3] = np.nan, -1
     ids, weights = ids[:, :4], rng.random(BATCH)
-    named = [x if form == "integers" else np.where(x < 0, "", x.astype(str)) for x in (right, ids)]
+    named = [
+        x if form == "integers" else np.where(x < 0, "", x.astype(str))
+        for x in (right, ids)
+    ]
     retrieved = r4c.metrics.RankedIds(named[1])
     metric = case.make()
     if metric.depth is None or "bpref" in case.name:
-        with pytest.raises(ValueError, match="must have a cutoff k of at most|must hold scores"):
+        with pytest.raises(
+            ValueError, match="must have a cutoff k of at most|must hold scores"
+        ):
             metric.update_state(named[0], retrieved)
         return
     found = metric.per_list(named[0], retrieved, weights)
-    for actual, expected in zip(found, metric.per_list(right, scores, weights), strict=True):
+    for actual, expected in zip(
+        found, metric.per_list(right, scores, weights), strict=True
+    ):
         np.testing.assert_allclose(actual, expected, rtol=1e-12)
     graph(metric.update_state)(tf.constant(named[0]), retrieved, weights)
     expected = result(case.make(), (right, scores, weights))
@@ -174,7 +196,9 @@ def test_lists_without_positives_have_weight_0(case, scores, relevance):
     relevance[0] = 0
     relevance[1] = -1
     scores[0] = np.nan
-    np.testing.assert_allclose(result(case.make(), (relevance, scores)), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        result(case.make(), (relevance, scores)), expected, rtol=1e-6
+    )
     assert result(case.make(), (relevance[:2], scores[:2])) == 0
     assert result(case.make(), (np.full((2, 3), -1), scores[:2])) == 0
     assert result(case.make()) == 0
@@ -190,7 +214,9 @@ def test_weights(case, scores, relevance):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
     actual = result(case.make(), (relevance, scores, 3.0))
     np.testing.assert_allclose(actual, case.combine(values), rtol=1e-6)
-    per_item = np.repeat(weights[:, None], N, axis=1)  # Others: `metrics/test_item_weights.py`.
+    per_item = np.repeat(
+        weights[:, None], N, axis=1
+    )  # Others: `metrics/test_item_weights.py`.
     actual = result(case.make(), (relevance, scores, per_item))
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     assert result(case.make(), (relevance, scores, 0.0)) == 0
@@ -198,7 +224,9 @@ def test_weights(case, scores, relevance):
         with pytest.raises(ValueError):
             case.make().update_state(relevance, scores, bad)
     for bad in (-0.5, np.array([1, -2, 1, 1]), -per_item):
-        with pytest.raises(ValueError, match="`sample_weight` must be >= 0. Received: .*-"):
+        with pytest.raises(
+            ValueError, match="`sample_weight` must be >= 0. Received: .*-"
+        ):
             case.make().update_state(relevance, scores, bad)
 
 
@@ -207,12 +235,20 @@ def test_weights(case, scores, relevance):
 def test_batches_reset_and_merge(case, scores, relevance):
     whole = result(case.make(), (relevance, scores))
     metric = case.make()
-    parts = [(relevance[:1], scores[:1]), (relevance[:0], scores[:0]), (relevance[1:], scores[1:])]
+    parts = [
+        (relevance[:1], scores[:1]),
+        (relevance[:0], scores[:0]),
+        (relevance[1:], scores[1:]),
+    ]
     np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
     metric.reset_state()
     assert float(metric.result()) == 0
     np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
-    for labels in (np.zeros([0], np.int32), np.zeros([0, 2], np.int32), np.zeros([0, N])):
+    for labels in (
+        np.zeros([0], np.int32),
+        np.zeros([0, 2], np.int32),
+        np.zeros([0, N]),
+    ):
         assert result(case.make(), (labels, scores[:0])) == 0
     others = [case.make(), case.make()]
     others[0].update_state(*parts[0])

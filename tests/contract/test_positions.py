@@ -1,4 +1,4 @@
-"""Positions: every object gives at `[batch, time, ...]` what it gives for the lists one by one."""
+"""Positions: every object gives at `[batch, time, ...]` what it gives list by list."""
 
 import numpy as np
 import pytest
@@ -92,7 +92,9 @@ REDUCTIONS += ["mean", "mean_with_sample_weight"] if _keras.KERAS_3 else []
 @pytest.mark.parametrize("has_mask", [False, True], ids=["all", "mask"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("weights", WEIGHTS)
-def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, over_classes, rng):
+def test_softmax_is_the_cross_entropy_of_keras(
+    weights, reduction, has_mask, over_classes, rng
+):
     ids = rng.integers(0, N, (BATCH, TIME))
     encodings = tf.constant(rng.normal(size=(BATCH, TIME, DIM)), tf.float32)
     head = layers.DotProductHead(N)
@@ -102,18 +104,26 @@ def test_softmax_is_the_cross_entropy_of_keras(weights, reduction, has_mask, ove
     if weight is not None:  # Keras 3 divides by weights that it has not broadcast.
         weight = np.broadcast_to(weight, ids.shape).astype("float32")
     ours = head.over_classes(mask(encodings)) if over_classes else scores
-    of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction=reduction)
+    of_keras = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, reduction=reduction
+    )
     expected = of_keras(ids, scores, weight)
     found = losses.SoftmaxLoss(reduction=reduction)(ids, ours, given)
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
 
 
 def test_padding_is_what_keras_ignores(scores, ids):
-    ignores = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-1)
-    np.testing.assert_allclose(losses.SoftmaxLoss()(ids, scores), ignores(ids, scores), rtol=1e-5)
+    ignores = keras.losses.SparseCategoricalCrossentropy(
+        from_logits=True, ignore_class=-1
+    )
+    np.testing.assert_allclose(
+        losses.SoftmaxLoss()(ids, scores), ignores(ids, scores), rtol=1e-5
+    )
 
 
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "rankmax", "pairwise_logistic_lambda", "list_mle"]
+)
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_all_classes_at_all_positions(name, mode, ids, rng):
     """Value and gradients of the matrix of scores, also for unknown sizes."""
@@ -141,7 +151,9 @@ def test_all_classes_at_all_positions(name, mode, ids, rng):
 def test_a_metric_counts_the_positions_that_are_there(case, form, scores, ids, rng):
     labels, there = labels_of(form, ids, rng), MASK & (ids >= 0)
     weights = rng.uniform(size=(BATCH, 1)).astype("float32")
-    found = case.make()(labels, masked(np.where(there[..., None], scores, np.nan)), weights)
+    found = case.make()(
+        labels, masked(np.where(there[..., None], scores, np.nan)), weights
+    )
     of_lists = np.repeat(weights, TIME, axis=1)[there]
     expected = case.make()(labels[there], scores[there], of_lists)
     np.testing.assert_allclose(found, expected, rtol=1e-6)
@@ -153,7 +165,9 @@ def test_a_head_scores_each_position(name, rng):
     head = HEADS[name]()
     found = head(masked(encodings))
     flat = head(encodings.reshape(-1, 4))
-    np.testing.assert_allclose(tf.reshape(found, flat.shape), flat, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        tf.reshape(found, flat.shape), flat, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_array_equal(found._keras_mask, MASK)
     assert tuple(head.compute_output_shape((None, TIME, 4))) == (None, TIME, 5)
 
@@ -165,7 +179,10 @@ WORDS = 30
 
 def words(rng, batch=8, time=6):
     """Sequences of words, each the one before plus a step, padded at the end."""
-    start, lengths = rng.integers(0, WORDS, (batch, 1)), rng.integers(2, time + 2, (batch, 1))
+    start, lengths = (
+        rng.integers(0, WORDS, (batch, 1)),
+        rng.integers(2, time + 2, (batch, 1)),
+    )
     ids = (start + 3 * np.arange(time + 1)) % WORDS
     ids = np.where(np.arange(time + 1) < lengths, ids, -1)
     return ids[:, :-1], ids[:, 1:]
@@ -178,14 +195,18 @@ def sequence_model(loss, num_sampled=None, optimizer=None, normalize=False):
     inputs = keras.Input((None,), dtype="int32")
     x = layers.ClassEmbedding(table)(inputs)
     encoder = keras.Model(inputs, keras.layers.Dense(DIM, use_bias=False)(x))
-    model = models.ExtremeClassifier(encoder, table, DIM, num_sampled, normalize, seed=1)
+    model = models.ExtremeClassifier(
+        encoder, table, DIM, num_sampled, normalize, seed=1
+    )
     ranked = [metrics.NDCG(3), metrics.HitRate(2, name="hits")]
     model.compile(optimizer or optimizers.RowwiseSGD(0.5), loss, metrics=ranked)
     return model
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "jit_compile", [False, pytest.param(True, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("name", ["softmax", "rankmax", "pairwise_logistic"])
 def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng):
     inputs, targets = words(rng)
@@ -196,7 +217,9 @@ def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng)
         by_shape = {tuple(w.shape): w for w in weights}
         table, kernel = by_shape[WORDS, DIM], by_shape[DIM, DIM]
         encodings = tf.gather(table, np.maximum(inputs, 0)) @ kernel
-        scores = tf.linalg.matmul(tf.boolean_mask(encodings, is_there), table, transpose_b=True)
+        scores = tf.linalg.matmul(
+            tf.boolean_mask(encodings, is_there), table, transpose_b=True
+        )
         return EVERY[name]()(targets[is_there], scores)
 
     expected = gradients_in_float64(loss, model.trainable_variables)
@@ -208,9 +231,11 @@ def test_a_step_of_one_table_at_both_ends_equals_float64(name, jit_compile, rng)
 @pytest.mark.keras2
 @pytest.mark.parametrize("num_sampled", [None, 10], ids=["all", "sampled"])
 def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):
-    """It learns, ranks at each position, and finds the best at the last one; a file keeps it."""
+    """It learns, ranks each position, finds the best at the last; a file keeps it."""
     inputs, targets = words(rng, 64)
-    model = sequence_model(losses.SoftmaxLoss(), num_sampled, optimizers.RowwiseAdam(0.03))
+    model = sequence_model(
+        losses.SoftmaxLoss(), num_sampled, optimizers.RowwiseAdam(0.03)
+    )
     model.fit(inputs, targets, batch_size=16, epochs=30, verbose=0)
     found = model.evaluate(inputs, targets, batch_size=7, verbose=0, return_dict=True)
     assert found["hits"] > 0.8
@@ -222,13 +247,17 @@ def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):
     rank = 1 + (products > own).sum(2)
     assert found["hits"] == pytest.approx(np.mean(rank[is_there] <= 2), abs=1e-6)
     above, _ = model.ranks(inputs, targets)
-    np.testing.assert_array_equal(np.where(is_there, above.numpy()[..., 0] + 1, 0), rank * is_there)
+    np.testing.assert_array_equal(
+        np.where(is_there, above.numpy()[..., 0] + 1, 0), rank * is_there
+    )
     scores, ids = model.top_k(inputs, 3)
     assert scores.shape == ids.shape == (*inputs.shape, 3)
     last = (inputs >= 0).sum(axis=1) - 1
     _, of_last = model.top_k(inputs, 3, last=True)
     np.testing.assert_array_equal(of_last, ids.numpy()[range(len(inputs)), last])
-    model.export_top_k(tmp_path / "served", tf.TensorSpec([None, None], tf.int32), 3, last=True)
+    model.export_top_k(
+        tmp_path / "served", tf.TensorSpec([None, None], tf.int32), 3, last=True
+    )
     served = tf.saved_model.load(str(tmp_path / "served"))
     best = served.signatures["serving_default"](tf.constant(inputs, tf.int32))
     np.testing.assert_array_equal(best["class_ids"], of_last)
@@ -240,19 +269,27 @@ def test_a_model_of_sequences(num_sampled, rng, tmp_path, reloaded):
 
 def test_evaluate_calibrate_and_conformalize_at_positions(rng):
     inputs = keras.Input((None, DIM))
-    model = keras.Model(inputs, layers.DotProductHead(N)(keras.layers.Masking()(inputs)))
+    model = keras.Model(
+        inputs, layers.DotProductHead(N)(keras.layers.Masking()(inputs))
+    )
     features = rng.normal(size=(8, TIME, DIM)).astype("float32")
     features[:, 2:] = 0
     best = tf.argmax(model(features), axis=-1).numpy()
     ids = np.where(rng.random((8, TIME)) < 0.6, best, rng.integers(0, N, (8, TIME)))
     data = tf.data.Dataset.from_tensors((features, ids))
-    flat = tf.data.Dataset.from_tensors((features[:, :2].reshape(-1, DIM), ids[:, :2].reshape(-1)))
+    flat = tf.data.Dataset.from_tensors(
+        (features[:, :2].reshape(-1, DIM), ids[:, :2].reshape(-1))
+    )
     rows = keras.Sequential([keras.layers.Input((DIM,)), model.layers[-1]])
-    found, expected = (r4c.evaluate(m, d, ["mrr"]) for m, d in ((model, data), (rows, flat)))
+    found, expected = (
+        r4c.evaluate(m, d, ["mrr"]) for m, d in ((model, data), (rows, flat))
+    )
     np.testing.assert_allclose(found.values["mrr"], expected.values["mrr"], rtol=1e-6)
     found, expected = (r4c.calibrate(m, d) for m, d in ((model, data), (rows, flat)))
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
-    found, expected = (r4c.conformalize(m, d, 0.5) for m, d in ((model, data), (rows, flat)))
+    found, expected = (
+        r4c.conformalize(m, d, 0.5) for m, d in ((model, data), (rows, flat))
+    )
     assert found.threshold == pytest.approx(expected.threshold, rel=1e-5)
     scores = model(features).numpy()
     of_lists = np.reshape(expected(scores.reshape(-1, N)), scores.shape)
@@ -264,9 +301,16 @@ def test_a_mask_of_examples(scores, ids):
     scores, ids = scores[:, 0], np.abs(ids[:, 0])
     mask = np.array([True, False, True])
     of_columns = losses.MeanAveragePrecisionLoss, losses.SpearmanLoss
-    for make in (losses.SoftmaxLoss, *of_columns, lambda: metrics.MeanAveragePrecision(N)):
+    for make in (
+        losses.SoftmaxLoss,
+        *of_columns,
+        lambda: metrics.MeanAveragePrecision(N),
+    ):
         labels = ids if make is losses.SoftmaxLoss else np.eye(N, dtype="float32")[ids]
-        found, expected = make()(labels, masked(scores, mask)), make()(labels[mask], scores[mask])
+        found, expected = (
+            make()(labels, masked(scores, mask)),
+            make()(labels[mask], scores[mask]),
+        )
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -379,12 +423,16 @@ def test_relevance_below_zero_is_no_id(compiled, scores, rng):
     there = np.ones((BATCH, TIME), bool)
     there[0, 1] = there[2, 3] = False
     for dtype in ("float32", "int32"):
-        call = losses.SoftmaxLoss() if not compiled else tf.function(losses.SoftmaxLoss())
+        call = (
+            losses.SoftmaxLoss() if not compiled else tf.function(losses.SoftmaxLoss())
+        )
         found = call(tf.constant(relevance.astype(dtype)), tf.constant(scores))
         expected = losses.SoftmaxLoss()(relevance[there], scores[there])
         assert float(found) == pytest.approx(float(expected), rel=1e-5)
     relevance[0, 1, 2] = np.nan
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="finite relevance"):
+    with pytest.raises(
+        (ValueError, tf.errors.InvalidArgumentError), match="finite relevance"
+    ):
         call(tf.constant(relevance), tf.constant(scores))
 
 
@@ -392,7 +440,10 @@ def test_evaluate_and_calibrate_refuse_ids_that_are_no_class(scores, ids):
     ids[1, 2] = -100
     data = tf.data.Dataset.from_tensors((scores, ids))
     for function, error in (
-        (lambda: r4c.evaluate(lambda x: x, data, ["mrr"]), tf.errors.InvalidArgumentError),
+        (
+            lambda: r4c.evaluate(lambda x: x, data, ["mrr"]),
+            tf.errors.InvalidArgumentError,
+        ),
         (lambda: r4c.calibrate(lambda x: x, data), ValueError),
         (lambda: r4c.conformalize(lambda x: x, data), ValueError),
     ):
@@ -406,9 +457,24 @@ def test_other_shapes_raise(scores, ids, rng):
     for labels, x, weights, message in (
         (ids.T, scores, None, r"`y_true` must have the positions"),
         (ids[0], scores, None, r"`y_true` must have the positions"),
-        (ids, scores, np.ones(BATCH), r"`sample_weight` must have the axes .*\[batch, 1\]"),
-        (np.zeros((TIME, TIME), int), square, np.ones(TIME), r"`sample_weight` must have the axes"),
-        (ids, tf.RaggedTensor.from_tensor(scores), None, r"Positions must not be ragged"),
+        (
+            ids,
+            scores,
+            np.ones(BATCH),
+            r"`sample_weight` must have the axes .*\[batch, 1\]",
+        ),
+        (
+            np.zeros((TIME, TIME), int),
+            square,
+            np.ones(TIME),
+            r"`sample_weight` must have the axes",
+        ),
+        (
+            ids,
+            tf.RaggedTensor.from_tensor(scores),
+            None,
+            r"Positions must not be ragged",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             loss(labels, x, weights)

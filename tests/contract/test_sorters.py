@@ -76,7 +76,9 @@ def test_masked_is_removed(case, scores, weights, size):
     for ours, expected in zip(actual, zip(*alone, strict=True), strict=True):
         np.testing.assert_array_equal(ours[~mask], 0)
         for row, keep in enumerate(mask):
-            np.testing.assert_allclose(ours[row, keep], expected[row][0], rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(
+                ours[row, keep], expected[row][0], rtol=1e-3, atol=1e-5
+            )
     np.testing.assert_array_equal(sorter(scores, mask), actual[0])
     none = value_and_gradient(sorter, scores, weights, np.zeros_like(mask))
     np.testing.assert_array_equal(none, np.zeros_like(none))
@@ -86,7 +88,9 @@ def test_nan_shows_in_its_list_alone(case, scores, weights, size):
     sorter = case.make()
     expected = value_and_gradient(sorter, scores[1:], weights[1:])
     scores[0, 2] = np.nan
-    for ours, others in zip(value_and_gradient(sorter, scores, weights), expected, strict=True):
+    for ours, others in zip(
+        value_and_gradient(sorter, scores, weights), expected, strict=True
+    ):
         assert np.isnan(np.delete(ours[0], 2)).all()
         assert_same_sums(ours[1:], others, longest_sum(sorter, size))
 
@@ -121,7 +125,9 @@ def test_half_and_double_precision(case, scores, weights):
 def test_mixed_precision_changes_nothing(case, scores, mixed_precision):
     model = keras.Sequential([keras.layers.Input((scores.shape[1],)), case.make()])
     assert model(tf.cast(scores, tf.bfloat16)).dtype == tf.float32
-    np.testing.assert_array_equal(case.make()(scores), case.make(dtype="float32")(scores))
+    np.testing.assert_array_equal(
+        case.make()(scores), case.make(dtype="float32")(scores)
+    )
 
 
 @pytest.mark.parametrize("mode", ["xla", "unknown shape", "unknown xla"])
@@ -133,18 +139,24 @@ def test_graph_and_xla_equal_eager(case, scores, weights, size, mode):
     expected = value_and_gradient(sorter, scores, weights, mask)
 
     def compute(scores):
-        return derivatives.value_and_gradient(lambda x: sorter(x, mask=mask), scores, weights)
+        return derivatives.value_and_gradient(
+            lambda x: sorter(x, mask=mask), scores, weights
+        )
 
     shape = [None, case.length] if "unknown" in mode else scores.shape
     compiled = tf.function(compute, [tf.TensorSpec(shape)], jit_compile="xla" in mode)
     for actual, e in zip(compiled(scores), expected, strict=True):
-        np.testing.assert_allclose(actual, e, rtol=1e-4, atol=1e-5 + 1e-6 * np.abs(e).max())
+        np.testing.assert_allclose(
+            actual, e, rtol=1e-4, atol=1e-5 + 1e-6 * np.abs(e).max()
+        )
 
 
 def test_a_single_item_has_rank_1(case):
     if case.length:
         pytest.skip("It takes one length.")
-    ranks, gradient = value_and_gradient(case.make(), np.array([[3.0], [-1.0]]), np.ones((2, 1)))
+    ranks, gradient = value_and_gradient(
+        case.make(), np.array([[3.0], [-1.0]]), np.ones((2, 1))
+    )
     if case.exact:
         np.testing.assert_array_equal(ranks, [[1], [1]])
         np.testing.assert_allclose(gradient, [[0], [0]], atol=1e-12)
@@ -183,7 +195,11 @@ def test_shapes_are_checked(case, scores):
     sorter = case.make()
     with pytest.raises(ValueError, match=r"`scores` must have the shape \[batch, d\]"):
         sorter(scores[0])
-    with pytest.raises(ValueError, match=r"`mask` must be booleans .*Received: float32"):
+    with pytest.raises(
+        ValueError, match=r"`mask` must be booleans .*Received: float32"
+    ):
         sorter(scores, mask=np.ones_like(scores))
-    with pytest.raises(ValueError, match=r"`mask` must be booleans .*Received: bool \(4, 1\)"):
+    with pytest.raises(
+        ValueError, match=r"`mask` must be booleans .*Received: bool \(4, 1\)"
+    ):
         sorter(scores, mask=scores[:, :1] > 0)

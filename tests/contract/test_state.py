@@ -1,4 +1,4 @@
-"""Nothing about a batch lives on an object: a call leaves its attributes as they were."""
+"""Nothing about a batch stays on an object: a call leaves its attributes unchanged."""
 
 import functools
 
@@ -91,7 +91,9 @@ def test_a_metric_keeps_its_attributes(name):
     metric = make()
 
     def update(labels, scores):
-        metric.update_state(labels, scores)  # In a graph of Keras 2 it returns an operation.
+        metric.update_state(
+            labels, scores
+        )  # In a graph of Keras 2 it returns an operation.
 
     check(metric, update, LABELS[:, :width], SCORES[:, :width])
     check(metric, metric.result)

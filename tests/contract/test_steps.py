@@ -1,7 +1,7 @@
-"""One step of training equals float64: what a tape gets right, a graph may still write wrong.
+"""One training step equals float64: what a tape gets right, a graph may write wrong.
 
-Each test trains a model for one step, and compares what the optimizer has changed with gradients
-that are computed in float64 and on the whole matrix of scores.
+Each test trains a model for one step, and compares what the optimizer has changed with
+gradients that are computed in float64 and on the whole matrix of scores.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ OPTIMIZERS["keras"] = lambda: keras.optimizers.SGD(RATE)
 
 
 def dense(width, inputs=DIM):
-    """A linear encoder of two layers: neither gradient contains the kernel that it belongs to."""
+    """A linear encoder of two layers: neither gradient contains its own kernel."""
     parts = [keras.layers.Dense(width, use_bias=False) for _ in range(2)]
     return keras.Sequential([keras.layers.Input((inputs,)), *parts])
 
@@ -39,7 +39,10 @@ def changes_of_step(model, data, mode="graph"):
     before = [tf.identity(w) for w in weights]
     model.reset_metrics()
     value = np.ravel(model.train_on_batch(*data))[0]
-    return [value, *((old - w).numpy() / RATE for old, w in zip(before, weights, strict=True))]
+    return [
+        value,
+        *((old - w).numpy() / RATE for old, w in zip(before, weights, strict=True)),
+    ]
 
 
 def gradients_in_float64(loss_of, weights):
@@ -49,17 +52,21 @@ def gradients_in_float64(loss_of, weights):
 
 
 def assert_close(found, expected):
-    """Relative to the largest number of each gradient, and to the rounding of weights below 2."""
+    """Relative to each gradient's largest number and to rounding of weights below 2."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max() + 2**-23 / RATE)
+        np.testing.assert_allclose(
+            a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max() + 2**-23 / RATE
+        )
 
 
 class Linear(losses.RankingLoss):
-    """Its gradients contain no scores, so that nothing but an order of operations protects them."""
+    """Its gradients contain no scores; only the order of operations protects them."""
 
     def compute(self, lists):
-        return lists.sum(tf.identity) / 8 - lists.sum_of_positives(lists.positive_scores)
+        return lists.sum(tf.identity) / 8 - lists.sum_of_positives(
+            lists.positive_scores
+        )
 
 
 class OwnScale(losses.RandomRankingLoss):
@@ -76,11 +83,14 @@ class OwnScale(losses.RandomRankingLoss):
         return lists.sum_of_positives(noise * self.scale + 0 * lists.positive_scores)
 
 
-# What one step of Keras's rules takes from weights of a given gradient, divided by the rate.
+# What one step of Keras's rules takes from weights of a given gradient, divided by the
+# rate.
 
 
 def adam(gradient, _):
-    keras_epsilon = EPSILON / np.sqrt(1 - 0.999)  # Keras adds it before the correction of the bias.
+    keras_epsilon = EPSILON / np.sqrt(
+        1 - 0.999
+    )  # Keras adds it before the correction of the bias.
     return gradient / (np.abs(gradient) + keras_epsilon)
 
 
@@ -106,7 +116,7 @@ OPTIMIZERS |= {name: make for name, (make, _) in KERAS_RULES.items()}
 
 
 def steps_by_rule(optimizer, expected, weights):
-    """The loss, and the change of each weight by the rule of an optimizer, from its gradient."""
+    """The loss, and each weight's change by an optimizer's rule, from its gradient."""
     value, *gradients = expected
     if optimizer not in KERAS_RULES:
         return expected
@@ -129,7 +139,11 @@ def batch_of(num_classes, seed, width=2):
 def all_classes(kind, loss, num_classes, seed, optimizer="rowwise", num_sampled=None):
     """A model over all classes, and the scores by its weights."""
     keras.utils.set_random_seed(seed)
-    features = np.random.default_rng(seed).normal(size=(num_classes, FEATURES)).astype("float32")
+    features = (
+        np.random.default_rng(seed)
+        .normal(size=(num_classes, FEATURES))
+        .astype("float32")
+    )
     classes = {
         "encoded": lambda: layers.EncodedClasses(features, dense(DIM, FEATURES)),
         "sharded": lambda: layers.ShardedClassTable(
@@ -148,7 +162,9 @@ def all_classes(kind, loss, num_classes, seed, optimizer="rowwise", num_sampled=
             rows, *bias = of_classes
             bias = bias[0] if bias else 0
         if kind == "cosine":
-            encodings, rows = (tf.math.l2_normalize(t, axis=1) for t in (encodings, rows))
+            encodings, rows = (
+                tf.math.l2_normalize(t, axis=1) for t in (encodings, rows)
+            )
         return tf.matmul(encodings, rows, transpose_b=True) + bias
 
     return model, scores
@@ -165,23 +181,32 @@ RANDOM = {case.name for case in tables.LOSSES if case.random}
 def check_all_classes(name, kind, num_classes, seed, mode="graph", optimizer="rowwise"):
     data = x, ids = batch_of(num_classes, seed)
     model, scores = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
-    if name in RANDOM:  # Chunks of examples have draws of their own: those of a step without graph.
+    if (
+        name in RANDOM
+    ):  # Chunks of examples have draws of their own: those of a step without graph.
         twin, _ = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
         expected = changes_of_step(twin, data, "eager")
     else:
-        weights = [*model.encoder.trainable_variables, *model.classes.trainable_variables]
-        expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
+        weights = [
+            *model.encoder.trainable_variables,
+            *model.classes.trainable_variables,
+        ]
+        expected = gradients_in_float64(
+            lambda *w: EVERY[name]()(ids, scores(x, *w)), weights
+        )
         expected = steps_by_rule(optimizer, expected, weights)
     assert_close(changes_of_step(model, data, mode), expected)
 
 
 IN_OPTIONS = {case.name for case in tables.LOSSES} - tables.FORMULAS
 ONE_FOR_EACH_FORMULA = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in IN_OPTIONS)) for name in EVERY
+    pytest.param(name, marks=[pytest.mark.slow] * (name in IN_OPTIONS))
+    for name in EVERY
 ]
 
 
-# In one of two to ten builds such a step went wrong, when rows were read anew for the gradient.
+# In one of two to ten builds such a step went wrong, when rows were read anew for the
+# gradient.
 @pytest.mark.parametrize("name", ONE_FOR_EACH_FORMULA)
 def test_a_step_over_all_classes(name):
     check_all_classes(name, "bias", 40, seed=0)
@@ -200,25 +225,39 @@ def test_a_step_over_all_classes_of_every_kind(name, kind, num_classes, seed):
     check_all_classes(name, kind, num_classes, seed)
 
 
-SLOW = [pytest.param(mode, "rowwise", marks=pytest.mark.slow) for mode in ("eager", "xla")]
+SLOW = [
+    pytest.param(mode, "rowwise", marks=pytest.mark.slow) for mode in ("eager", "xla")
+]
 MODES = [("graph", "keras"), *SLOW]
 
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(("mode", "optimizer"), MODES)
 @pytest.mark.parametrize("kind", ["bias", "cosine"])
-@pytest.mark.parametrize("name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"])
+@pytest.mark.parametrize(
+    "name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"]
+)
 def test_a_step_over_all_classes_in_every_mode(name, kind, mode, optimizer):
     check_all_classes(name, kind, 40, 1, mode, optimizer)
 
 
-# Only some classes get a gradient, and some of these by several examples, or as positive and rival.
+# Only some classes get a gradient, and some of these by several examples, or as
+# positive and rival.
 SPARSE = [
-    *("rankmax", "rankmax_2", "sparsemax", "fenchel_young_adaptive", "pairwise_hinge", "warp"),
+    *(
+        "rankmax",
+        "rankmax_2",
+        "sparsemax",
+        "fenchel_young_adaptive",
+        "pairwise_hinge",
+        "warp",
+    ),
     *("ordered_weighted_pairwise_scaled", "ordered_weighted_binary_hinge", "softmax"),
 ]
 KERAS_STEPS = [
-    pytest.param(name, "graph", optimizer, marks=[pytest.mark.slow] * (optimizer != "adam"))
+    pytest.param(
+        name, "graph", optimizer, marks=[pytest.mark.slow] * (optimizer != "adam")
+    )
     for name in SPARSE
     for optimizer in KERAS_RULES
 ]
@@ -232,7 +271,7 @@ KERAS_STEPS += [
 @pytest.mark.parametrize(("name", "mode", "optimizer"), KERAS_STEPS)
 @pytest.mark.parametrize("num_classes", [40, 1000])
 def test_a_step_over_all_classes_by_a_rule_of_keras(name, num_classes, mode, optimizer):
-    """Keras squares and clips the parts of a gradient, so that no row may have two of them."""
+    """Keras squares and clips the parts of a gradient, so no row may have two."""
     check_all_classes(name, "bias", num_classes, 1, mode, optimizer)
 
 
@@ -249,14 +288,18 @@ SLOW_IN_SHARDS = [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 @pytest.mark.keras2
 @pytest.mark.parametrize("name", [*QUICK_IN_SHARDS, *SLOW_IN_SHARDS])
 def test_a_step_over_two_shards(name, two_devices):
-    """Two replicas with half of the examples each; the loss is a mean over all of them."""
+    """Two replicas with half of the examples each; the loss is a mean over all."""
     x, ids = batch_of(40, 3)
     with two_devices.scope():
         model, scores = all_classes("sharded", EVERY[name](), 40, 3)
     shards = [shard.variable for shard in model.classes.shards.local.values()]
-    kernels = [w if isinstance(w, tf.Variable) else w.value for w in model.encoder.weights]
+    kernels = [
+        w if isinstance(w, tf.Variable) else w.value for w in model.encoder.weights
+    ]
     weights = [*(tf.convert_to_tensor(w) for w in kernels), tf.concat(shards, axis=0)]
-    expected = gradients_in_float64(lambda *w: EVERY[name]()(ids, scores(x, *w)), weights)
+    expected = gradients_in_float64(
+        lambda *w: EVERY[name]()(ids, scores(x, *w)), weights
+    )
     before = [tf.identity(w) for w in weights]
     data = tf.data.Dataset.from_tensors((x, ids))
     value = model.fit(data, shuffle=False, verbose=0).history["loss"][0]
@@ -271,7 +314,9 @@ SAMPLED = {
     "softmax": losses.SoftmaxLoss,
     "linear": Linear,
     "gBCE": lambda: losses.SigmoidCrossEntropyLoss(losses.gbce_power(20, 200)),
-    "all that are mined": lambda: losses.OrderedWeightedLoss(rank_weights=losses.TopKWeights(2)),
+    "all that are mined": lambda: losses.OrderedWeightedLoss(
+        rank_weights=losses.TopKWeights(2)
+    ),
     "one of many is mined": lambda: losses.OrderedWeightedLoss(
         "binary", rank_weights=losses.TopKWeights(1)
     ),
@@ -288,7 +333,9 @@ def test_a_step_with_a_sample(name, kind, mode, optimizer):
     model, scores = all_classes(kind, SAMPLED[name](), 200, 1, optimizer, number)
     weights = [*model.encoder.trainable_variables, *model.classes.trainable_variables]
     # The same seed draws the same classes, whose scores are their numbers here.
-    numbers = layers.ClassTable.from_rows(np.arange(200, dtype="float32")[:, np.newaxis])
+    numbers = layers.ClassTable.from_rows(
+        np.arange(200, dtype="float32")[:, np.newaxis]
+    )
     probe = layers.SampledScores(numbers, number, normalize=False, seed=1)
     for _ in range(2):  # Each step draws anew.
         drawn = probe(tf.ones([BATCH, 1]), class_ids=ids, training=True).numpy()
@@ -300,7 +347,9 @@ def test_a_step_with_a_sample(name, kind, mode, optimizer):
             of_sample = tf.where(is_drawn, of_sample, -np.inf)
             return SAMPLED[name]()(np.where(is_drawn[:, 0], 0, -1), of_sample)
 
-        expected = steps_by_rule(optimizer, gradients_in_float64(loss, weights), weights)
+        expected = steps_by_rule(
+            optimizer, gradients_in_float64(loss, weights), weights
+        )
         assert_close(changes_of_step(model, (x, ids), mode), expected)
 
 
@@ -318,7 +367,9 @@ def test_a_step_of_a_plain_model(name, mode, optimizer):
     x, ids = batch_of(5, 2, width=1)
 
     def value():
-        return losses.SoftmaxLoss()(ids, model(x)) + tf.add_n([tf.zeros([]), *model.losses])
+        return losses.SoftmaxLoss()(ids, model(x)) + tf.add_n(
+            [tf.zeros([]), *model.losses]
+        )
 
     expected = with_gradients(value, *model.trainable_variables)
     assert_close(changes_of_step(model, (x, ids), mode), expected)
@@ -335,10 +386,13 @@ def relevance(share):
 def test_a_random_loss_with_a_variable_takes_the_gradient_of_its_own_step(share):
     """In lists of many items the gradient comes with the value."""
     labels = relevance(share)
-    scores = tf.Variable(np.random.default_rng(1).normal(size=(BATCH, LONG)).astype("float32"))
+    scores = tf.Variable(
+        np.random.default_rng(1).normal(size=(BATCH, LONG)).astype("float32")
+    )
     for function in (lambda f: f, tf.function):
         loss = OwnScale(seed=1)
-        # Each step draws anew, so that the numbers of the next one would give another gradient.
+        # Each step draws anew, so that the numbers of the next one would give another
+        # gradient.
         for _ in range(2):
             drawn = tf.random.stateless_uniform([BATCH, LONG], loss._draw_seed())
             drawn = drawn.numpy().astype(np.float64)
@@ -362,7 +416,9 @@ class NoisySoftmax(losses.GumbelNoise, losses.SoftmaxLoss):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "share"), [("softmax", 0.02), ("softmax", 0.2), ("ndcg", 0.2)])
+@pytest.mark.parametrize(
+    ("name", "share"), [("softmax", 0.02), ("softmax", 0.2), ("ndcg", 0.2)]
+)
 def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
     labels, width = relevance(share), 1e-2
     scores = tf.constant(np.random.default_rng(1).normal(size=(BATCH, LONG)))
@@ -370,14 +426,20 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
     def value(temperature):
         return float(NOISY[name](temperature)(labels, scores))
 
-    slope = (value(0.4 + width) - value(0.4 - width)) / (2 * width) if name == "softmax" else 0.0
+    slope = (
+        (value(0.4 + width) - value(0.4 - width)) / (2 * width)
+        if name == "softmax"
+        else 0.0
+    )
     for jit in (None, False, True):
         temperature = tf.Variable(0.4, dtype=tf.float64)
         loss = NOISY[name](temperature)
 
         def step(loss=loss, temperature=temperature):
             sources = scores, temperature
-            return with_gradients(lambda: loss(labels, scores), *sources, unconnected="zero")
+            return with_gradients(
+                lambda: loss(labels, scores), *sources, unconnected="zero"
+            )
 
         step = step if jit is None else tf.function(step, jit_compile=jit)
         found, of_scores, of_temperature = step()
@@ -390,16 +452,20 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
 
 
 def test_keras_adam_moves_a_row_by_the_sum_of_its_gradients():
-    """Row 0 is the positive of two examples and the rival of a third, row 1 the reverse."""
+    """Row 0 is the positive of two examples and rival of a third, row 1 the reverse."""
     rows = np.array([[1.0], [0.9], *[[-9.0]] * 6], "float32")
     head = layers.DotProductHead(layers.ClassTable.from_rows(rows))
     head.build((None, 1))
     encodings, optimizer = tf.ones([3, 1]), keras.optimizers.Adam(0.1)
     with tf.GradientTape() as tape:
         loss = losses.RankmaxLoss()([0, 0, 1], head.over_classes(encodings))
-    optimizer.apply(tape.gradient(loss, head.trainable_variables), head.trainable_variables)
+    optimizer.apply(
+        tape.gradient(loss, head.trainable_variables), head.trainable_variables
+    )
     # Adam's first step is the sign of the gradient, for each row that has one.
-    np.testing.assert_allclose(head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5)
+    np.testing.assert_allclose(
+        head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5
+    )
 
 
 def one_table(classes):
@@ -409,7 +475,10 @@ def one_table(classes):
     sampled.build((None, DIM))
     over_classes = layers.DotProductHead(classes).over_classes
     top = losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))
-    x, labels = tf.constant(np.random.default_rng(0).normal(size=(6, DIM)), "float32"), [3] * 6
+    x, labels = (
+        tf.constant(np.random.default_rng(0).normal(size=(6, DIM)), "float32"),
+        [3] * 6,
+    )
     mined = 1  # Of so few, each example has rows of its own.
     return {
         "lookup": lambda: layers.ClassEmbedding(classes)(ids),
@@ -434,7 +503,10 @@ def test_a_gradient_of_a_table_has_each_row_once(name, tied):
         value = tf.reduce_sum(tf.square(call()))
     for slices in tape.gradient(value, weights):
         assert isinstance(slices, tf.IndexedSlices)
-        ids, values = slices.indices.numpy(), slices.values.numpy().reshape(len(slices.indices), -1)
+        ids, values = (
+            slices.indices.numpy(),
+            slices.values.numpy().reshape(len(slices.indices), -1),
+        )
         touched = ids[np.any(values != 0, axis=1)]
         assert len(touched) == len(set(touched)) > 0
         assert len(ids) > len(set(ids))  # Else this would show nothing.

@@ -1,4 +1,4 @@
-"""The matrix of strategies, in a reduced form: two devices equal one, an uneven last batch too."""
+"""The strategy matrix, reduced: two devices equal one, an uneven last batch too."""
 
 import numpy as np
 import pytest
@@ -17,14 +17,18 @@ LOSSES = ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"]
 @pytest.mark.parametrize(
     ("cell", "names"),
     [
-        pytest.param(Cell("losses", "padded", data="one_left"), LOSSES, marks=pytest.mark.keras2),
+        pytest.param(
+            Cell("losses", "padded", data="one_left"), LOSSES, marks=pytest.mark.keras2
+        ),
         (Cell("heads", "ids"), ["options", "encoded_strings"]),
     ],
     ids=["losses", "heads"],
 )
 def test_two_devices_equal_one(cell, names, two_devices):
-    """Metrics have a test in `test_metrics.py`; `tests/models` trains one of each model."""
-    expected = strategies.train(cell.reference("mirrored"), names, tf.distribute.get_strategy())
+    """Metrics have a test in `test_metrics.py`; `tests/models` trains each model."""
+    expected = strategies.train(
+        cell.reference("mirrored"), names, tf.distribute.get_strategy()
+    )
     results = strategies.train(cell, names, two_devices)
     assert list(results) == list(expected) == names
     for name in names:
@@ -74,7 +78,7 @@ def some_labels(form, rng):
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
 @pytest.mark.parametrize("name", ["softmax_loss", "rankmax_loss"])
 def test_fit_leaves_the_arrays_of_the_caller_as_they_are(name, form, rng, two_devices):
-    """Of 64 weights, up to 32 were divided by the size of a batch, and labels became others."""
+    """Of 64 weights, up to 32 were divided by the batch size, and labels changed."""
     labels, weights = some_labels(form, rng), aligned(rng.uniform(1, 2, 64), "float32")
     features = aligned(rng.normal(size=(64, 4)), "float32")
     before = [x.copy() for x in (features, labels, weights)]

@@ -1,8 +1,9 @@
 """What a compiled step may hold, so that a TPU can run it; see `docs/distribution.md`.
 
-All objects of the tables are traced with static shapes, and their operations listed. One that XLA
-does not compile, or to a shape that only running tells, fails. Graphs of losses and metrics are run
-too, for lists so long that many positives take ways of their own, and equal eager mode.
+All objects of the tables are traced with static shapes, and their operations listed.
+One that XLA does not compile, or to a shape that only running tells, fails. Graphs of
+losses and metrics are run too, for lists so long that many positives take ways of their
+own, and equal eager mode.
 """
 
 import functools
@@ -28,27 +29,47 @@ BATCH, N = 4, 100  # So many items that many positives take the ways of their ow
 DYNAMIC = {"NonMaxSuppressionV3", "NonMaxSuppressionV4", "Unique", "UniqueV2", "Where"}
 # No computation: what stands for an argument.
 ARGUMENT = "Placeholder"
-DTYPES = {tf.float32, tf.bfloat16, tf.int32, tf.int64, tf.uint32, tf.bool, tf.resource, tf.variant}
+DTYPES = {
+    tf.float32,
+    tf.bfloat16,
+    tf.int32,
+    tf.int64,
+    tf.uint32,
+    tf.bool,
+    tf.resource,
+    tf.variant,
+}
 
 SCORES = tf.TensorSpec([BATCH, N])
-FORMS = {"ids": tf.TensorSpec([BATCH], tf.int32), "padded": tf.TensorSpec([BATCH, 3], tf.int32)}
+FORMS = {
+    "ids": tf.TensorSpec([BATCH], tf.int32),
+    "padded": tf.TensorSpec([BATCH, 3], tf.int32),
+}
 FORMS["relevance"] = SCORES
 
 
 def in_each_form(cases):
     """Parametrises by cases and forms; a few ids of a list are a path of the base."""
     pairs = [(c, form) for form in FORMS for c in cases]
-    pairs = [(c, form) for c, form in pairs if form != "padded" or c.name in REPRESENTATIVES]
+    pairs = [
+        (c, form) for c, form in pairs if form != "padded" or c.name in REPRESENTATIVES
+    ]
     ids = [f"{case.name}-{form}" for case, form in pairs]
     return pytest.mark.parametrize(("case", "form"), pairs, ids=ids)
 
 
 @functools.cache
 def is_known(operation):
-    """Whether XLA compiles an operation, by TensorFlow's own list, to a static shape."""
-    tf.function(lambda: tf.zeros([]), jit_compile=True)()  # The first one fills the list.
-    kinds = {k.device_type for k in kernels.get_registered_kernels_for_op(operation).kernel}
-    return operation == ARGUMENT or ("XLA_CPU_JIT" in kinds and operation not in DYNAMIC)
+    """Whether XLA compiles an operation, by TensorFlow's list, to a static shape."""
+    tf.function(
+        lambda: tf.zeros([]), jit_compile=True
+    )()  # The first one fills the list.
+    kinds = {
+        k.device_type for k in kernels.get_registered_kernels_for_op(operation).kernel
+    }
+    return operation == ARGUMENT or (
+        "XLA_CPU_JIT" in kinds and operation not in DYNAMIC
+    )
 
 
 def unknown(step, *specs):
@@ -57,11 +78,19 @@ def unknown(step, *specs):
 
 
 def unknown_of(traced):
-    """Operations and dtypes, of a traced function and all that it calls, that are not known."""
+    """Unknown operations and dtypes of a traced function and all that it calls."""
     graph = traced.graph.as_graph_def()
     found = set()
-    for node in [*graph.node, *(node for f in graph.library.function for node in f.node_def)]:
-        dtypes = [t for value in node.attr.values() for t in (value.type, *value.list.type) if t]
+    for node in [
+        *graph.node,
+        *(node for f in graph.library.function for node in f.node_def),
+    ]:
+        dtypes = [
+            t
+            for value in node.attr.values()
+            for t in (value.type, *value.list.type)
+            if t
+        ]
         strange = {tf.as_dtype(t) for t in dtypes} - DTYPES
         if not is_known(node.op) or strange:
             found.add((node.op, *sorted(dtype.name for dtype in strange)))
@@ -70,7 +99,9 @@ def unknown_of(traced):
 
 def loss_step(loss):
     def step(labels, scores):
-        return value_and_gradient(lambda x: tf.reduce_mean(loss.call(labels, x)), scores)
+        return value_and_gradient(
+            lambda x: tf.reduce_mean(loss.call(labels, x)), scores
+        )
 
     return step
 
@@ -100,14 +131,18 @@ def labels_of(form, rng):
     if form == "padded":
         ids[0, 1:], ids[1, 0], ids[2] = -1, -1, -1
         return tf.constant(ids, tf.int32)
-    return tf.constant(rng.choice([-1, 0, 1, 3], (BATCH, N), p=[0.1, 0.6, 0.2, 0.1]), tf.float32)
+    return tf.constant(
+        rng.choice([-1, 0, 1, 3], (BATCH, N), p=[0.1, 0.6, 0.2, 0.1]), tf.float32
+    )
 
 
 @pytest.mark.slow
 @in_each_form(LOSSES)
 @pytest.mark.base(FORMULAS)
 def test_losses(case, form, rng, as_for_xla):
-    traced = tf.function(loss_step(case.make())).get_concrete_function(FORMS[form], SCORES)
+    traced = tf.function(loss_step(case.make())).get_concrete_function(
+        FORMS[form], SCORES
+    )
     assert not unknown_of(traced)
     batch = labels_of(form, rng), tf.constant(rng.normal(size=(BATCH, N)), tf.float32)
     assert_all_close(traced(*batch), loss_step(case.make())(*batch), 1e-5, 1e-6)
@@ -115,12 +150,16 @@ def test_losses(case, form, rng, as_for_xla):
 
 @in_each_form(METRICS)
 def test_metrics(case, form, rng, as_for_xla):
-    traced = tf.function(metric_step(case.make())).get_concrete_function(FORMS[form], SCORES)
+    traced = tf.function(metric_step(case.make())).get_concrete_function(
+        FORMS[form], SCORES
+    )
     assert not unknown_of(traced)
     scores = np.round(rng.normal(size=(BATCH, N)), 1)
     scores[3, 1] = np.nan
     batch = labels_of(form, rng), tf.constant(scores, tf.float32)
-    np.testing.assert_allclose(traced(*batch), metric_step(case.make())(*batch), rtol=1e-6)
+    np.testing.assert_allclose(
+        traced(*batch), metric_step(case.make())(*batch), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize(
@@ -160,7 +199,11 @@ def test_heads(name):
 
 MINED = r4c.losses.OrderedWeightedLoss("binary", "hinge", r4c.losses.TopKWeights(3))
 SOFTMAX = r4c.losses.SoftmaxLoss()
-STEPS: list = [("sgd", 1, MINED, 20), ("momentum", 1, SOFTMAX, 20), ("adagrad", 3, MINED, 20)]
+STEPS: list = [
+    ("sgd", 1, MINED, 20),
+    ("momentum", 1, SOFTMAX, 20),
+    ("adagrad", 3, MINED, 20),
+]
 STEPS += [("adam", 1, SOFTMAX, None), ("adam", 3, SOFTMAX, 600)]
 
 
@@ -172,7 +215,9 @@ def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     precision = r4c.metrics.PrecisionAtK([1, 3])
     model.compile(OPTIMIZERS[optimizer](), loss, metrics=[precision], run_eagerly=True)
     data = np.zeros([BATCH, 5], np.float32), np.zeros([BATCH, num_ids], np.int32)
-    model.fit(*data, batch_size=BATCH, validation_data=data, verbose=0)  # Builds what it needs.
+    model.fit(
+        *data, batch_size=BATCH, validation_data=data, verbose=0
+    )  # Builds what it needs.
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in data]
     assert not unknown(lambda x, y: model.train_step((x, y)), *specs)
     assert not unknown(lambda x, y: model.test_step((x, y)), *specs)
@@ -181,9 +226,11 @@ def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*LOSSES, *METRICS], ids=lambda case: case.name)
 def test_xla_sees_static_shapes_and_no_float64(case, rng):
-    """In what XLA is given to compile; a dynamic dimension is written with `<=` there."""
+    """In what XLA is given to compile; a dynamic dimension has `<=` there."""
     step = (metric_step if case in METRICS else loss_step)(case.make())
     labels = tf.constant(rng.choice([-1, 0, 1, 2], (BATCH, N)), tf.float32)
     function = tf.function(step, jit_compile=True)
-    code = function.experimental_get_compiler_ir(labels, tf.zeros([BATCH, N]))(stage="hlo")
+    code = function.experimental_get_compiler_ir(labels, tf.zeros([BATCH, N]))(
+        stage="hlo"
+    )
     assert "f64[" not in code and "<=" not in code

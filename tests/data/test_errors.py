@@ -1,4 +1,4 @@
-"""Wrong arguments of readers and writers, and files that are damaged: errors that name them."""
+"""Wrong arguments of readers and writers, and damaged files: errors that name them."""
 
 import functools
 import sys
@@ -18,7 +18,10 @@ BATCH_SIZE = "`batch_size` must be a positive integer. Received: "
 SEED = r"`seed` must be an integer in \[0, 2\*\*32\). Received"
 SCALAR = tf.io.FixedLenFeature([], tf.float32, default_value=0.0)
 SPARSE = tf.sparse.from_dense([[1.0]])
-FIXED = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. Received: 'a'"
+FIXED = (
+    "`example_spec` must hold `tf.io.FixedLenFeature`s with default values. "
+    "Received: 'a'"
+)
 
 
 @pytest.mark.parametrize("load", LOADERS)
@@ -76,15 +79,33 @@ def predicted(score, label):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: data.digits(examples_per_class=105), "`examples_per_class` must be at most 104"),
-        (lambda: data.goemotions(max_tokens=0), "`max_tokens` must be a positive integer"),
+        (
+            lambda: data.digits(examples_per_class=105),
+            "`examples_per_class` must be at most 104",
+        ),
+        (
+            lambda: data.goemotions(max_tokens=0),
+            "`max_tokens` must be a positive integer",
+        ),
         (lambda: data.goemotions(max_tokens=2), "at least 3. Received: max_tokens=2"),
-        (lambda: data.goemotions(sequence_length=0), "`sequence_length` must be a positive int"),
-        (lambda: data.imagenet2012(image_size=0), "`image_size` must be a positive integer"),
+        (
+            lambda: data.goemotions(sequence_length=0),
+            "`sequence_length` must be a positive int",
+        ),
+        (
+            lambda: data.imagenet2012(image_size=0),
+            "`image_size` must be a positive integer",
+        ),
         (lambda: data.movielens("2m"), "`version` must be one of"),
         # ELWC
-        (lambda: elwc_of([[1.0]], [0], num_classes=0), "`num_classes` must be a positive"),
-        (lambda: elwc_of([[1.0]], [0], num_negatives=0), "`num_negatives` must be a positive"),
+        (
+            lambda: elwc_of([[1.0]], [0], num_classes=0),
+            "`num_classes` must be a positive",
+        ),
+        (
+            lambda: elwc_of([[1.0]], [0], num_negatives=0),
+            "`num_negatives` must be a positive",
+        ),
         (lambda: elwc_of([[1.0]], [0], seed=-1), "`seed` must be an integer"),
         (lambda: elwc_of([[1.0]], [3]), r"Class ids must be in \[0, 3\)"),
         (lambda: elwc_of([[1.0]], [-2]), r"Class ids must be in \[0, 3\)"),
@@ -95,9 +116,18 @@ def predicted(score, label):
         (lambda: elwc_of([[1.0]], [[0, 0, 1]], num_classes=9), "looks like one-hot"),
         (lambda: elwc_of(np.ones((5, 2)), [1]), "Received: 1 for 5 of 'features'"),
         (lambda: elwc_of([[1.0]], [0], [1.0]), "`batches` must hold pairs"),
-        (lambda: elwc_of([[1.0]], tf.ragged.constant([[0]])), "dense. .* a RaggedTensor of 'class"),
-        (lambda: elwc_of(tf.ragged.constant([[1.0]]), [0]), "dense. .* a RaggedTensor of 'feat"),
-        (lambda: elwc_of({"x": SPARSE}, [0]), "must be dense. Received: a SparseTensor"),
+        (
+            lambda: elwc_of([[1.0]], tf.ragged.constant([[0]])),
+            "dense. .* a RaggedTensor of 'class",
+        ),
+        (
+            lambda: elwc_of(tf.ragged.constant([[1.0]]), [0]),
+            "dense. .* a RaggedTensor of 'feat",
+        ),
+        (
+            lambda: elwc_of({"x": SPARSE}, [0]),
+            "must be dense. Received: a SparseTensor",
+        ),
         (lambda: serialized(np.uint64(2**63)), r"must be in .-2\*\*63, 2\*\*63"),
         (lambda: serialized([1, 2**70]), r"Features must be in .*Received: x="),
         (lambda: serialized(-(2**63) - 1), r"Features must be in .*Received: x="),
@@ -107,27 +137,63 @@ def predicted(score, label):
         (lambda: spec(SCALAR, {"a": SCALAR}), "Received: 'a' in both"),
         (lambda: spec(tf.io.FixedLenFeature([], tf.float32)), FIXED),
         (lambda: spec(tf.io.VarLenFeature(tf.int64)), FIXED),
-        (lambda: elwc.write([], "unused", num_shards=0), "`num_shards` must be a positive"),
-        (lambda: elwc.read("nothing*", {}, {}, 1), "`pattern` must match at least one file"),
+        (
+            lambda: elwc.write([], "unused", num_shards=0),
+            "`num_shards` must be a positive",
+        ),
+        (
+            lambda: elwc.read("nothing*", {}, {}, 1),
+            "`pattern` must match at least one file",
+        ),
         (lambda: elwc.read("x", {}, {}, 0), "`batch_size` must be a positive"),
-        (lambda: elwc.read("x", {}, {}, 1, list_size=0), "`list_size` must be a positive"),
+        (
+            lambda: elwc.read("x", {}, {}, 1, list_size=0),
+            "`list_size` must be a positive",
+        ),
         # The Extreme Classification Repository
-        (lambda: written([2], [], []), r"line 2: a label must be in \[0, 2\). Received: 2"),
-        (lambda: written([1], [0], [1e39]), "line 2: a value must be finite. Received: 1e"),
+        (
+            lambda: written([2], [], []),
+            r"line 2: a label must be in \[0, 2\). Received: 2",
+        ),
+        (
+            lambda: written([1], [0], [1e39]),
+            "line 2: a value must be finite. Received: 1e",
+        ),
         (lambda: written([0.5], [], []), "integer"),
-        (lambda: data.write_extreme_classification("x", [], 3, 2), "must hold at least one point"),
+        (
+            lambda: data.write_extreme_classification("x", [], 3, 2),
+            "must hold at least one point",
+        ),
         (lambda: predicted(1.0, 5), r"label must be in \[0, 5\)"),
         (lambda: predicted(np.nan, 1), "finite"),
-        (lambda: data.write_top_k("x", [], 5), "`batches` must hold at least one point"),
+        (
+            lambda: data.write_top_k("x", [], 5),
+            "`batches` must hold at least one point",
+        ),
         # Rows of graded lists
         (lambda: lists([1, 2]), "Pass either `qid`, .* Received: neither"),
-        (lambda: lists([1, 2], qid=[1, 1], group=[2]), "Pass either `qid`, .* Received: both"),
-        (lambda: lists([1, 2], group=[1]), r"add up to the 2 rows. Received: \[1\], int64, with"),
+        (
+            lambda: lists([1, 2], qid=[1, 1], group=[2]),
+            "Pass either `qid`, .* Received: both",
+        ),
+        (
+            lambda: lists([1, 2], group=[1]),
+            r"add up to the 2 rows. Received: \[1\], int64, with",
+        ),
         (lambda: lists([1, 2], group=[2.0]), "`group` must be integers >= 1"),
         (lambda: lists([1, 2], group=[2, 0]), "`group` must be integers >= 1"),
-        (lambda: lists([1, 2, 0], qid=[7, 8, 7]), "one after the other. Received: rows of 7 apart"),
-        (lambda: lists([1, 2], qid=[7]), r"`qid` must have one id a row. Received: \(1,\)"),
-        (lambda: lists([1, -1], group=[2]), "`grades` must be finite numbers >= 0. Received: -1"),
+        (
+            lambda: lists([1, 2, 0], qid=[7, 8, 7]),
+            "one after the other. Received: rows of 7 apart",
+        ),
+        (
+            lambda: lists([1, 2], qid=[7]),
+            r"`qid` must have one id a row. Received: \(1,\)",
+        ),
+        (
+            lambda: lists([1, -1], group=[2]),
+            "`grades` must be finite numbers >= 0. Received: -1",
+        ),
         (
             lambda: lists([np.nan], [[0]], qid=[1]),
             "`grades` must be finite numbers >= 0. Received: n",
@@ -136,31 +202,87 @@ def predicted(score, label):
         (lambda: lists([1], features=[[1], [2]], qid=[1]), "must have the same rows"),
         (lambda: lists([1], features=[[np.nan]], qid=[1]), "without missing values"),
         (lambda: lists([1], features=[[1e39]], qid=[1]), "must be finite in float32"),
-        (lambda: lists([1], qid=[1], list_size=0), "`list_size` must be a positive integer"),
-        (lambda: data.read_letor("x", num_features=0), "`num_features` must be a positive"),
-        # Users and items. Ids were cut to 32 bits, and floating ones rounded, without a word.
+        (
+            lambda: lists([1], qid=[1], list_size=0),
+            "`list_size` must be a positive integer",
+        ),
+        (
+            lambda: data.read_letor("x", num_features=0),
+            "`num_features` must be a positive",
+        ),
+        # Users and items. Ids were cut to 32 bits, and floating ones rounded, without a
+        # word.
         (lambda: data.UserItems.from_pairs([]), "`batches` must hold at least one"),
         (lambda: user_items().batches("dev"), "`part` must be one of"),
         (lambda: user_items().batches("test", batch_size=0), BATCH_SIZE),
         (lambda: pairs([1, 2], [3]), r"of one length.* int64 of shape \(2,\) and"),
-        (lambda: pairs([1], [2], [3], [4]), "`batches` must hold `.user_ids, item_ids.`"),
+        (
+            lambda: pairs([1], [2], [3], [4]),
+            "`batches` must hold `.user_ids, item_ids.`",
+        ),
         (lambda: pairs([1.5], [3]), "ids integers or strings. Received: float64"),
-        (lambda: pairs(["a", None], [3, 4]), "ids integers or strings. Received: object"),
-        (lambda: pairs(["a", np.nan], [3, 4]), "ids integers or strings. Received: object"),
-        (lambda: pairs(["1"], [3]), "integers as ids in all batches, or strings in all. R"),
+        (
+            lambda: pairs(["a", None], [3, 4]),
+            "ids integers or strings. Received: object",
+        ),
+        (
+            lambda: pairs(["a", np.nan], [3, 4]),
+            "ids integers or strings. Received: object",
+        ),
+        (
+            lambda: pairs(["1"], [3]),
+            "integers as ids in all batches, or strings in all. R",
+        ),
         (lambda: pairs([[1]], [[3]]), "arrays of one length"),
-        (lambda: user_items().item_numbers([2, 9]), r"among the 2 ids, int32. Received: \[9\]"),
-        (lambda: user_items().user_numbers("1"), "among the 1 ids, int32. Received: <U1"),
-        (lambda: pairs([1], [2**31]), "`batches` must hold ids in .* Received: 2147483648"),
-        (lambda: pairs([1], [2], [3]), "timestamps in each batch or in none. Received: 1 of 2"),
-        (lambda: pairs([1], [2], [np.nan]), "that are finite numbers or dates. Received: nan"),
-        (lambda: pairs([1], [2], ["1"]), "that are finite numbers or dates. Received: <U1"),
+        (
+            lambda: user_items().item_numbers([2, 9]),
+            r"among the 2 ids, int32. Received: \[9\]",
+        ),
+        (
+            lambda: user_items().user_numbers("1"),
+            "among the 1 ids, int32. Received: <U1",
+        ),
+        (
+            lambda: pairs([1], [2**31]),
+            "`batches` must hold ids in .* Received: 2147483648",
+        ),
+        (
+            lambda: pairs([1], [2], [3]),
+            "timestamps in each batch or in none. Received: 1 of 2",
+        ),
+        (
+            lambda: pairs([1], [2], [np.nan]),
+            "that are finite numbers or dates. Received: nan",
+        ),
+        (
+            lambda: pairs([1], [2], ["1"]),
+            "that are finite numbers or dates. Received: <U1",
+        ),
         (lambda: pairs([1], [2], [3, 4]), "arrays of one length"),
-        (lambda: data.UserItems.from_pairs([], split="first"), "`split` must be one of"),
-        (lambda: data.UserItems.from_file("x", split="first"), "`split` must be one of"),
-        (lambda: data.UserItems.from_pairs([([1], [2])], 0, "last").sequences("dev", 1), "`part`"),
-        (lambda: data.UserItems.from_pairs([([1], [2])], 0, "last").sequences("test", 0), "`leng"),
-        (lambda: pairs(np.array([2**64 - 1], np.uint64), [3]), "`batches` must hold ids in "),
+        (
+            lambda: data.UserItems.from_pairs([], split="first"),
+            "`split` must be one of",
+        ),
+        (
+            lambda: data.UserItems.from_file("x", split="first"),
+            "`split` must be one of",
+        ),
+        (
+            lambda: data.UserItems.from_pairs([([1], [2])], 0, "last").sequences(
+                "dev", 1
+            ),
+            "`part`",
+        ),
+        (
+            lambda: data.UserItems.from_pairs([([1], [2])], 0, "last").sequences(
+                "test", 0
+            ),
+            "`leng",
+        ),
+        (
+            lambda: pairs(np.array([2**64 - 1], np.uint64), [3]),
+            "`batches` must hold ids in ",
+        ),
     ],
 )
 def test_arguments(call, message, tmp_path, monkeypatch):
@@ -185,13 +307,20 @@ def test_arguments_that_fit_no_file(tmp_path):
 
 def packed(damage):
     """What a damaged file of 80 points holds."""
-    data.write_extreme_classification("p.txt.gz", [([0], [0, 1], [0.5, 1.25])] * 80, 5, 6)
+    data.write_extreme_classification(
+        "p.txt.gz", [([0], [0, 1], [0.5, 1.25])] * 80, 5, 6
+    )
     with open("p.txt.gz", "rb") as file:
         return damage(file.read())
 
 
 def letor(content, message):
-    return lambda path: data.read_letor(path, 3), "bad.txt", content, f"bad.txt{message}"
+    return (
+        lambda path: data.read_letor(path, 3),
+        "bad.txt",
+        content,
+        f"bad.txt{message}",
+    )
 
 
 def extreme(path):
@@ -208,22 +337,60 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
     [
         (extreme, "bad.txt", "2 3", HEADER),
         (extreme, "bad.txt", "1 3 2\n0 1:x", POINT),
-        (extreme, "bad.txt", "2 3 2\n0 1:1\n2 1:1", r"line 3: a label must be in \[0, 2\). .*: 2"),
-        (extreme, "bad.txt", "1 3 2\n0 3:1", r"line 2: a feature must be in \[0, 3\). .*: 3"),
-        (extreme, "bad.txt", "3 3 2\n0 1:1", "line 1: must have the number of points. Received: 3"),
+        (
+            extreme,
+            "bad.txt",
+            "2 3 2\n0 1:1\n2 1:1",
+            r"line 3: a label must be in \[0, 2\). .*: 2",
+        ),
+        (
+            extreme,
+            "bad.txt",
+            "1 3 2\n0 3:1",
+            r"line 2: a feature must be in \[0, 3\). .*: 3",
+        ),
+        (
+            extreme,
+            "bad.txt",
+            "3 3 2\n0 1:1",
+            "line 1: must have the number of points. Received: 3",
+        ),
         letor("", ": must hold at least one line"),
-        letor("1 qid:1 2:1\n1 1:1", ": .* all lines or in none. Received: 1 of 2 lines"),
+        letor(
+            "1 qid:1 2:1\n1 1:1", ": .* all lines or in none. Received: 1 of 2 lines"
+        ),
         *(
             letor(f"1 qid:1 1:2\n{wrong}", ", line 2: must be `grade qid:q f:v f:v`")
-            for wrong in ("x", "1 qid:a 1:2", "1 qid:1 1", "1 qid:1 0:1", "1 qid:1 2:1 1:1")
+            for wrong in (
+                "x",
+                "1 qid:a 1:2",
+                "1 qid:1 1",
+                "1 qid:1 0:1",
+                "1 qid:1 2:1 1:1",
+            )
         ),
         *(
-            letor(f"1 {wrong}", ", line 1: must be .* in rising order from 1 to 3. Received: '1 ")
-            for wrong in "1:1 1:2,4:1,1:nan,1:1e39,1:1_0,1:٣,1:2:3,qid:-1 1:1".split(",")
+            letor(
+                f"1 {wrong}",
+                ", line 1: must be .* in rising order from 1 to 3. Received: '1 ",
+            )
+            for wrong in "1:1 1:2,4:1,1:nan,1:1e39,1:1_0,1:٣,1:2:3,qid:-1 1:1".split(
+                ","
+            )
         ),
         # What Python takes for numbers
-        (extreme, "bad.txt", "1 3 2\n0 1:nan", "line 2: a value must be finite. Received: nan"),
-        (extreme, "bad.txt", "1 3 2\n0 1:1e39", r"line 2: a value must be finite. .*: 1e\+39"),
+        (
+            extreme,
+            "bad.txt",
+            "1 3 2\n0 1:nan",
+            "line 2: a value must be finite. Received: nan",
+        ),
+        (
+            extreme,
+            "bad.txt",
+            "1 3 2\n0 1:1e39",
+            r"line 2: a value must be finite. .*: 1e\+39",
+        ),
         (extreme, "bad.txt", "1 3 20\n1_0 1:1", POINT),
         (extreme, "bad.txt", "1 3 9\n٣ 1:1", POINT),
         (extreme, "bad.txt", "1 3_0 2\n0 1:1", HEADER),
@@ -239,15 +406,39 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
         ),
         # Points of a split are numbered from 1.
         *(
-            (data.read_extreme_split, "split.txt", f"3\n{number}", "split.txt, line 2: ")
+            (
+                data.read_extreme_split,
+                "split.txt",
+                f"3\n{number}",
+                "split.txt, line 2: ",
+            )
             for number in ("0", "-1", "1_0", "9223372036854775808")
         ),
-        (data.mind, "news.tsv", f"{line(1)}\nN2\tsports\tTitle", "8 fields.* 3 in line 2 of "),
-        (data.mind, "news.tsv", b"", "`path` must hold articles. Received: .*, which has none."),
+        (
+            data.mind,
+            "news.tsv",
+            f"{line(1)}\nN2\tsports\tTitle",
+            "8 fields.* 3 in line 2 of ",
+        ),
+        (
+            data.mind,
+            "news.tsv",
+            b"",
+            "`path` must hold articles. Received: .*, which has none.",
+        ),
         # An article has a category, and an id of its own.
         *(
-            (data.mind, "news.tsv", f"{line(1)}\n{second}", "once in a file. .* in line 2 of '.*")
-            for second in (line(1), line(2).replace("N2", "", 1), line(2).replace("autos", "", 1))
+            (
+                data.mind,
+                "news.tsv",
+                f"{line(1)}\n{second}",
+                "once in a file. .* in line 2 of '.*",
+            )
+            for second in (
+                line(1),
+                line(2).replace("N2", "", 1),
+                line(2).replace("autos", "", 1),
+            )
         ),
         (data.mind, "news.tsv", line(1).encode() + b"\xff\n", f"news.tsv: {NOT_WHOLE}"),
     ],
@@ -264,9 +455,14 @@ def test_damaged_files(read, name, content, message, tmp_path, monkeypatch):
 def test_a_last_line_without_an_end_warns(tmp_path):
     """0.53 that was cut to 0.5 is a number as well."""
     path = tmp_path / "cut.txt"
-    for content, read in (("1 3 2\n0 1:0.5", extreme), ("12\n3", data.read_extreme_split)):
+    for content, read in (
+        ("1 3 2\n0 1:0.5", extreme),
+        ("12\n3", data.read_extreme_split),
+    ):
         path.write_text(content)
-        with pytest.warns(UserWarning, match="cut.txt: no line break ends the last line; the file"):
+        with pytest.warns(
+            UserWarning, match="cut.txt: no line break ends the last line; the file"
+        ):
             found = read(path)
     assert found.tolist() == [12, 3]
     path.write_text("")
@@ -274,15 +470,24 @@ def test_a_last_line_without_an_end_warns(tmp_path):
 
 
 CONTEXT = {"query": tf.io.FixedLenFeature([2], tf.float32)}
-LISTS = [({"query": np.array([row, 0], "f")}, [{"label": 1.0}] * (row % 3)) for row in range(41)]
+LISTS = [
+    ({"query": np.array([row, 0], "f")}, [{"label": 1.0}] * (row % 3))
+    for row in range(41)
+]
 
 
 def count_lists(pattern):
-    return sum(len(batch["query"]) for batch in elwc.read(pattern, CONTEXT, {"label": SCALAR}, 16))
+    return sum(
+        len(batch["query"])
+        for batch in elwc.read(pattern, CONTEXT, {"label": SCALAR}, 16)
+    )
 
 
 def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(tmp_path):
-    pattern, names = tmp_path / "f*", [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
+    pattern, names = (
+        tmp_path / "f*",
+        [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)],
+    )
     assert elwc.write(LISTS[:40], tmp_path / "f", num_shards=2) == 40
     assert count_lists(pattern) == 40
     elwc.write(LISTS[:40], tmp_path / "f", num_shards=3)
@@ -292,7 +497,9 @@ def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(tmp_path):
     for name in tmp_path.glob("f*-of-00003"):
         name.unlink()
     names[1].unlink()
-    with pytest.raises(ValueError, match="all files of a set.*missing: .*f-00001-of-00002"):
+    with pytest.raises(
+        ValueError, match="all files of a set.*missing: .*f-00001-of-00002"
+    ):
         count_lists(pattern)
     assert count_lists(names[0]) == 20
     assert count_lists(str(names[0]).replace("-00000-", "-0000[0]-")) == 20

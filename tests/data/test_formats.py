@@ -1,4 +1,4 @@
-"""Files and lists that are written are read: ELWC, the Extreme Classification Repository, pairs."""
+"""Written files and lists are read: ELWC, Extreme Classification Repository, pairs."""
 
 import gzip
 import pathlib
@@ -22,11 +22,13 @@ EXAMPLES = {
 
 
 def make_lists():
-    """Lists of 3, 1, 0 and 300 examples; the last is longer than 127 and 16,383 bytes."""
+    """Lists of 3, 1, 0 and 300 examples; the last exceeds 127 and 16,383 bytes."""
     lists = []
     for row, size in enumerate([3, 1, 0, 300]):
         names = ("id", "word", "label")
-        items = [(10 * row + item, f"w{item}é", float(item % 2)) for item in range(size)]
+        items = [
+            (10 * row + item, f"w{item}é", float(item % 2)) for item in range(size)
+        ]
         examples = [dict(zip(names, values, strict=True)) for values in items]
         lists.append(({"query": np.float32([row, 0.5])}, examples))
     return lists
@@ -35,7 +37,9 @@ def make_lists():
 def test_what_is_written_is_read(tmp_path):
     assert elwc.write(make_lists(), tmp_path / "f") == 4
     (batch,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=4)
-    np.testing.assert_array_equal(batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]])
+    np.testing.assert_array_equal(
+        batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]]
+    )
     ids = [[0, 1, 2, -7], [10, -7, -7, -7], [-7] * 4, [30, 31, 32, 33]]
     np.testing.assert_array_equal(batch["id"][..., 0], ids)
     labels = [[0, 1, 0, -1], [0, -1, -1, -1], [-1] * 4, [0, 1, 0, 1]]
@@ -57,8 +61,14 @@ def test_tf_ranking_reads_it_as_this_package_does(tmp_path):
     (ours,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=5)
     specs = {"context_feature_spec": CONTEXT, "example_feature_spec": EXAMPLES}
     form = {"batch_size": 4, "list_size": 5, "mask_feature_name": "mask"}
-    files = {"file_pattern": str(tmp_path / "f*"), "data_format": tfr.data.ELWC, "num_epochs": 1}
-    theirs = next(iter(tfr.data.build_ranking_dataset(**files, **specs, **form, shuffle=False)))
+    files = {
+        "file_pattern": str(tmp_path / "f*"),
+        "data_format": tfr.data.ELWC,
+        "num_epochs": 1,
+    }
+    theirs = next(
+        iter(tfr.data.build_ranking_dataset(**files, **specs, **form, shuffle=False))
+    )
     assert set(ours) == set(theirs)
     for name in ours:
         np.testing.assert_array_equal(ours[name], theirs[name])
@@ -91,14 +101,18 @@ def test_all_classes_in_order():
 
 
 def test_negatives_are_uniform_and_no_positives():
-    """Each of the 4 classes that are no positive is drawn in 2 of 4 lists, in any place."""
+    """Each of the 4 non-positive classes is drawn in 2 of 4 lists, in any place."""
     num_lists = 4000
     batches = [(np.zeros((num_lists, 1)), np.tile([[1, 4]], (num_lists, 1)))]
 
     def drawn(seed):
-        return [x for _, x in elwc.lists(batches, num_classes=6, num_negatives=2, seed=seed)]
+        return [
+            x for _, x in elwc.lists(batches, num_classes=6, num_negatives=2, seed=seed)
+        ]
 
-    ids, labels = ([[x[k] for x in row] for row in drawn(3)] for k in ("class_id", "label"))
+    ids, labels = (
+        [[x[k] for x in row] for row in drawn(3)] for k in ("class_id", "label")
+    )
     np.testing.assert_array_equal(labels, np.isin(ids, [1, 4]))
     assert all(len(set(row)) == 4 for row in ids)
     counts = np.bincount(np.ravel(ids))[[0, 2, 3, 5]]
@@ -118,10 +132,15 @@ def test_zeros_at_the_end_of_bytes_stay():
     assert elwc.serialize({"x": [np.inf, 1e38]}, [])
 
 
-@pytest.mark.parametrize("nothing", [[], (), np.array([], object), np.array([], np.int64)])
+@pytest.mark.parametrize(
+    "nothing", [[], (), np.array([], object), np.array([], np.int64)]
+)
 def test_empty_lists_read_as_missing(nothing, tmp_path):
     """Whatever the kind of what others hold, in the context and in the examples."""
-    rows = [({"h": nothing}, [{"c": nothing}]), ({"h": [3, 4]}, [{"c": 5}, {"c": nothing}])]
+    rows = [
+        ({"h": nothing}, [{"c": nothing}]),
+        ({"h": [3, 4]}, [{"c": 5}, {"c": nothing}]),
+    ]
     elwc.write(rows, tmp_path / "f")
     context = {"h": tf.io.VarLenFeature(tf.int64)}
     example = {"c": tf.io.FixedLenFeature([], tf.int64, -1)}
@@ -134,10 +153,17 @@ def test_beam_writes_the_same(tmp_path, rng):
     beam = pytest.importorskip("apache_beam")
     from rank4class_tf.data import elwc_beam
 
-    features, class_ids = rng.normal(size=(30, 3)).astype(np.float32), rng.integers(0, 4, 30)
+    features, class_ids = (
+        rng.normal(size=(30, 3)).astype(np.float32),
+        rng.integers(0, 4, 30),
+    )
     rows = list(elwc.lists([(features, class_ids)], num_classes=4))
     with beam.Pipeline(runner="DirectRunner") as pipeline:
-        _ = pipeline | beam.Create(rows) | elwc_beam.WriteELWC(tmp_path / "f", num_shards=3)
+        _ = (
+            pipeline
+            | beam.Create(rows)
+            | elwc_beam.WriteELWC(tmp_path / "f", num_shards=3)
+        )
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == [f"f-0000{shard}-of-00003" for shard in range(3)]
     spec = {"features": tf.io.FixedLenFeature([3], tf.float32)}
@@ -171,17 +197,24 @@ def test_points_that_are_written_are_read(path):
         expected[0, 3], expected[0, 1], expected[1, 0] = 0.5, -1.25, 2.0
         np.testing.assert_array_equal(first, expected)
         np.testing.assert_array_equal(first_ids, [[0, 2], [-1, -1], [4, -1]])
-        np.testing.assert_array_equal(second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]]))
+        np.testing.assert_array_equal(
+            second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]])
+        )
         np.testing.assert_array_equal(second_ids, [[1, 3, 4]])
 
 
 def test_one_label_is_drawn_uniformly(path):
     batches = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     ((_, class_ids),) = dense(batches)
-    assert class_ids.shape == (3,) and class_ids[1] == 4  # the point without labels is left out
+    assert (
+        class_ids.shape == (3,) and class_ids[1] == 4
+    )  # the point without labels is left out
     again = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     fresh = data.extreme_classification(path, batch_size=3, one_label=True)
-    drawn = [[int(ids[2]) for _, ids in labels.repeat(60)] for labels in (batches, again, fresh)]
+    drawn = [
+        [int(ids[2]) for _, ids in labels.repeat(60)]
+        for labels in (batches, again, fresh)
+    ]
     for of_epochs in drawn:
         assert set(of_epochs) == {1, 3, 4}
     # Those of `batches` began an epoch later.
@@ -241,7 +274,7 @@ SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared" / "data"
 
 @pytest.fixture
 def pairs(rng):
-    """3,000 different pairs of 50 users and 90 items, with ids that do not start at 0."""
+    """3,000 different pairs of 50 users and 90 items; the ids do not start at 0."""
     chosen = rng.permutation(50 * 90)[:3000]
     return np.stack([100 + 2 * (chosen // 90), 7 + 3 * (chosen % 90)])
 
@@ -276,9 +309,15 @@ def test_batches(pairs, ragged):
             arrays = features["items"], features["exclude"], class_ids
             dense = [(x.to_tensor(-1) if ragged else x).numpy() for x in arrays]
             of_users = zip(*dense, strict=True)
-            seen += [tuple([i for i in row if i >= 0] for row in rows) for rows in of_users]
+            seen += [
+                tuple([i for i in row if i >= 0] for row in rows) for rows in of_users
+            ]
         expected = [
-            (lists["train"][u], sum((lists[p][u] for p in PARTS[:number]), []), lists[part][u])
+            (
+                lists["train"][u],
+                sum((lists[p][u] for p in PARTS[:number]), []),
+                lists[part][u],
+            )
             for u in range(50)
             if lists[part][u]
         ]
@@ -288,15 +327,24 @@ def test_batches(pairs, ragged):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SHARED.exists(), reason="the real data is not at ../shared/data")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="the real data is not at ../shared/data"
+)
 @pytest.mark.filterwarnings("ignore")  # of tensorflow-datasets
 def test_movielens(tmp_path):
-    pytest.importorskip("tensorflow_datasets", reason="the extra `data` is not installed")
-    # Fills the download cache of tensorflow-datasets, so that its builder needs no network.
+    pytest.importorskip(
+        "tensorflow_datasets", reason="the extra `data` is not installed"
+    )
+    # Fills the download cache of tensorflow-datasets, so that its builder needs no
+    # network.
     script, folder = SHARED / "prime_tfds_cache.py", tmp_path / "downloads"
     command = [sys.executable, script, SHARED / "raw", folder, "movielens"]
     subprocess.run(command, check=True, capture_output=True)
     users = data.movielens("latest-small", tmp_path)
     # 100,836 ratings by 610 users; 9,724 of the 9,742 films are rated.
-    assert [getattr(users, part).flat_values.shape[0] for part in PARTS] == [80_670, 10_083, 10_083]
+    assert [getattr(users, part).flat_values.shape[0] for part in PARTS] == [
+        80_670,
+        10_083,
+        10_083,
+    ]
     assert (users.num_users, users.num_items) == (610, 9724)

@@ -14,7 +14,9 @@ def ids(users):
     """The ids in each part, by the user's id."""
     lists = [getattr(users, part).to_list() for part in PARTS]
     of_users = zip(users.user_ids.tolist(), *lists, strict=True)
-    return {user: [users.item_ids[row].tolist() for row in rows] for user, *rows in of_users}
+    return {
+        user: [users.item_ids[row].tolist() for row in rows] for user, *rows in of_users
+    }
 
 
 def sequences(users, part, length, **options):
@@ -30,8 +32,8 @@ def sequences(users, part, length, **options):
     return rows
 
 
-# Users 5, 8 and 9, items 10 to 14, and when. User 8 takes item 10 twice; item 14 comes at the time
-# of item 12 and is given after it. User 9 has two items.
+# Users 5, 8 and 9, items 10 to 14, and when. User 8 takes item 10 twice; item 14 comes
+# at the time of item 12 and is given after it. User 9 has two items.
 LOG = np.array(
     [
         *[(8, 10, 40), (8, 12, 30), (5, 13, 1), (8, 14, 30), (5, 11, 7)],
@@ -47,7 +49,10 @@ def test_the_last_item_of_each_user_is_the_test():
     assert users.in_order and users.num_items == 5
     # In several batches, and with dates
     days = LOG[2].astype("datetime64[D]")
-    batches = [(LOG[0, part], LOG[1, part], days[part]) for part in (slice(0, 3), slice(3, None))]
+    batches = [
+        (LOG[0, part], LOG[1, part], days[part])
+        for part in (slice(0, 3), slice(3, None))
+    ]
     assert ids(data.UserItems.from_pairs(batches, split="last")) == LAST
     # In order, without times
     in_order = LOG[:2, np.argsort(LOG[2], kind="stable")]
@@ -73,7 +78,11 @@ def test_columns_of_strings_and_dates(dtype, utc, split):
 
 def test_the_latest_tenths_are_validation_and_test():
     # Of ten pairs, (9, 11) at 50 is the last, and (8, 10) at 40 the one before it.
-    expected = {5: [[13, 12, 10, 11], [], []], 8: [[10, 12, 14], [10], []], 9: [[13], [], [11]]}
+    expected = {
+        5: [[13, 12, 10, 11], [], []],
+        8: [[10, 12, 14], [10], []],
+        9: [[13], [], [11]],
+    }
     assert ids(data.UserItems.from_pairs([LOG], split="time")) == expected
     in_order = LOG[:2, np.argsort(LOG[2], kind="stable")]
     assert ids(data.UserItems.from_pairs([in_order], split="time")) == expected
@@ -85,7 +94,9 @@ def test_a_random_split_ignores_timestamps_and_has_no_sequences():
     users = data.UserItems.from_pairs([LOG], seed=3)
     assert ids(users) == ids(data.UserItems.from_pairs([LOG[:2]], seed=3))
     assert sum(len(part) for parts in ids(users).values() for part in parts) == 9
-    with pytest.raises(ValueError, match="`sequences` needs .* by 'last' or 'time'. Received: a r"):
+    with pytest.raises(
+        ValueError, match="`sequences` needs .* by 'last' or 'time'. Received: a r"
+    ):
         users.sequences("train", 3)
 
 
@@ -107,27 +118,43 @@ def test_sequences_pair_each_item_with_the_next():
     # A part may be all that a user has: its first item follows nothing.
     given = np.repeat([1, 2, 3], [16, 2, 2]), np.r_[:16, :2, :2]
     users = data.UserItems.from_pairs([given], split="time")
-    assert sequences(users, "validation", 4) == [[[0, 1]]] == sequences(users, "test", 4)
+    assert (
+        sequences(users, "validation", 4) == [[[0, 1]]] == sequences(users, "test", 4)
+    )
 
 
 def test_a_seed_gives_new_orders_of_users():
-    pairs = np.repeat(np.arange(50), 4), np.tile(np.arange(4), 50) + np.repeat(np.arange(50), 4)
+    pairs = (
+        np.repeat(np.arange(50), 4),
+        np.tile(np.arange(4), 50) + np.repeat(np.arange(50), 4),
+    )
     users = data.UserItems.from_pairs([pairs], split="last")
     batches, again = (users.sequences("train", 3, seed=1) for _ in range(2))
     epochs = [[inputs.numpy().tolist() for inputs, _ in batches] for _ in range(2)]
     assert epochs[0] != epochs[1]
-    assert [[inputs.numpy().tolist() for inputs, _ in again] for _ in range(2)] == epochs
+    assert [
+        [inputs.numpy().tolist() for inputs, _ in again] for _ in range(2)
+    ] == epochs
     assert sorted(sum(epochs[0], [])) == sorted(sum(epochs[1], []))
 
 
-RATINGS = "".join(f"{user}::{item}::{n}::{time}\n" for n, (user, item, time) in enumerate(LOG.T))
+RATINGS = "".join(
+    f"{user}::{item}::{n}::{time}\n" for n, (user, item, time) in enumerate(LOG.T)
+)
 BY_USER = LOG[:, np.lexsort((LOG[2], LOG[0]))]
 PAIRS = "".join(f"{user} {item}\n" for user, item, _ in BY_USER.T)
 TABS = RATINGS.replace("::", "\t")  # As MovieLens-100k's `u.data`.
 HALVES = TABS.replace("\t", " ").replace(" 0 ", " 3.5 ")
 TIMES = "".join(f"{user} {item} {time}\n" for user, item, time in LOG.T)
 LISTS = "13 12 10 11\n10 12 14 10 \n13 11\n"
-LOGS = [RATINGS, RATINGS.replace("\n", "\r\n"), TABS, HALVES, TIMES, TIMES.replace(" ", "\t")]
+LOGS = [
+    RATINGS,
+    RATINGS.replace("\n", "\r\n"),
+    TABS,
+    HALVES,
+    TIMES,
+    TIMES.replace(" ", "\t"),
+]
 FORM = "must be `user::item::rating::timestamp`"
 
 
@@ -148,21 +175,42 @@ def test_forms_of_files(content, name, tmp_path):
         ("", "log.txt: must hold at least one line. Received: an empty file"),
         ("1,2\n", f"line 1: {FORM} or `user item` or the item ids"),
         ("1::2::5::9\n1::2::5\n", f"line 2: {FORM}, with ids below"),
-        ("1 2\n\n", "log.txt, line 2: must be `user item`, .* Received: '', of 0 characters"),
-        ("1 2\n1 2 3\n", "line 2: must be `user item`, with ids below .* Received: '1 2 3'"),
-        ("1 2 3 4 5\n1 x 3\n", "line 2: must be the item ids of one user, with .*: '1 x 3'"),
+        (
+            "1 2\n\n",
+            "log.txt, line 2: must be `user item`, .* Received: '', of 0 characters",
+        ),
+        (
+            "1 2\n1 2 3\n",
+            "line 2: must be `user item`, with ids below .* Received: '1 2 3'",
+        ),
+        (
+            "1 2 3 4 5\n1 x 3\n",
+            "line 2: must be the item ids of one user, with .*: '1 x 3'",
+        ),
         # If most lines are of a log, another one is no list of items.
         ("1 2 3\n1 x 3\n", "line 2: must be `user item timestamp`, with .*: '1 x 3'"),
-        ("1 2 5 99\n" * 12 + "1 3 99", "line 13: must be `user item rating timestamp`, .*'1 3 99'"),
-        ("1 3 99\n" + "1 2 5 99\n" * 12, "line 2: must be `user item timestamp`, .* '1 2 5 99'"),
+        (
+            "1 2 5 99\n" * 12 + "1 3 99",
+            "line 13: must be `user item rating timestamp`, .*'1 3 99'",
+        ),
+        (
+            "1 3 99\n" + "1 2 5 99\n" * 12,
+            "line 2: must be `user item timestamp`, .* '1 2 5 99'",
+        ),
         ("1 2 3 4 5\n" + "1 2 5 99\n" * 12, "line 1: .*Received: '1 2 3 4 5'"),
-        ("1\t2\t5\t99\n1\t3\t99\n", "line 2: must be `user item rating timestamp`, with"),
+        (
+            "1\t2\t5\t99\n1\t3\t99\n",
+            "line 2: must be `user item rating timestamp`, with",
+        ),
         ("1\t2\t5\t99\t0\n1\t3\t4\t98\t0\n", "line 1: "),
         (
             "1 2 5\n1 3 10\n2 2 4\n",
             "must have timestamps.* not ratings.* Received: 10 as the latest",
         ),
-        ("1 2\n1 2147483648\n", r"line 2: .* with ids below 2\*\*31. Received: '1 2147483648'"),
+        (
+            "1 2\n1 2147483648\n",
+            r"line 2: .* with ids below 2\*\*31. Received: '1 2147483648'",
+        ),
         *((f"{line}\n", "line 1: ") for line in ("1 -2", "1_0 2", "٣ 2")),
     ],
 )

@@ -1,4 +1,4 @@
-"""Small backbones with random weights, in folders as keras-hub and Hugging Face have them."""
+"""Small backbones with random weights, in keras-hub and Hugging Face folders."""
 
 import json
 
@@ -19,24 +19,34 @@ SIZES |= {"hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 32}
 
 
 def save_text(folder, kind="Bert"):
-    """Writes a BERT or an ELECTRA with its tokenizer, as keras-hub does; returns the backbone."""
+    """Writes a BERT or ELECTRA and tokenizer like keras-hub; returns the backbone."""
     sizes = dict(SIZES)
     if kind == "Electra":
         sizes |= {"vocab_size": sizes.pop("vocabulary_size"), "embedding_dim": 4}
     backbone = getattr(hub.models, f"{kind}Backbone")(**sizes)
     backbone.save_to_preset(str(folder))
-    getattr(hub.models, f"{kind}Tokenizer")(VOCABULARY, lowercase=True).save_to_preset(str(folder))
+    getattr(hub.models, f"{kind}Tokenizer")(VOCABULARY, lowercase=True).save_to_preset(
+        str(folder)
+    )
     return backbone
 
 
 def save_hugging_face(folder, described_by="tokenizer.json"):
-    """Writes a BERT as Hugging Face does; returns a keras-hub backbone with the same weights."""
+    """Writes a Hugging Face BERT; returns a keras-hub backbone of the same weights."""
     numpy = pytest.importorskip("safetensors.numpy")
     folder.mkdir(exist_ok=True)
     backbone = hub.models.BertBackbone(**SIZES)
     numpy.save_file(tensors_of_hugging_face(backbone), folder / "model.safetensors")
-    config = {"model_type": "bert", "architectures": ["BertModel"], "hidden_dropout_prob": 0.1}
-    config |= {"vocab_size": len(VOCABULARY), "type_vocab_size": 2, "max_position_embeddings": 32}
+    config = {
+        "model_type": "bert",
+        "architectures": ["BertModel"],
+        "hidden_dropout_prob": 0.1,
+    }
+    config |= {
+        "vocab_size": len(VOCABULARY),
+        "type_vocab_size": 2,
+        "max_position_embeddings": 32,
+    }
     config |= {"num_hidden_layers": LAYERS, "num_attention_heads": 2}
     config |= {"hidden_size": 8, "intermediate_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
@@ -64,7 +74,10 @@ def tensors_of_hugging_face(backbone):
         "pooler.dense": backbone.get_layer("pooled_dense"),
     }
     for index in range(LAYERS):
-        layer, name = backbone.get_layer(f"transformer_layer_{index}"), f"encoder.layer.{index}"
+        layer, name = (
+            backbone.get_layer(f"transformer_layer_{index}"),
+            f"encoder.layer.{index}",
+        )
         attention = layer._self_attention_layer
         parts |= {
             f"{name}.attention.self.query": attention._query_dense,
@@ -79,7 +92,9 @@ def tensors_of_hugging_face(backbone):
     tensors = {}
     for name, layer in parts.items():
         first, *bias = (weight.numpy() for weight in layer.weights)
-        if bias and first.ndim > 1:  # A dense layer; its heads may have an axis of their own.
+        if (
+            bias and first.ndim > 1
+        ):  # A dense layer; its heads may have an axis of their own.
             first = first.reshape([8, -1] if first.shape[0] == 8 else [-1, 8]).T.copy()
         tensors[f"{name}.weight"] = first
         tensors |= {f"{name}.bias": x.reshape(-1) for x in bias}
@@ -90,7 +105,13 @@ def save_images(folder, kind="ResNet", scale=None):
     """Writes a ResNet or a VGG, with a scaling of the pixels if one is given."""
     if kind == "ResNet":
         backbone = hub.models.ResNetBackbone(
-            [64], [3], [64, 64], [1, 1], [1, 2], "basic_block", image_shape=(None, None, 3)
+            [64],
+            [3],
+            [64, 64],
+            [1, 1],
+            [1, 2],
+            "basic_block",
+            image_shape=(None, None, 3),
         )
     else:
         backbone = hub.models.VGGBackbone([1, 2], [8, 8], (None, None, 3))

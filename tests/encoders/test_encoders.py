@@ -39,7 +39,8 @@ def test_tokens(text):
     tokens = encoders.TextEncoder(text[0]).tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
     assert tokens.dtype == tf.int32
-    # Bytes, as TensorFlow has texts; the special token between title and abstract; the longest.
+    # Bytes, as TensorFlow has texts; the special token between title and abstract; the
+    # longest.
     encoder = encoders.TextEncoder(text[0], sequence_length=5)
     tokens = encoder.tokenize([b"Day [SEP] a", b"the world of a great film"])
     assert (tokens - 1).to_list() == [
@@ -47,7 +48,9 @@ def test_tokens(text):
         ids("[CLS] the wor ##ld [SEP]"),
     ]
     for one in ("hello", b"hello"):
-        with pytest.raises(ValueError, match="`texts` must be several texts, in a list"):
+        with pytest.raises(
+            ValueError, match="`texts` must be several texts, in a list"
+        ):
             encoder.tokenize(one)
 
 
@@ -56,7 +59,9 @@ def reference(backbone, pooling):
     encodings = []
     for row in EXPECTED_TOKENS:
         ones = tf.ones((1, len(row)), tf.int32)
-        outputs = backbone({"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones})
+        outputs = backbone(
+            {"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones}
+        )
         first, hidden = outputs["pooled_output"][0], outputs["sequence_output"][0]
         encodings.append(first if pooling == "first" else np.mean(hidden, axis=0))
     return np.array(encodings)
@@ -65,7 +70,13 @@ def reference(backbone, pooling):
 @pytest.mark.parametrize(
     ("frozen", "pooling"),
     [
-        *((0, "first"), (0, "mean"), (1, "mean"), (2, "first"), (presets.LAYERS, "mean")),
+        *(
+            (0, "first"),
+            (0, "mean"),
+            (1, "mean"),
+            (2, "first"),
+            (presets.LAYERS, "mean"),
+        ),
         *(("all", "first"), ("ELECTRA", "first")),
         *(("tokenizer.json", "mean"), ("vocab.txt", "mean")),
     ],
@@ -74,8 +85,15 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     folder, backbone = text
     if frozen == "ELECTRA":
         folder, backbone, frozen = tmp_path, presets.save_text(tmp_path, "Electra"), 1
-    if frozen in ("tokenizer.json", "vocab.txt"):  # A folder of Hugging Face that has it.
-        folder, backbone, frozen = tmp_path, presets.save_hugging_face(tmp_path, frozen), 0
+    if frozen in (
+        "tokenizer.json",
+        "vocab.txt",
+    ):  # A folder of Hugging Face that has it.
+        folder, backbone, frozen = (
+            tmp_path,
+            presets.save_hugging_face(tmp_path, frozen),
+            0,
+        )
     encoder = encoders.TextEncoder(folder, frozen=frozen, pooling=pooling)
     tokens = encoder.tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
@@ -88,10 +106,16 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     # Each transformer layer has 16 weights; embeddings and pooling have more.
     trained = 0 if frozen in ("all", presets.LAYERS) else 16 * (presets.LAYERS - frozen)
     extra = len(encoder.upper.trainable_weights) - trained
-    assert extra >= 5 if frozen == 0 else extra == (2 if trained and pooling == "first" else 0)
+    assert (
+        extra >= 5
+        if frozen == 0
+        else extra == (2 if trained and pooling == "first" else 0)
+    )
     if frozen == 2:  # What was kept without padding and is padded anew gives the same.
         longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
-        np.testing.assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            encoder.upper(longer), expected, rtol=1e-4, atol=1e-5
+        )
 
 
 def test_training_saving_and_what_is_frozen(text, reloaded):
@@ -102,8 +126,12 @@ def test_training_saving_and_what_is_frozen(text, reloaded):
     features = encoder.lower(tokens)
     before = [weight.numpy() for weight in encoder.upper.weights]
     model.fit(features, np.arange(4), verbose=0)
-    changed = [not np.array_equal(a, b) for a, b in zip(before, encoder.upper.weights, strict=True)]
-    # The bias of the keys moves all scores of a query alike, so its gradient is rounding.
+    changed = [
+        not np.array_equal(a, b)
+        for a, b in zip(before, encoder.upper.weights, strict=True)
+    ]
+    # The bias of the keys moves all scores of a query alike, so its gradient is
+    # rounding.
     assert sum(changed) >= len(changed) - 1
     np.testing.assert_array_equal(encoder.lower(tokens), features)
     again = reloaded(model)
@@ -123,14 +151,21 @@ def test_mixed_precision(text):
 
 @pytest.mark.parametrize("kind", ["GPT2", "Gemma"])
 def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
-    """Its output has no mask, so `last` reads `padding_mask`, as docs/sequences.md says."""
+    """Its output has no mask, so `last` reads `padding_mask`; see docs/sequences.md."""
     of_kind = {
         "GPT2": {"num_heads": 2, "max_sequence_length": 12},
         "Gemma": {"num_query_heads": 2, "num_key_value_heads": 2, "head_dim": 4},
     }
-    sizes = {"vocabulary_size": 30, "num_layers": 1, "hidden_dim": 8, "intermediate_dim": 16}
+    sizes = {
+        "vocabulary_size": 30,
+        "num_layers": 1,
+        "hidden_dim": 8,
+        "intermediate_dim": 16,
+    }
     backbone = getattr(presets.hub.models, f"{kind}Backbone")(**sizes, **of_kind[kind])
-    model = models.ExtremeClassifier(backbone, backbone.token_embedding, 8, None, normalize=False)
+    model = models.ExtremeClassifier(
+        backbone, backbone.token_embedding, 8, None, normalize=False
+    )
     words = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 0, 0, 0, 0]])
     features = {"token_ids": words, "padding_mask": (words > 0).astype("int32")}
     with pytest.warns(UserWarning, match="have no mask"):
@@ -140,7 +175,9 @@ def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
         return tf.reduce_sum(x["padding_mask"], axis=1) - 1
 
     encodings = backbone(features).numpy()[range(3), [2, 4, 0]]
-    expected = np.argsort(-encodings @ np.array(backbone.token_embedding.embeddings).T)[:, :3]
+    expected = np.argsort(-encodings @ np.array(backbone.token_embedding.embeddings).T)[
+        :, :3
+    ]
     np.testing.assert_array_equal(model.top_k(features, 3, last=last)[1], expected)
     spec = {name: tf.TensorSpec([None, None], x.dtype) for name, x in features.items()}
     model.export_top_k(tmp_path / "saved", spec, 3, last=last)
@@ -162,8 +199,12 @@ def test_image_halves_are_the_backbone(image, frozen, rng):
     images = rng.uniform(0, 255, (2, 16, 20, 3)).astype("float32")
     encoder = encoders.ImageEncoder(folder, (16, 20, 3), frozen)
     found = encoder.upper(encoder.lower(images) if encoder.lower else images)
-    expected = backbone(images * np.float32(0.01) + np.array([0.1, 0.2, 0.3], "float32"))
-    np.testing.assert_allclose(found, np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6)
+    expected = backbone(
+        images * np.float32(0.01) + np.array([0.1, 0.2, 0.3], "float32")
+    )
+    np.testing.assert_allclose(
+        found, np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6
+    )
     assert bool(encoder.upper.trainable_weights) == (frozen in (0, 1))
     assert encoder.lower is None or encoder.lower.trainable_weights == []
 
@@ -172,16 +213,30 @@ def test_images_without_a_scaling(tmp_path, rng):
     backbone = presets.save_images(tmp_path, "VGG")
     images = rng.uniform(0, 255, (2, 8, 8, 3)).astype("float32")
     got = encoders.ImageEncoder(tmp_path, (8, 8, 3)).upper(images)
-    np.testing.assert_allclose(got, np.mean(backbone(images / 255), axis=(1, 2)), rtol=1e-4)
+    np.testing.assert_allclose(
+        got, np.mean(backbone(images / 255), axis=(1, 2)), rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"frozen": -1}, "`frozen` must be an integer >= 0 or 'all'. Received: frozen=-1"),
-        ({"frozen": 4}, "`frozen` must be 'all' or at most 3, the number of blocks.*frozen=4"),
-        ({"pooling": "max"}, "`pooling` must be one of .*'mean'.*Received: pooling='max'"),
-        ({"sequence_length": 2}, "`sequence_length` must be at least 3.*sequence_length=2"),
+        (
+            {"frozen": -1},
+            "`frozen` must be an integer >= 0 or 'all'. Received: frozen=-1",
+        ),
+        (
+            {"frozen": 4},
+            "`frozen` must be 'all' or at most 3, the number of blocks.*frozen=4",
+        ),
+        (
+            {"pooling": "max"},
+            "`pooling` must be one of .*'mean'.*Received: pooling='max'",
+        ),
+        (
+            {"sequence_length": 2},
+            "`sequence_length` must be at least 3.*sequence_length=2",
+        ),
     ],
 )
 def test_bad_arguments(text, arguments, message):
@@ -192,8 +247,14 @@ def test_bad_arguments(text, arguments, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"normalizer": {"type": "Lowercase"}}, "must have no normalizer or a BertNormalizer in"),
-        ({"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}}, "without gaps in .*json"),
+        (
+            {"normalizer": {"type": "Lowercase"}},
+            "must have no normalizer or a BertNormalizer in",
+        ),
+        (
+            {"model": {"type": "WordPiece", "vocab": {"a": 0, "b": 2}}},
+            "without gaps in .*json",
+        ),
     ],
 )
 def test_other_tokenizers_of_hugging_face_are_refused(tmp_path, change, message):
@@ -205,11 +266,15 @@ def test_other_tokenizers_of_hugging_face_are_refused(tmp_path, change, message)
 
 
 def test_backbone_of_another_kind(image):
-    with pytest.raises(ValueError, match="`preset` must be a transformer encoder of keras-hub"):
+    with pytest.raises(
+        ValueError, match="`preset` must be a transformer encoder of keras-hub"
+    ):
         encoders.TextEncoder(image[0])
 
 
 def test_without_keras_hub(monkeypatch):
     monkeypatch.setitem(sys.modules, "keras_hub", None)
-    with pytest.raises(ImportError, match=r"need keras-hub: pip install -e '.\[encoders\]'"):
+    with pytest.raises(
+        ImportError, match=r"need keras-hub: pip install -e '.\[encoders\]'"
+    ):
         encoders.TextEncoder("bert_base_en_uncased")

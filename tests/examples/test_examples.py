@@ -41,14 +41,22 @@ def served(folder, **features):
     return signature(**{name: tf.constant(x) for name, x in features.items()})
 
 
-# The programs that recommend. Each gives the best items that it finds for new data, the right ones,
-# padded with -1, and the hit rate that it says it has.
+# The programs that recommend. Each gives the best items that it finds for new data, the
+# right ones, padded with -1, and the hit rate that it says it has.
 
 
 def extreme_classification_answers(folder):
     files = ["--train", planted_points.write(folder / "train.txt", 1500, 300, 100)]
-    files += ["--test", planted_points.write(folder / "test.txt.gz", 100, 300, 100, seed=2)]
-    outputs = ["--out", str(folder / "new" / "m.keras"), "--export", str(folder / "index")]
+    files += [
+        "--test",
+        planted_points.write(folder / "test.txt.gz", 100, 300, 100, seed=2),
+    ]
+    outputs = [
+        "--out",
+        str(folder / "new" / "m.keras"),
+        "--export",
+        str(folder / "index"),
+    ]
     options = "--num-sampled 40 --width 32 --epochs 5 --batch-size 32".split()
     said = extreme_classification.main([*files, *options, *outputs])
     for name in ("classes.npy", "queries.npy"):
@@ -72,28 +80,47 @@ def movielens_retrieval_answers(folder):
 
 
 def next_item_answers(folder):
-    """Each user goes round in a circle of 30 items, for 4 to 15 of them: most rows are padded."""
-    rows = [" ".join(str((first + i) % 30) for i in range(4 + first % 12)) for first in range(90)]
+    """Each user goes round a circle of 30 items, for 4 to 15: most rows are padded."""
+    rows = [
+        " ".join(str((first + i) % 30) for i in range(4 + first % 12))
+        for first in range(90)
+    ]
     (folder / "log.txt").write_text("\n".join(rows))
     options = "--loss softmax_loss --length 10 --epochs 20 --width 16".split()
     files = ["--file", str(folder / "log.txt"), "--export", str(folder / "saved")]
     said = next_item.main([*options, *files])
-    ((items, next_items),) = data.UserItems.from_file(folder / "log.txt").sequences("test", 10)
+    ((items, next_items),) = data.UserItems.from_file(folder / "log.txt").sequences(
+        "test", 10
+    )
     assert np.mean(items[:, -1] == -1) > 0.5
     right = tf.reduce_max(next_items, axis=1, keepdims=True)  # Each row has one.
-    return served(folder, features=items)["class_ids"], right, said["top_k_accuracy_at_10"]
+    return (
+        served(folder, features=items)["class_ids"],
+        right,
+        said["top_k_accuracy_at_10"],
+    )
 
 
 @pytest.mark.parametrize(
     ("answers", "chance", "shown"),
     [
-        (extreme_classification_answers, 1 / 5, "best five"),  # The most frequent label has a 5th.
-        (movielens_retrieval_answers, 10 / 60, "after The"),  # A user likes one genre of three.
+        (
+            extreme_classification_answers,
+            1 / 5,
+            "best five",
+        ),  # The most frequent label has a 5th.
+        (
+            movielens_retrieval_answers,
+            10 / 60,
+            "after The",
+        ),  # A user likes one genre of three.
         (next_item_answers, 10 / 30, "After [["),
     ],
     ids=lambda x: getattr(x, "__name__", ""),
 )
-def test_answers_are_as_good_as_the_program_says(answers, chance, shown, tmp_path, capsys):
+def test_answers_are_as_good_as_the_program_says(
+    answers, chance, shown, tmp_path, capsys
+):
     best, right, said = answers(tmp_path)
     right = np.array(right)[:, np.newaxis]
     is_hit = (np.array(best)[..., np.newaxis] == right) & (right >= 0)
@@ -130,7 +157,9 @@ def test_metric_as_loss():
     for result in metric_as_loss.main(["--epochs", "3"]).values():
         assert result["recall_at_1"] > 0.5  # Chance is 0.1.
     # With sharp ranks it is average precision.
-    value = metric_as_loss.ApproxAPLoss()(np.array([[1, 3]]), np.array([[40.0, 30, 20, 10]]))
+    value = metric_as_loss.ApproxAPLoss()(
+        np.array([[1, 3]]), np.array([[40.0, 30, 20, 10]])
+    )
     assert float(value) == pytest.approx(-(1 / 2 + 2 / 4) / 2, rel=1e-6)
 
 
@@ -139,12 +168,18 @@ def test_retrieval_and_rating(tmp_path):
     options = ["--zip", str(path), *"--width 8 --batch-size 24 --epochs 8".split()]
     results = retrieval_and_rating.main(options)
     assert results["recall_at_10"] > 1 / 6
-    assert results["rmse"] < retrieval_and_rating.main([*options, "--rating-weight", "0"])["rmse"]
+    assert (
+        results["rmse"]
+        < retrieval_and_rating.main([*options, "--rating-weight", "0"])["rmse"]
+    )
 
 
 @pytest.mark.keras2
 def test_multi_worker(tmp_path):
-    options = "--classes=50 --num-sampled=10 --examples=256 --batch-size=64 --epochs=2 --in-shards"
+    options = (
+        "--classes=50 --num-sampled=10 --examples=256 --batch-size=64 "
+        "--epochs=2 --in-shards"
+    )
     expected = multi_worker.main(options.split())
     program = multi_worker.__file__
     environment = {**os.environ, "PYTHONPATH": str(pathlib.Path(program).parents[1])}
@@ -155,7 +190,9 @@ def test_multi_worker(tmp_path):
         if code:
             assert "A worker has failed." in done.stderr
             break
-        printed = dict(x.split(": ") for x in done.stdout.splitlines() if x.count(":") == 1)
+        printed = dict(
+            x.split(": ") for x in done.stdout.splitlines() if x.count(":") == 1
+        )
         found = {name: float(printed[name]) for name in expected}
         assert found == pytest.approx(expected, abs=2e-6)
         assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
@@ -175,9 +212,13 @@ def test_which_loss(kind, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(which_loss.r4c, "try_out", of_two)
     options = ["--settings", "1", "--seeds", "1", "--epochs", "1"]
     picture = tmp_path / "picture.png"
-    monkeypatch.setattr(sys, "argv", ["which_loss.py", kind, *options, "--picture", str(picture)])
+    monkeypatch.setattr(
+        sys, "argv", ["which_loss.py", kind, *options, "--picture", str(picture)]
+    )
     which_loss.main()
-    assert capsys.readouterr().out.splitlines()[-1].startswith("No verdict: one setting")
+    assert (
+        capsys.readouterr().out.splitlines()[-1].startswith("No verdict: one setting")
+    )
     assert picture.stat().st_size > 1000
 
 
@@ -204,12 +245,14 @@ def test_image_classification(tmp_path):
     tfds = pytest.importorskip("tensorflow_datasets")
     presets.save_images(tmp_path / "vgg", "VGG", scale=0.01)
     with tfds.testing.mock_data(num_examples=12):
-        results = image_classification.main(["--preset", str(tmp_path / "vgg"), "--epochs", "1"])
+        results = image_classification.main(
+            ["--preset", str(tmp_path / "vgg"), "--epochs", "1"]
+        )
     assert 0 <= results["top_k_accuracy_at_1"] <= results["ndcg_at_5"] <= 1
 
 
 def test_resume_training(tmp_path, monkeypatch, capsys):
-    """Interrupted before a checkpoint is whole, and once with the newest one damaged."""
+    """Interrupted before a checkpoint is whole, and once with the newest damaged."""
 
     def end(folder, epochs=3):
         model = resume_training.main([f"--folder={folder}", f"--epochs={epochs}"])
@@ -256,14 +299,26 @@ def test_tfr_pipeline(tmp_path, capsys):
 
     losses = ["rankmax_loss", "tfr.approx_ndcg_loss"]
     tfr_pipeline.main(["--epochs", "3", "--out", str(tmp_path), "--loss", *losses])
-    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()[2:]]
+    rows = [
+        line.strip("| ").split(" | ")
+        for line in capsys.readouterr().out.splitlines()[2:]
+    ]
     assert [row[0] for row in rows] == losses
     for _, top_1, ndcg, _ in rows:
         assert 0.6 < float(top_1) <= float(ndcg) <= 1  # Ten classes: chance is 0.1.
 
 
 def test_tpu():
-    options = ["--classes", "20", "--examples", "512", "--batch-size", "64", "--epochs", "5"]
+    options = [
+        "--classes",
+        "20",
+        "--examples",
+        "512",
+        "--batch-size",
+        "64",
+        "--epochs",
+        "5",
+    ]
     results = tpu.main(options)
     # Chance is 0.05.
     assert results["classifier"]["top_k_accuracy_at_1"] > 0.5
@@ -278,7 +333,9 @@ def test_unbiased_ranking(capsys):
 def test_generated_users():
     """Three items follow each item."""
     rows = next_item.generated(num_users=200, num_items=100, length=50).train.to_list()
-    assert 200 < len({pair for row in rows for pair in itertools.pairwise(row)}) <= 3 * 100
+    assert (
+        200 < len({pair for row in rows for pair in itertools.pairwise(row)}) <= 3 * 100
+    )
 
 
 def test_language_model(capsys):

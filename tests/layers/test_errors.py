@@ -1,4 +1,7 @@
-"""Wrong arguments of layers: errors that name them. `test_completeness.py` has all wrong types."""
+"""Wrong arguments of layers: errors that name them.
+
+`test_completeness.py` has all wrong types.
+"""
 
 import numpy as np
 import pytest
@@ -47,7 +50,9 @@ def parts(scores, labels):
     """The same call of each part of retrieval training."""
     return {
         "hits": lambda: layers.RemoveAccidentalHits()(scores, labels, np.arange(9)),
-        "log-Q": lambda: layers.SamplingProbabilityCorrection()(scores, labels, np.ones(9)),
+        "log-Q": lambda: layers.SamplingProbabilityCorrection()(
+            scores, labels, np.ones(9)
+        ),
         "mining": lambda: layers.HardNegativeMining(2)(scores, labels)[0],
     }
 
@@ -73,58 +78,127 @@ DENSE, COLUMNS = keras.layers.Dense(4), keras.layers.Reshape((3, 1))
 CLIPPED = optimizers.RowwiseSGD(clipnorm=1.0)
 ERRORS = [
     # Heads
-    (lambda: layers.CosineHead.from_dense(dense()), "as a dot product: .*: CosineInteraction"),
+    (
+        lambda: layers.CosineHead.from_dense(dense()),
+        "as a dot product: .*: CosineInteraction",
+    ),
     *several(
         "a built Dense without activ",
         layers.DotProductHead.from_dense,
         *(keras.layers.Dense(3), dense(activation="relu"), 3),
     ),
-    (lambda: layers.DotProductHead(3, kernel_regularizer="l2"), r"`ClassTable\(regularizer=...\)`"),
-    (lambda: layers.CosineHead(layers.ClassTable(5, width=3))(ONES), "width 3, encodings of width"),
+    (
+        lambda: layers.DotProductHead(3, kernel_regularizer="l2"),
+        r"`ClassTable\(regularizer=...\)`",
+    ),
+    (
+        lambda: layers.CosineHead(layers.ClassTable(5, width=3))(ONES),
+        "width 3, encodings of width",
+    ),
     (lambda: layers.DotProductHead(None), "`num_classes` must be a positive integer"),
     (lambda: layers.ConcatHead(5, units=()), "`units` must hold at least one width"),
-    (lambda: layers.get_head("latent_cross", classes=5, units=64), "one width. .*: units=64"),
-    (lambda: layers.LatentCrossHead(5, units=(8, 0)), "`units` must be a positive integer. .*=0"),
-    (lambda: layers.LatentCrossHead(5, dropout=1), r"`dropout` must be a number in \[0, 1\)"),
+    (
+        lambda: layers.get_head("latent_cross", classes=5, units=64),
+        "one width. .*: units=64",
+    ),
+    (
+        lambda: layers.LatentCrossHead(5, units=(8, 0)),
+        "`units` must be a positive integer. .*=0",
+    ),
+    (
+        lambda: layers.LatentCrossHead(5, dropout=1),
+        r"`dropout` must be a number in \[0, 1\)",
+    ),
     # Classes
-    (lambda: encoded((ARRAY, ARRAY[:3]), DENSE), "`features` must have a row for each class"),
-    (lambda: encoded(ARRAY, COLUMNS).build((None, 4)), "`encoder` must map features of m classes"),
-    (lambda: encoded([[1]], DENSE).add([[0.5]]), "`features` must .* like the others, int32"),
+    (
+        lambda: encoded((ARRAY, ARRAY[:3]), DENSE),
+        "`features` must have a row for each class",
+    ),
+    (
+        lambda: encoded(ARRAY, COLUMNS).build((None, 4)),
+        "`encoder` must map features of m classes",
+    ),
+    (
+        lambda: encoded([[1]], DENSE).add([[0.5]]),
+        "`features` must .* like the others, int32",
+    ),
     (lambda: table().add([[1.0, 2.0]]), r"`rows` must have the shape \[m, 4\]"),
-    (lambda: table().add(ONES, biases=[1.0] * 2), "`biases` must .*, and be None without `use_bi"),
-    (lambda: with_biases().add(ONES[:1], biases=FLOATS), r"`biases` must have the shape \[1\]"),
+    (
+        lambda: table().add(ONES, biases=[1.0] * 2),
+        "`biases` must .*, and be None without `use_bi",
+    ),
+    (
+        lambda: with_biases().add(ONES[:1], biases=FLOATS),
+        r"`biases` must have the shape \[1\]",
+    ),
     (lambda: layers.ClassTable.from_rows(FLOATS), "`rows` must have the shape"),
     (lambda: table().to_table(0), "`block_size` must be a positive integer"),
-    (lambda: sampled(lambda x: x.export_embeddings("x"), with_biases()), "must have no biases"),
+    (
+        lambda: sampled(lambda x: x.export_embeddings("x"), with_biases()),
+        "must have no biases",
+    ),
     # Shards
-    (lambda: layers.ShardedClassTable(10, 2, keras.optimizers.SGD()), "optimizers.*: .*SGD"),
+    (
+        lambda: layers.ShardedClassTable(10, 2, keras.optimizers.SGD()),
+        "optimizers.*: .*SGD",
+    ),
     (lambda: layers.ShardedClassTable(10, 2, CLIPPED), "must have no `clipnorm`.*=1.0"),
-    (lambda: table(layers.ShardedClassTable).assign(ONES), r"have the shape \(5, 4\).*\(2, 4\)"),
+    (
+        lambda: table(layers.ShardedClassTable).assign(ONES),
+        r"have the shape \(5, 4\).*\(2, 4\)",
+    ),
     # Sampled scores
     (lambda: sampled(lambda x: x(ONES, class_ids=[1, -2])), r"class ids in \[0, 30\)"),
-    (lambda: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=6)), "=6, num_sampled=5"),
+    (
+        lambda: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=6)),
+        "=6, num_sampled=5",
+    ),
     *several(
         "`num_mined` must be a positive integer",
         lambda wrong: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=wrong)),
         *(0, -1, 2.5),
     ),
-    (lambda: sampled(lambda x: x.top_k(ONES, 31)), r"`k` must be in \[1, 30\]. Received: k=31"),
-    (lambda: layers.SampledScores(30, seed=2**32), r"`seed` must be an integer in \[0, 2\*\*32\)"),
-    (lambda: layers.SampledScores(9).top_k(ONES, 3), "`sampled_scores.*` must be built"),
-    (lambda: layers.SampledScores(9).ranks(ONES, [1, 2]), "`sampled_scores.*` must be built"),
+    (
+        lambda: sampled(lambda x: x.top_k(ONES, 31)),
+        r"`k` must be in \[1, 30\]. Received: k=31",
+    ),
+    (
+        lambda: layers.SampledScores(30, seed=2**32),
+        r"`seed` must be an integer in \[0, 2\*\*32\)",
+    ),
+    (
+        lambda: layers.SampledScores(9).top_k(ONES, 3),
+        "`sampled_scores.*` must be built",
+    ),
+    (
+        lambda: layers.SampledScores(9).ranks(ONES, [1, 2]),
+        "`sampled_scores.*` must be built",
+    ),
     # Parts of retrieval training
     (lambda: COUNTS([]), "`counts` must be integers >= 0"),
-    (lambda: COUNTS([1, 2])(np.array([[-1, 0], [1, 2]])), "`ids` must be below `num_.*2"),
+    (
+        lambda: COUNTS([1, 2])(np.array([[-1, 0], [1, 2]])),
+        "`ids` must be below `num_.*2",
+    ),
     *(
-        (lambda wrong=wrong: COUNTS([1, wrong, -7]), f"`counts` must be .*: {wrong} among")
+        (
+            lambda wrong=wrong: COUNTS([1, wrong, -7]),
+            f"`counts` must be .*: {wrong} among",
+        )
         for wrong in (-1, 0.6, np.nan, np.inf)
     ),
     (lambda: COUNTS(np.ones([2], bool)), "`counts` must be integers .* bool"),
     (lambda: layers.CandidateFrequencies(9)(MASK), "ids` must hold integers"),
     (lambda: layers.CrossBatchMemory(3)(ONES, FLOATS), "ids` must hold integers"),
     (lambda: hits(MASK, ONES[:1, :2]), "ids` must hold integers"),
-    (lambda: layers.CrossBatchMemory(4)(ONES, FIRST), "`ids` must have the shape .batch. of `enco"),
-    (lambda: layers.CrossBatchMemory(4)(ONES, IDS), "`ids` must have the shape .batch. of"),
+    (
+        lambda: layers.CrossBatchMemory(4)(ONES, FIRST),
+        "`ids` must have the shape .batch. of `enco",
+    ),
+    (
+        lambda: layers.CrossBatchMemory(4)(ONES, IDS),
+        "`ids` must have the shape .batch. of",
+    ),
     *several(
         "`candidate_ids` must have the shape",
         lambda shape: hits(tf.ones(shape, tf.int32)),
@@ -135,31 +209,56 @@ ERRORS = [
         lambda shape: corrected(tf.ones(shape)),
         *([1], [4], [2, 3], []),
     ),
-    *((call, "must hold the columns of the positives") for call in parts(NINE, BOTH).values()),
-    *((call, r"`scores` must have the shape \[b") for call in parts(NINE[0], FIRST).values()),
+    *(
+        (call, "must hold the columns of the positives")
+        for call in parts(NINE, BOTH).values()
+    ),
+    *(
+        (call, r"`scores` must have the shape \[b")
+        for call in parts(NINE[0], FIRST).values()
+    ),
     # Layers of serving, and others
     (lambda: layers.Probabilities(0), "`temperature` must be a finite number > 0"),
     (lambda: layers.Probabilities(regularizer="l1"), "`regularizer` must be one of"),
     (lambda: layers.PredictionSets(1.5), r"`threshold` must be a number in \[0, 1\]"),
     (lambda: layers.PredictionSets(0.5, "raps"), "`method` must be one of"),
-    (lambda: layers.PredictionSets(0.5, "lac", 2.0), "`probabilities` must be a layer or None"),
+    (
+        lambda: layers.PredictionSets(0.5, "lac", 2.0),
+        "`probabilities` must be a layer or None",
+    ),
     (lambda: layers.TopClasses(4)(SCORES), r"`k` must be in \[1, 3\]. Received: k=4"),
-    (lambda: layers.TopClasses(1, ["a"])(SCORES), "each of the 3 classes. Received: 1 names"),
+    (
+        lambda: layers.TopClasses(1, ["a"])(SCORES),
+        "each of the 3 classes. Received: 1 names",
+    ),
     *several(
-        *("`class_names` must be a list of names", lambda names: layers.TopClasses(1, names)),
+        *(
+            "`class_names` must be a list of names",
+            lambda names: layers.TopClasses(1, names),
+        ),
         *("cat", b"cat", {"cat": 0}, 5),
     ),
     (lambda: layers.SparseDense(3).build((None, None)), "features known"),
     (lambda: layers.ExcludeItems()([ONES, MASK[:, tf.newaxis]]), "`exclude` must hold"),
-    (lambda: layers.ExcludeItems()([ONES, tf.ones([2, 5], tf.bool)]), "`exclude` must hold"),
+    (
+        lambda: layers.ExcludeItems()([ONES, tf.ones([2, 5], tf.bool)]),
+        "`exclude` must hold",
+    ),
     (lambda: layers.Companion(3), "`layer` must be a Keras layer"),
     (lambda: layers.Companion(DENSE)(ONES), "`layer` must be built"),
     *several(
-        r"`inputs` must have a known number of rows, one for each candidate\. Received: shape",
+        r"`inputs` must have a known number of rows, one for each candidate\. "
+        "Received: shape",
         *(layers.UniformNegatives(3), tf.constant(1.0), keras.Input((2,))),
     ),
-    (lambda: layers.BilinearHead(5).over_classes(ONES), "must be the dot product or the cosine"),
-    (lambda: layers.ConvolutionalSorter(6)(ONES), "`length` = 6 items; pad shorter ones and mask"),
+    (
+        lambda: layers.BilinearHead(5).over_classes(ONES),
+        "must be the dot product or the cosine",
+    ),
+    (
+        lambda: layers.ConvolutionalSorter(6)(ONES),
+        "`length` = 6 items; pad shorter ones and mask",
+    ),
 ]
 
 
@@ -189,7 +288,9 @@ def test_a_column_that_does_not_exist(part, rng, as_for_xla):
 @pytest.mark.parametrize("labels", [np.eye(9, dtype="f")[1:3], np.array([[1, 1]])])
 def test_one_hot_labels_are_not_read_as_columns(part, labels, as_for_xla):
     scores = np.zeros([len(labels), 9], np.float32)
-    with pytest.raises(ValueError, match="columns of the positives, each once, not one-hot"):
+    with pytest.raises(
+        ValueError, match="columns of the positives, each once, not one-hot"
+    ):
         parts(scores, labels)[part]()
     if labels.dtype.kind == "i":  # XLA cannot raise.
         result = tf.function(lambda x, y: parts(x, y)[part]())(scores, labels)
@@ -199,8 +300,13 @@ def test_one_hot_labels_are_not_read_as_columns(part, labels, as_for_xla):
 @pytest.mark.parametrize("wrong", [30, -2, 2**32])
 def test_excluded_ids_are_checked(wrong, as_for_xla):
     exclude = np.array([[wrong]] * 2)
-    for call in (lambda x: x.top_k(ONES, 2, exclude), lambda x: x.ranks(ONES, [1, 2], exclude)):
-        with pytest.raises(ValueError, match=r"`exclude` must hold class ids in \[0, 30\)"):
+    for call in (
+        lambda x: x.top_k(ONES, 2, exclude),
+        lambda x: x.ranks(ONES, [1, 2], exclude),
+    ):
+        with pytest.raises(
+            ValueError, match=r"`exclude` must hold class ids in \[0, 30\)"
+        ):
             sampled(call)
     call = tf.function(lambda layer, x: layer.top_k(ONES, 2, exclude=x)[0])
     assert np.isnan(sampled(lambda layer: call(layer, tf.constant(exclude)))).all()
@@ -258,13 +364,17 @@ def test_classes_of_a_layer_that_is_quantized_later(kind, mode):
 
 
 def test_a_quantized_model_has_no_codes_as_classes(tmp_path, rng):
-    """`model.quantize` reaches the layer that is tied, unless `filters` leave it out."""
+    """`model.quantize` reaches the tied layer, unless `filters` leave it out."""
     x, y = rng.normal(size=[6, 4]).astype(np.float32), np.array([0, 1] * 3)
 
     def made():
         keras.utils.set_random_seed(0)
-        encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4, name="encoder")])
-        model = models.ExtremeClassifier(encoder, embedding(name="words"), 4, 2, normalize=False)
+        encoder = keras.Sequential(
+            [keras.Input((4,)), keras.layers.Dense(4, name="encoder")]
+        )
+        model = models.ExtremeClassifier(
+            encoder, embedding(name="words"), 4, 2, normalize=False
+        )
         model.compile(optimizers.RowwiseSGD(), losses.SoftmaxLoss())
         return model
 

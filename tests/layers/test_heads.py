@@ -50,7 +50,9 @@ def cosine(head, h):
 
 def bilinear(head, h):
     classes, bias = float64(head.classes.embeddings), float64(head.classes.bias)
-    return np.einsum("bd,de,ne->bn", h, float64(head.interaction.kernel), classes) + bias
+    return (
+        np.einsum("bd,de,ne->bn", h, float64(head.interaction.kernel), classes) + bias
+    )
 
 
 def randomise(head, rng):
@@ -121,9 +123,13 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
     plain = head(inputs).numpy()
     ids = np.array([[1, -1], [4, 4], [0, 2]])
     expected = plain - 3 * 0.4 * (ids[:, :, None] == np.arange(5)).any(axis=1)
-    np.testing.assert_allclose(head(inputs, class_ids=ids, training=True), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        head(inputs, class_ids=ids, training=True), expected, rtol=1e-6
+    )
     np.testing.assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"
+    ):
         tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
     compiled = tf.function(head, jit_compile=True)
     scores = compiled(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
@@ -132,10 +138,16 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
 
 def test_margin_needs_class_ids_in_a_model():
     inputs = keras.Input((4,)), keras.Input((), dtype="int32")
-    features, ids, head = np.ones((4, 4)), np.array([0, 1, 2, 0]), layers.CosineHead(3, margin=0.2)
+    features, ids, head = (
+        np.ones((4, 4)),
+        np.array([0, 1, 2, 0]),
+        layers.CosineHead(3, margin=0.2),
+    )
     without = keras.Model(inputs[0], head(inputs[0]))
     without.compile("sgd", SoftmaxLoss())
-    with pytest.warns(UserWarning, match="`margin`=0.2 has no effect without class ids"):
+    with pytest.warns(
+        UserWarning, match="`margin`=0.2 has no effect without class ids"
+    ):
         without.fit(features, ids, verbose=0)
     model = keras.Model(inputs, head(inputs[0], class_ids=inputs[1]))
     model.compile("sgd", SoftmaxLoss())
@@ -155,9 +167,11 @@ def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
 
 
 def test_dropout_draws_anew_for_each_layer_and_block(rng):
-    """A unit that is 1 survives two layers with the chance (1 - p)^2; each class has its own."""
+    """A unit of 1 survives two layers with chance (1 - p)^2; each class has its own."""
     num_classes = 2050  # They are scored in blocks above 2,048.
-    head = layers.ConcatHead(num_classes, units=(64, 64), dropout=0.5, seed=2, activation="linear")
+    head = layers.ConcatHead(
+        num_classes, units=(64, 64), dropout=0.5, seed=2, activation="linear"
+    )
     head.build((None, 4))
     mlp = head.interaction
     for weight in (*mlp.first, mlp.kernels[0]):
@@ -176,13 +190,15 @@ def test_dropout_draws_anew_for_each_layer_and_block(rng):
 def test_equal_kernels_start_unequal(head_class):
     head = head_class(5, units=(8, 8, 8))
     head.build((None, 8))
-    kernels = [np.array(x) for x in (*head.interaction.first, *head.interaction.kernels[:2])]
+    kernels = [
+        np.array(x) for x in (*head.interaction.first, *head.interaction.kernels[:2])
+    ]
     for one, other in itertools.combinations(kernels, 2):
         assert not np.array_equal(one, other)
 
 
 def test_cosines_of_rows_whose_squares_overflow(rng):
-    """A long row has its cosine and gradient, and the others have theirs, as in float64."""
+    """A long row has its cosine and gradient, and others have theirs, as in float64."""
     lengths = np.array([[1e30], [1e-3], [1.0]])
     head, rows = layers.CosineHead(3, scale=3.0), rng.normal(size=[3, 4]) * lengths
     head.build((None, 4))
@@ -191,9 +207,14 @@ def test_cosines_of_rows_whose_squares_overflow(rng):
     scores, gradient = value_and_gradient(lambda x: head(1e30 * x), h)
     np.testing.assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
     step = tf.function(lambda: with_gradients(lambda: head(h), head.classes.embeddings))
-    both = [(gradient, float64(h), rows), (lengths * step()[1], rows / lengths, float64(h))]
+    both = [
+        (gradient, float64(h), rows),
+        (lengths * step()[1], rows / lengths, float64(h)),
+    ]
     for found, vectors, others in both:
-        length, of_others = (np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors, others))
+        length, of_others = (
+            np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors, others)
+        )
         vectors, total = vectors / length, 3 * (others / of_others).sum(axis=0)
         expected = (total - (vectors @ total)[:, None] * vectors) / length
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
@@ -203,11 +224,18 @@ def test_cosines_of_rows_without_a_direction(rng):
     """A row near zero has a cosine and a gradient of 0; a NaN shows in its own row."""
     h, rows = (tf.constant(rng.normal(size=[n, 4]), tf.float32) for n in (2, 4))
     rows *= [[1.0], [1e-8], [0.0], [np.nan]]
-    score, of_each = layers.CosineInteraction(scale=1.0), tf.tile(rows[tf.newaxis], [2, 1, 1])
+    score, of_each = (
+        layers.CosineInteraction(scale=1.0),
+        tf.tile(rows[tf.newaxis], [2, 1, 1]),
+    )
     scores, gradient = value_and_gradient(lambda x: score([h, x]), rows)
-    scores_of_each, gradient_of_each = value_and_gradient(lambda x: score([h, x]), of_each)
+    scores_of_each, gradient_of_each = value_and_gradient(
+        lambda x: score([h, x]), of_each
+    )
     np.testing.assert_allclose(scores_of_each, scores, rtol=1e-5)
-    np.testing.assert_allclose(tf.reduce_sum(gradient_of_each, axis=0), gradient, rtol=1e-5)
+    np.testing.assert_allclose(
+        tf.reduce_sum(gradient_of_each, axis=0), gradient, rtol=1e-5
+    )
     for x in (tf.transpose(scores).numpy(), gradient.numpy()):
         assert x[0].all() and not x[1:3].any() and np.isnan(x[3]).all()
 
@@ -215,10 +243,14 @@ def test_cosines_of_rows_without_a_direction(rng):
 ROW = [[1.0, 2.0, 3.0, 4.0]]
 KINDS = {
     "table": lambda: layers.ClassTable(5, 4),
-    "table_with_biases": lambda: layers.ClassTable(5, 4, use_bias=True, initializer="ones"),
+    "table_with_biases": lambda: layers.ClassTable(
+        5, 4, use_bias=True, initializer="ones"
+    ),
     "array": lambda: layers.EncodedClasses(ARRAY, keras.layers.Dense(4)),
     "strings": lambda: layers.EncodedClasses(WORDS, words_encoder()),
-    "tuple": lambda: layers.EncodedClasses((ARRAY, ARRAY[:, :1]), keras.layers.Concatenate()),
+    "tuple": lambda: layers.EncodedClasses(
+        (ARRAY, ARRAY[:, :1]), keras.layers.Concatenate()
+    ),
     "attention": lambda: layers.ClassAttention(layers.ClassTable(5, 4), num_heads=2),
 }
 ADDED = {
@@ -276,7 +308,9 @@ def test_added_classes_are_scored_at_once(kind, classes, rng, reloaded):
         expected = model.predict(encodings, verbose=0)
         assert np.abs(expected - after)[:, 5].max() > 0
     loaded = reloaded(model)
-    np.testing.assert_allclose(loaded.predict(encodings, verbose=0), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        loaded.predict(encodings, verbose=0), expected, rtol=1e-5
+    )
 
 
 def test_a_table_of_them_scores_the_same(classes, rng):
@@ -284,15 +318,24 @@ def test_a_table_of_them_scores_the_same(classes, rng):
     head = layers.LatentCrossHead(classes, units=(6,))
     other = head.with_classes(classes.to_table(block_size=2))
     np.testing.assert_allclose(other(encodings), head(encodings), rtol=1e-4, atol=1e-5)
-    assert isinstance(other.classes, layers.ClassTable) and other.interaction is head.interaction
+    assert (
+        isinstance(other.classes, layers.ClassTable)
+        and other.interaction is head.interaction
+    )
 
 
 def test_rows_and_biases_of_tables(rng):
     rows = np.array([[1.0, 1 / 3]])
     table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
     np.testing.assert_array_equal(table.rows(), rows)
-    for given in ([[1.0, 2.0]], np.array([[1, 2]]), tf.constant([[1.0, 2.0]], tf.float64)):
-        np.testing.assert_array_equal(layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]])
+    for given in (
+        [[1.0, 2.0]],
+        np.array([[1, 2]]),
+        tf.constant([[1.0, 2.0]], tf.float64),
+    ):
+        np.testing.assert_array_equal(
+            layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]]
+        )
     classes = layers.ClassTable.from_rows(np.ones([2, 3]), [1.0, 2.0])
     classes.add(rng.normal(size=(2, 3)), biases=[3.0, 4.0])
     classes.add(rng.normal(size=(1, 3)))
@@ -314,13 +357,21 @@ def test_attention_is_a_block_of_a_transformer(rng):
     classes = layers.ClassAttention(layers.ClassTable.from_rows(rows), num_heads=2)
     classes.build((None, 4))
     centred = rows - rows.mean(axis=1, keepdims=True)
-    normalised = centred / np.sqrt(rows.var(axis=1, keepdims=True) + classes.norm.epsilon)
-    query, key, value, output = (w.numpy().astype(np.float64) for w in classes.attention.weights)
-    q, k, v = (np.einsum("cd,dhe->hce", normalised, kernel) for kernel in (query, key, value))
+    normalised = centred / np.sqrt(
+        rows.var(axis=1, keepdims=True) + classes.norm.epsilon
+    )
+    query, key, value, output = (
+        w.numpy().astype(np.float64) for w in classes.attention.weights
+    )
+    q, k, v = (
+        np.einsum("cd,dhe->hce", normalised, kernel) for kernel in (query, key, value)
+    )
     shares = scipy.special.softmax(q @ k.transpose(0, 2, 1) / np.sqrt(2), axis=-1)
     expected = rows + np.einsum("hce,hed->cd", shares @ v, output)
     np.testing.assert_allclose(classes.rows(), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.keras2
@@ -347,8 +398,12 @@ def test_only_sampled_classes_are_encoded(rng):
             return super().call(inputs)
 
     features = rng.normal(size=(5000, 3)).astype(np.float32)
-    head = layers.SampledScores(layers.EncodedClasses(features, Counting(4)), 20, seed=1)
-    scores = head(np.ones([2, 4], np.float32), class_ids=[7, 8], num_mined=3, training=True)
+    head = layers.SampledScores(
+        layers.EncodedClasses(features, Counting(4)), 20, seed=1
+    )
+    scores = head(
+        np.ones([2, 4], np.float32), class_ids=[7, 8], num_mined=3, training=True
+    )
     assert scores.shape == (2, 4) and np.isfinite(scores).all() and max(seen) <= 20
     values, ids = head.top_k(tf.ones([2, 4]), 3)
     rows = head.classes.rows().numpy()
@@ -364,15 +419,21 @@ def test_biases_count_in_sampled_scores(rng):
     x = rng.normal(size=(2, 4)).astype(np.float32)
     expected = x @ rows.T + np.arange(6)
     np.testing.assert_allclose(head(x), expected, rtol=1e-5)
-    np.testing.assert_allclose(head(x, class_ids=[3, 5])[:, 0], expected[[0, 1], [3, 5]], rtol=1e-5)
+    np.testing.assert_allclose(
+        head(x, class_ids=[3, 5])[:, 0], expected[[0, 1], [3, 5]], rtol=1e-5
+    )
 
 
 def test_features_are_in_the_config_as_they_are():
     bytes_and_numbers = np.array([b"\xff", b""]), [[1], [2]]
     features = {"a": tf.cast([[0.5], [1 / 3]], tf.bfloat16), "b": bytes_and_numbers}
     classes = layers.EncodedClasses(features, keras.layers.Dense(2))
-    again = layers.EncodedClasses.from_config(json.loads(json.dumps(classes.get_config()))).features
+    again = layers.EncodedClasses.from_config(
+        json.loads(json.dumps(classes.get_config()))
+    ).features
     tf.nest.assert_same_structure(again, classes.features)
-    for one, other in zip(tf.nest.flatten(again), tf.nest.flatten(classes.features), strict=True):
+    for one, other in zip(
+        tf.nest.flatten(again), tf.nest.flatten(classes.features), strict=True
+    ):
         assert one.dtype == other.dtype
         np.testing.assert_array_equal(one, other)

@@ -1,4 +1,4 @@
-"""The learned sorters: networks with random weights, files of weights, and the shipped weights."""
+"""Learned sorters: networks with random weights, weight files, and shipped weights."""
 
 import json
 
@@ -18,7 +18,8 @@ SMALL = {
     layers.ConvolutionalSorter: {"length": LENGTH, "frequencies": 2, "units": 3},
     layers.SetSorter: {"frequencies": 2, "units": 3},
 }
-# Mean error over d that the shipped weights keep on every part of the test lists, by length.
+# Mean error over d that the shipped weights keep on every part of the test lists, by
+# length.
 ERRORS = {
     layers.RecurrentSorter: {10: 0.02, 100: 0.008, 300: 0.015},
     layers.ConvolutionalSorter: {100: 0.014},
@@ -40,7 +41,10 @@ def small(cls, **kwargs):
 def ranks_and_gradient(sorter, scores, mask=None):
     """Ranks, and the gradient of a sum of them in which no two weigh the same."""
     factors = tf.ones_like(scores) * tf.range(1.0, LENGTH + 1)
-    return [x.numpy() for x in value_and_gradient(lambda s: sorter(s, mask=mask), scores, factors)]
+    return [
+        x.numpy()
+        for x in value_and_gradient(lambda s: sorter(s, mask=mask), scores, factors)
+    ]
 
 
 def test_place_and_value_of_masked_items_change_nothing(rng):
@@ -78,7 +82,11 @@ def test_convolutions_against_keras(rng):
     z = (scores - scores.mean(1, keepdims=True)) / scores.std(1, keepdims=True)
     waves = np.sin(z / 2), np.sin(z), np.cos(z / 2), np.cos(z)
     features = np.stack([z, *waves, np.full_like(z, np.log(LENGTH) / 5)], axis=2)
-    lists = np.pad(np.maximum(dense("items", features), 0), [(0, 0), (0, 2), (0, 0)]) * 8 / LENGTH
+    lists = (
+        np.pad(np.maximum(dense("items", features), 0), [(0, 0), (0, 2), (0, 0)])
+        * 8
+        / LENGTH
+    )
     for i in range(3):
         layer = keras.layers.Conv1D(3, 2, 2, activation="relu")
         layer.build(lists.shape)
@@ -107,7 +115,9 @@ def test_file_of_weights(cls, tmp_path, rng):
     np.testing.assert_array_equal(loaded(scores), sorter(scores))
     assert cls.pretrained(str(path), trainable=True).trainable_weights
     other = next(x for x in SMALL if x is not cls)
-    with pytest.raises(ValueError, match=f"must be a file of a {other.__name__}. Received: one of"):
+    with pytest.raises(
+        ValueError, match=f"must be a file of a {other.__name__}. Received: one of"
+    ):
         other.pretrained(path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # The fuzzer damages it in other ways.
@@ -127,7 +137,9 @@ def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng, reloaded):
     model = keras.Model(inputs, sorter(keras.layers.Dense(LENGTH)(inputs)))
     model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
     model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
-    changed = [(x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)]
+    changed = [
+        (x != y).any() for x, y in zip(before, sorter.get_weights(), strict=True)
+    ]
     assert any(changed) == trainable
     loaded = reloaded(model)
     assert bool(loaded.layers[-1].trainable_weights) == trainable
@@ -140,7 +152,9 @@ def test_configuration_leads_to_the_weights(tmp_path, rng):
     small(cls).save_pretrained(path)
     scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
     mine = cls.pretrained(path, name="mine")
-    np.testing.assert_array_equal(cls.from_config(mine.get_config())(scores), mine(scores))
+    np.testing.assert_array_equal(
+        cls.from_config(mine.get_config())(scores), mine(scores)
+    )
     path.unlink()
     lost = cls.from_config(mine.get_config())
     with pytest.warns(UserWarning, match=rf"random weights.*{cls.__name__}.pretrained"):
@@ -153,7 +167,7 @@ def test_configuration_leads_to_the_weights(tmp_path, rng):
 @pytest.mark.slow
 @every_sorter
 def test_shipped_weights(cls):
-    """Errors and slopes are those promised, on a part of the test lists, also where masks end."""
+    """Errors and slopes are as promised, on some test lists, also where masks end."""
     sorter = cls.pretrained()
     for length, bound in ERRORS[cls].items():
         scores = sodeep.test_lists(100, length)

@@ -1,4 +1,4 @@
-"""Layers of serving, SparseDense, Companion; what layers make of precisions and integers."""
+"""Serving layers, SparseDense, Companion; how layers take precisions and integers."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,17 @@ def test_mass_not_above(rng):
     """What the method "aps" asks for."""
     mass = layers.PredictionSets(0.5, "aps", probabilities=tf.identity).conformity
     p = rng.dirichlet(np.ones(9), size=20)
-    p[0] = [0.25, 0.25, 0.125, 0.125, 0.0625, 0.0625, 0.125, 0.0, 0.0]  # Exact sums with ties.
+    p[0] = [
+        0.25,
+        0.25,
+        0.125,
+        0.125,
+        0.0625,
+        0.0625,
+        0.125,
+        0.0,
+        0.0,
+    ]  # Exact sums with ties.
     expected = [[(row * (row <= x)).sum() for x in row] for row in p]
     np.testing.assert_allclose(mass(tf.constant(p)), expected, rtol=1e-12)
     p = tf.constant([[1.0, 1e-20, 3e-30, 1e-30]])  # Small ones keep their digits.
@@ -76,13 +86,25 @@ def test_top_classes(scores):
     sets = layers.PredictionSets(0.1, "lac")
     layer = layers.TopClasses(3, NAMES, layers.Probabilities(0.5), sets)
     result = end(layer, scores).predict(scores, verbose=0)
-    assert set(result) == {"scores", "class_ids", "class_names", "probabilities", "set_sizes"}
+    assert set(result) == {
+        "scores",
+        "class_ids",
+        "class_names",
+        "probabilities",
+        "set_sizes",
+    }
     order = np.argsort(-scores, axis=1)[:, :3]
     np.testing.assert_array_equal(result["class_ids"], order)
-    np.testing.assert_array_equal(result["scores"], np.take_along_axis(scores, order, 1))
-    assert result["class_names"].tolist() == [[NAMES[i].encode() for i in row] for row in order]
+    np.testing.assert_array_equal(
+        result["scores"], np.take_along_axis(scores, order, 1)
+    )
+    assert result["class_names"].tolist() == [
+        [NAMES[i].encode() for i in row] for row in order
+    ]
     p = special.softmax(2 * scores.astype("float64"), axis=1)
-    np.testing.assert_allclose(result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5)
+    np.testing.assert_allclose(
+        result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5
+    )
     p = special.softmax(scores.astype("float64"), axis=1)
     np.testing.assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
 
@@ -109,7 +131,9 @@ def test_a_model_is_saved_with_all_of_them(regularizer, scores, reloaded):
 
 
 def test_where_classes_are_excluded_there_is_no_name():
-    scores = layers.ExcludeItems()([tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[2, 0]])])
+    scores = layers.ExcludeItems()(
+        [tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[2, 0]])]
+    )
     best = layers.TopClasses(3, ["a", "b", "c"], layers.Probabilities())(scores)
     np.testing.assert_array_equal(best["class_ids"], [[1, -1, -1]])
     np.testing.assert_array_equal(best["class_names"], [[b"b", b"", b""]])
@@ -122,10 +146,14 @@ IDS, FIRST = tf.constant([1, 2, 3]), tf.constant([0])
 LAYERS = {
     "companion": lambda scores: layers.Companion(layers.LaplaceSorter())(scores),
     "exclude_items": lambda scores: layers.ExcludeItems()([scores, tf.constant([[2]])]),
-    "remove_accidental_hits": lambda scores: layers.RemoveAccidentalHits()(scores, FIRST, IDS),
-    "hard_negative_mining": lambda scores: layers.HardNegativeMining(2)(scores, FIRST)[0],
-    "sampling_probability_correction": lambda scores: layers.SamplingProbabilityCorrection()(
-        scores, FIRST, tf.ones([3])
+    "remove_accidental_hits": lambda scores: layers.RemoveAccidentalHits()(
+        scores, FIRST, IDS
+    ),
+    "hard_negative_mining": lambda scores: layers.HardNegativeMining(2)(scores, FIRST)[
+        0
+    ],
+    "sampling_probability_correction": lambda scores: (
+        layers.SamplingProbabilityCorrection()(scores, FIRST, tf.ones([3]))
     ),
 }
 
@@ -135,13 +163,17 @@ def test_mixed_precision_rounds_nothing(mixed_precision):
     for make in LAYERS.values():
         result = make(tf.constant([[1e6, 1.0001, 2.0]]))
         assert result.dtype == tf.float32
-        assert np.float32(1e6) in result.numpy() and np.float32(1.0001) in result.numpy()
+        assert (
+            np.float32(1e6) in result.numpy() and np.float32(1.0001) in result.numpy()
+        )
     memory = layers.CrossBatchMemory(1)
     memory(tf.constant([[1e6, 1.0001]]), tf.constant([7]), training=True)
     encodings, _, _ = memory(tf.zeros([1, 2]), tf.constant([1]))
     np.testing.assert_array_equal(encodings, np.float32([[1e6, 1.0001]]))
     counts = tf.constant([1.0, 1e-9])
-    corrected = layers.SamplingProbabilityCorrection()(tf.constant([[3.0, 1.0]]), FIRST, counts)
+    corrected = layers.SamplingProbabilityCorrection()(
+        tf.constant([[3.0, 1.0]]), FIRST, counts
+    )
     np.testing.assert_allclose(corrected, [[3.0, 1 - np.log(1e-9)]], rtol=1e-6)
 
 
@@ -151,7 +183,9 @@ def test_integers():
         expected = LAYERS[name](tf.cast(integers, tf.float32))
         np.testing.assert_array_equal(LAYERS[name](integers), expected)
     head = layers.DotProductHead(3)
-    np.testing.assert_array_equal(head(tf.ones([2, 4], tf.int32)), head(tf.ones([2, 4])))
+    np.testing.assert_array_equal(
+        head(tf.ones([2, 4], tf.int32)), head(tf.ones([2, 4]))
+    )
 
 
 @pytest.mark.parametrize("name", ["bilinear", "concat", "cosine", "latent_cross"])
@@ -160,17 +194,28 @@ def test_a_dtype_is_that_of_all_parts_of_a_head(name):
     encodings = tf.constant([[1.0, 2.0]], tf.float64)
     with tf.GradientTape() as tape:
         scores = head(encodings)
-    found = [scores, *tape.gradient(scores, head.trainable_weights), tf.function(head)(encodings)]
-    assert {tf.as_dtype(x.dtype) for x in (*found, *head.trainable_weights)} == {tf.float64}
+    found = [
+        scores,
+        *tape.gradient(scores, head.trainable_weights),
+        tf.function(head)(encodings),
+    ]
+    assert {tf.as_dtype(x.dtype) for x in (*found, *head.trainable_weights)} == {
+        tf.float64
+    }
     np.testing.assert_allclose(found[-1], scores)
 
 
 def test_a_companion_passes_a_mask_on():
-    ids, companion = tf.constant([[1, 2, 0, 0]]), layers.Companion(layers.LaplaceSorter())
+    ids, companion = (
+        tf.constant([[1, 2, 0, 0]]),
+        layers.Companion(layers.LaplaceSorter()),
+    )
     embedding = keras.layers.Embedding(3, 2, mask_zero=True)
     pooling = keras.layers.GlobalAveragePooling1D()
     expected = keras.Sequential([embedding, pooling])(ids)
-    np.testing.assert_array_equal(keras.Sequential([embedding, companion, pooling])(ids), expected)
+    np.testing.assert_array_equal(
+        keras.Sequential([embedding, companion, pooling])(ids), expected
+    )
 
 
 def test_a_sparse_layer_has_the_value_and_gradient_of_a_dense_one(rng):
@@ -196,17 +241,23 @@ class ScaledSorter(layers.Sorter):
     """Laplace's ranks with a weight."""
 
     def build(self, input_shape):
-        self.scale = self.add_weight(name="scale", shape=(), initializer="ones", dtype="float32")
+        self.scale = self.add_weight(
+            name="scale", shape=(), initializer="ones", dtype="float32"
+        )
         self.built = True
 
     def soft_ranks(self, scores, mask):
-        above = tf.sigmoid((scores[:, tf.newaxis] - scores[..., tf.newaxis]) * self.scale)
+        above = tf.sigmoid(
+            (scores[:, tf.newaxis] - scores[..., tf.newaxis]) * self.scale
+        )
         return 0.5 + tf.reduce_sum(above, axis=-1)
 
 
 @pytest.mark.keras2
 @pytest.mark.parametrize("trainable", [True, False])
-def test_a_companion_is_trained_saved_and_resumed_with_the_model(trainable, rng, reloaded):
+def test_a_companion_is_trained_saved_and_resumed_with_the_model(
+    trainable, rng, reloaded
+):
     features, labels = rng.normal(size=(32, 3)), rng.normal(size=32)
     sorter = ScaledSorter(trainable=trainable)
     sorter.build((None, None))

@@ -1,4 +1,4 @@
-"""SampledScores and the parts of retrieval training: what is sampled, masked and mined."""
+"""SampledScores and parts of retrieval training: what is sampled, masked and mined."""
 
 import collections
 import contextlib
@@ -33,7 +33,9 @@ def revealing(num_sampled=None, num_classes=NUM_CLASSES):
 def ids(layer, class_ids, **kwargs):
     """The classes of each example and the negatives; NaN marks what is not there."""
     encodings = tf.ones([len(class_ids), 1])
-    scores = layer(encodings, class_ids=np.array(class_ids), training=True, **kwargs).numpy()
+    scores = layer(
+        encodings, class_ids=np.array(class_ids), training=True, **kwargs
+    ).numpy()
     return np.where(np.isneginf(scores), np.nan, scores)
 
 
@@ -79,7 +81,9 @@ def test_samples_are_uniform_and_fresh():
     scored = np.concatenate([step(class_ids).numpy() for _ in range(draws)])
     positives, negatives = scored[:, 0].astype(int), scored[:, 1:]
     assert len({tuple(row) for row in negatives.tolist()}) > draws * 0.95
-    counts = np.bincount(negatives[~np.isneginf(negatives)].astype(int), minlength=NUM_CLASSES)
+    counts = np.bincount(
+        negatives[~np.isneginf(negatives)].astype(int), minlength=NUM_CLASSES
+    )
     others = np.delete(counts, [7, 9, 12])
     assert counts.sum() == others.sum()
     assert scipy.stats.chisquare(others).pvalue > 1e-3
@@ -90,7 +94,7 @@ def test_samples_are_uniform_and_fresh():
 
 @pytest.mark.parametrize(("width", "num_positives"), [(257, 2), (3, 40)])
 def test_mining_of_many(width, num_positives, rng):
-    """Enough negatives for a search by blocks, embeddings of two widths, few and many positives."""
+    """Enough negatives for blocks, embeddings of two widths, few and many positives."""
     class_ids = np.stack([rng.permutation(300)[:num_positives] for _ in range(6)])
     encodings = tf.constant(rng.normal(size=(6, width)), tf.float32)
 
@@ -98,7 +102,9 @@ def test_mining_of_many(width, num_positives, rng):
         layer = SampledScores(300, num_sampled=250, seed=1)
         layer.build((None, width))
         with tf.GradientTape() as tape:
-            total = tf.reduce_sum(layer(encodings, class_ids=class_ids, num_mined=num_mined))
+            total = tf.reduce_sum(
+                layer(encodings, class_ids=class_ids, num_mined=num_mined)
+            )
         of_table = tape.gradient(total, layer.trainable_variables[0])
         assert isinstance(of_table, tf.IndexedSlices)  # Of the rows of the sample.
         step = tf.function(
@@ -110,7 +116,9 @@ def test_mining_of_many(width, num_positives, rng):
     every, mined = scored(None), scored(3)
     assert np.isneginf(every).sum() > 6  # Some positives are sampled.
     # Cosines: the magnitudes of a product sum to 1 at most.
-    np.testing.assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width))
+    np.testing.assert_allclose(
+        mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width)
+    )
     highest = -np.sort(-every[:, 1:], axis=1)[:, :3]
     np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=rounding(width))
 
@@ -135,30 +143,38 @@ def test_all_classes_are_negatives_where_nothing_is_sampled():
         scored = ids(layer, [[4, 6]])
         assert scored[0, 0] in (4, 6)
         np.testing.assert_array_equal(scored[0, 1:], expected)
-        np.testing.assert_array_equal(ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28])
+        np.testing.assert_array_equal(
+            ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28]
+        )
 
 
 def test_class_ids_that_do_not_exist():
     layer = revealing(num_sampled=5)
     for wrong in (NUM_CLASSES, -2):
         x = tf.ones([2, 1]), tf.constant([wrong, 1])
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"class ids in \[0, 30\)"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"class ids in \[0, 30\)"
+        ):
             tf.function(lambda inputs, ids: layer(inputs, class_ids=ids))(*x)
-        scores = tf.function(lambda inputs, ids: layer(inputs, class_ids=ids), jit_compile=True)(*x)
+        scores = tf.function(
+            lambda inputs, ids: layer(inputs, class_ids=ids), jit_compile=True
+        )(*x)
         assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize(("width", "normalize"), [(64, False), (300, True)])
 def test_equal_classes_tie(width, normalize, in_graph, rng):
-    """Identical rows, and duplicates among others; in one block, in several, and one class."""
+    """Identical rows, and duplicates among others; in one block, several, one class."""
     x = tf.constant(rng.normal(size=(65, width)), tf.float32)
     for num_classes in (1, 1002, 20_000):
         layer = SampledScores(num_classes, normalize=normalize, seed=1)
         layer.build((None, width))
         class_ids = rng.integers(0, num_classes, [65, 3])
         ranks = tf.function(layer.ranks) if in_graph else layer.ranks
-        layer.classes.embeddings.assign(np.repeat(rng.normal(size=[1, width]), num_classes, axis=0))
+        layer.classes.embeddings.assign(
+            np.repeat(rng.normal(size=[1, width]), num_classes, axis=0)
+        )
         above, tied = ranks(x, class_ids)
         np.testing.assert_array_equal(above, 0)
         np.testing.assert_array_equal(tied, num_classes)
@@ -166,11 +182,13 @@ def test_equal_classes_tie(width, normalize, in_graph, rng):
             half = rng.normal(size=[num_classes // 2, width]).astype(np.float32)
             layer.classes.embeddings.assign(np.concatenate([half, half]))
             above, tied = (count.numpy() for count in ranks(x, class_ids))
-            assert (above % 2 == 0).all() and (tied % 2 == 0).all() and (tied >= 2).all()
+            assert (
+                (above % 2 == 0).all() and (tied % 2 == 0).all() and (tied >= 2).all()
+            )
 
 
 def exact_scores(x, rows, normalize):
-    """In float64, from a product for each pair, so that equal rows have equal scores."""
+    """In float64, from a product per pair, so that equal rows have equal scores."""
     x, rows = np.asarray(x, np.float64), np.asarray(rows, np.float64)
     if normalize:
         x, rows = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (x, rows))
@@ -184,7 +202,11 @@ def small_blocks(request, monkeypatch):
 
 
 def built(rows, normalize, sharded=False, biases=None):
-    table = ShardedClassTable.from_rows(rows) if sharded else ClassTable.from_rows(rows, biases)
+    table = (
+        ShardedClassTable.from_rows(rows)
+        if sharded
+        else ClassTable.from_rows(rows, biases)
+    )
     layer = SampledScores(table, normalize=normalize)
     layer.build((None, rows.shape[1]))
     return layer
@@ -194,7 +216,9 @@ def built(rows, normalize, sharded=False, biases=None):
 @pytest.mark.parametrize(
     ("table", "normalize"), [("table", True), ("biases", False), ("shards", True)]
 )
-def test_groups_of_equal_rows_have_counts_of_their_exact_scores(table, normalize, two_devices, rng):
+def test_groups_of_equal_rows_have_counts_of_their_exact_scores(
+    table, normalize, two_devices, rng
+):
     """Twelve distinct rows for 101 classes; every batch size gives the same counts."""
     groups = rng.normal(size=(12, 33)).astype(np.float32)
     of_class = rng.integers(0, 12, 101)
@@ -226,7 +250,9 @@ def test_quantized_rows_have_the_counts_of_integers(rng):
     rows[100:] = rows[rng.integers(0, 100, 111)]
     class_ids, scores = rng.integers(0, 211, (24, 2)), (x @ rows.T)[:, None]
     own = np.take_along_axis(scores[:, 0], class_ids, axis=1)[..., None]
-    above, tied = built(np.float32(0.1) * rows, False).ranks(np.float32(0.3) * x, class_ids)
+    above, tied = built(np.float32(0.1) * rows, False).ranks(
+        np.float32(0.3) * x, class_ids
+    )
     np.testing.assert_array_equal(above, (scores > own).sum(axis=2))
     np.testing.assert_array_equal(tied, (scores == own).sum(axis=2))
 
@@ -234,7 +260,9 @@ def test_quantized_rows_have_the_counts_of_integers(rng):
 def test_long_rows_do_not_tie_with_all():
     """Squares of these numbers overflow, or vanish, in float32."""
     for scale in (1e25, 1e-25):
-        rows = np.float32(scale) * np.array([[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [1.0, 0.0]])
+        rows = np.float32(scale) * np.array(
+            [[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [1.0, 0.0]]
+        )
         layer = built(rows.astype(np.float32), False)
         above, tied = layer.ranks([[np.float32(1 / scale), 0.0]], [[0, 1, 2]])
         np.testing.assert_array_equal(above, [[0, 2, 3]])
@@ -246,10 +274,15 @@ def test_unit_rows_and_their_gradient(rng):
     unit, upstream = rng.normal(size=(6, 6)), rng.normal(size=(6, 6))
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     x = tf.constant(unit * lengths, tf.float32)
-    found, gradient = value_and_gradient(unit_rows, x, tf.constant(upstream, tf.float32))
+    found, gradient = value_and_gradient(
+        unit_rows, x, tf.constant(upstream, tf.float32)
+    )
     gradient = gradient.numpy()
     np.testing.assert_allclose(found[:2], unit[:2], rtol=1e-5)
-    assert np.isfinite(found[:5]).all() and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
+    assert (
+        np.isfinite(found[:5]).all()
+        and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
+    )
     expected = upstream - unit * (unit * upstream).sum(axis=1, keepdims=True)
     np.testing.assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
     assert not gradient[2:5].any()  # Rows near zero have none.
@@ -264,7 +297,9 @@ def test_embeddings_start_at_about_unit_length_and_differ_by_seed():
         tables.append(np.array(layer.classes.embeddings))
         assert abs((tables[-1] ** 2).sum(axis=1).mean() - 1) < 0.01
         assert abs(tables[-1].mean()) < 0.001
-    assert all(np.abs(a - b).max() > 0.1 for a, b in zip(tables, tables[1:], strict=False))
+    assert all(
+        np.abs(a - b).max() > 0.1 for a, b in zip(tables, tables[1:], strict=False)
+    )
 
 
 @pytest.mark.keras2
@@ -286,7 +321,9 @@ def test_classes_that_are_nan_show(num_mined, rng):
     # More are sampled than the others are.
     layer = SampledScores(ClassTable.from_rows(rows), num_sampled=NUM_CLASSES // 2 + 2)
     encodings = rng.normal(size=(4, 3)).astype(np.float32)
-    scores = layer(encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined)
+    scores = layer(
+        encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined
+    )
     assert np.isnan(scores).any(axis=1).all()
 
 
@@ -309,14 +346,21 @@ def all_parts(mode, scores, labels, ids, counts, size):
         return masked, corrected, *layers.HardNegativeMining(size)(corrected, labels)
 
     if mode != "eager":
-        specs = [tf.TensorSpec([None, None]), tf.TensorSpec([None] * labels.ndim, tf.int64)]
+        specs = [
+            tf.TensorSpec([None, None]),
+            tf.TensorSpec([None] * labels.ndim, tf.int64),
+        ]
         of_xla = {"jit_compile": True} if mode == "xla" else {"input_signature": specs}
         step = tf.function(step, **of_xla)
     return [x.numpy() for x in step(tf.constant(scores), tf.constant(labels))]
 
 
 FORMS = [(LABELS, "all", "eager"), (LABELS[:, None], "strings", "graph")]
-FORMS += [(SEVERAL, "strings", "eager"), (SEVERAL, "lists", "graph"), (SEVERAL, "all", "xla")]
+FORMS += [
+    (SEVERAL, "strings", "eager"),
+    (SEVERAL, "lists", "graph"),
+    (SEVERAL, "all", "xla"),
+]
 
 
 @pytest.mark.parametrize(("labels", "ids_of", "mode"), FORMS)
@@ -329,7 +373,10 @@ def test_the_parts_in_plain_python(labels, ids_of, mode, scores, rng):
     for size in (1, 4, 20):
         given = scores, labels, given_ids, counts, size
         masked, corrected, mined, columns = all_parts(mode, *given)
-        assert np.isneginf(masked).sum() > 4 and mined.shape == (4, own_of.shape[1] + min(size, 9))
+        assert np.isneginf(masked).sum() > 4 and mined.shape == (
+            4,
+            own_of.shape[1] + min(size, 9),
+        )
         for row, of_row in enumerate(own_of):
             of_list = ids[row] if ids_of == "lists" else ids
             own = [c for c in of_row if c >= 0]
@@ -340,7 +387,9 @@ def test_the_parts_in_plain_python(labels, ids_of, mode, scores, rng):
             expected[others] -= np.log(counts[others])
             np.testing.assert_allclose(corrected[row], expected, rtol=1e-5, atol=1e-6)
             kept = [corrected[row, c] if c >= 0 else -INF for c in of_row]
-            highest = [*np.sort(corrected[row, others])[::-1], *[-INF] * 9][: min(size, 9)]
+            highest = [*np.sort(corrected[row, others])[::-1], *[-INF] * 9][
+                : min(size, 9)
+            ]
             np.testing.assert_array_equal(mined[row], [*kept, *highest])
             expected = np.where(of_row < 0, -1, np.arange(len(of_row)))
             np.testing.assert_array_equal(columns[row].ravel(), expected)
@@ -353,14 +402,20 @@ def test_a_negative_of_no_count_is_nan(wrong, scores):
     corrected = layers.SamplingProbabilityCorrection()(scores, LABELS, counts).numpy()
     assert np.isnan(corrected[:, 4]).all() or wrong == 1e-30
     assert np.isfinite(corrected[:, [1, 2, 3, 5, 6, 7, 8]]).all()
-    assert corrected[2, 0] == scores[2, 0]  # A positive keeps its score, whatever its count.
+    assert (
+        corrected[2, 0] == scores[2, 0]
+    )  # A positive keeps its score, whatever its count.
 
 
 def test_mining_keeps_a_nan_and_all_negatives_of_an_infinite_positive(scores):
     scores[2, 7] = np.nan
     result = layers.HardNegativeMining(3)(scores, LABELS)[0].numpy()
-    np.testing.assert_array_equal(np.isnan(result).any(axis=1), [False, False, True, False])
-    result, labels = layers.HardNegativeMining(2)(np.float32([[INF, 5, 6]]), np.array([0]))
+    np.testing.assert_array_equal(
+        np.isnan(result).any(axis=1), [False, False, True, False]
+    )
+    result, labels = layers.HardNegativeMining(2)(
+        np.float32([[INF, 5, 6]]), np.array([0])
+    )
     np.testing.assert_array_equal(result, [[INF, 6.0, 5.0]])
     np.testing.assert_array_equal(labels, [0])
 
@@ -370,7 +425,10 @@ def test_memory_is_a_queue(rng):
     layer.build((None, 2))
     step = tf.function(lambda x, y: layer(x, y, training=True), jit_compile=True)
     for size in (3, 3, 0, 3, 9):
-        batch, ids = rng.normal(size=(size, 2)).astype(np.float32), rng.integers(0, 99, size)
+        batch, ids = (
+            rng.normal(size=(size, 2)).astype(np.float32),
+            rng.integers(0, 99, size),
+        )
         encodings, kept, filled = step(batch, ids)
         count = int(np.sum(filled))
         assert count == len(queue) and np.asarray(filled)[7 - count :].all()
@@ -397,7 +455,8 @@ def test_counts_what_comes(rng):
     ids = np.array([1, 5, -1, 2**40 + 2, 3, -1])
     found = layers.CandidateFrequencies(4)(ids, training=True).numpy()
     np.testing.assert_allclose(found[[0, 1, 3, 4]], [0.5, 0.5, 0.25, 0.25])
-    # One that has not been seen counts as seen once; nothing is counted out of training.
+    # One that has not been seen counts as seen once; nothing is counted out of
+    # training.
     for _ in range(2):
         found = layer(np.array([[19]]), training=False)
         np.testing.assert_allclose(found, [[1 / len(seen)]], rtol=1e-6)
@@ -408,5 +467,12 @@ def test_draws_anew_in_training_alone():
     candidates = tf.zeros([40, 2])
     first, second = (layer(candidates, training=True).numpy() for _ in range(2))
     assert len(set(first)) == 10 and set(first) != set(second) and first.max() < 40
-    np.testing.assert_array_equal(*[layer(candidates, training=False).numpy() for _ in range(2)])
-    assert sorted(layers.UniformNegatives(10, seed=3)(tf.zeros([4])).numpy()) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(
+        *[layer(candidates, training=False).numpy() for _ in range(2)]
+    )
+    assert sorted(layers.UniformNegatives(10, seed=3)(tf.zeros([4])).numpy()) == [
+        0,
+        1,
+        2,
+        3,
+    ]

@@ -1,4 +1,4 @@
-"""ShardedClassTable: two shards are as one table, and any number of shards reads a file."""
+"""ShardedClassTable: two shards equal one table; any number of shards reads a file."""
 
 import numpy as np
 import pytest
@@ -29,13 +29,17 @@ OPTIMIZERS = {
 }
 LOSSES = {
     "softmax": lambda: losses.SoftmaxLoss(0.5, label_smoothing=0.1),
-    "mined": lambda: losses.OrderedWeightedLoss("binary", "hinge", losses.TopKWeights(3)),
+    "mined": lambda: losses.OrderedWeightedLoss(
+        "binary", "hinge", losses.TopKWeights(3)
+    ),
     "approx_ndcg": lambda: losses.ApproxNDCGLoss(temperature=0.1),
     "warp": losses.WARPLoss,
 }
 
 
-def model_of(loss="softmax", optimizer="adagrad", num_sampled=50, sharded=True, **options):
+def model_of(
+    loss="softmax", optimizer="adagrad", num_sampled=50, sharded=True, **options
+):
     """A compiled model, whose rows start the same in shards and in a table."""
     keras.utils.set_random_seed(0)
     encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
@@ -43,15 +47,21 @@ def model_of(loss="softmax", optimizer="adagrad", num_sampled=50, sharded=True, 
     if not sharded:
         classes.build((None, DIM))
         classes = layers.ClassTable.from_rows(classes.rows())
-    model = models.ExtremeClassifier(encoder, classes, DIM, num_sampled, seed=7, **options)
-    model.compile(OPTIMIZERS[optimizer](), LOSSES[loss](), metrics=[metrics.PrecisionAtK([1, 5])])
+    model = models.ExtremeClassifier(
+        encoder, classes, DIM, num_sampled, seed=7, **options
+    )
+    model.compile(
+        OPTIMIZERS[optimizer](), LOSSES[loss](), metrics=[metrics.PrecisionAtK([1, 5])]
+    )
     return model
 
 
 def data(number=4 * BATCH, several=False):
-    """Of examples with several classes a sampled step draws one, which differs between devices."""
+    """Of several classes, a sampled step draws one, which differs between devices."""
     ids = IDS if several else IDS[:, :1]
-    return tf.data.Dataset.from_tensor_slices((FEATURES[:number], ids[:number])).batch(BATCH)
+    return tf.data.Dataset.from_tensor_slices((FEATURES[:number], ids[:number])).batch(
+        BATCH
+    )
 
 
 def fitted(model):
@@ -63,7 +73,11 @@ def fitted(model):
 def found_by(model):
     """What evaluation and search return."""
     evaluated = model.evaluate(data(LEFT, model.scores.num_sampled is None), verbose=0)
-    return [evaluated, *model.top_k(FEATURES[:5], 7), *model.ranks(FEATURES[:5], IDS[:5])]
+    return [
+        evaluated,
+        *model.top_k(FEATURES[:5], 7),
+        *model.ranks(FEATURES[:5], IDS[:5]),
+    ]
 
 
 def assert_same(found, expected):
@@ -95,7 +109,10 @@ def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
         two = layers.ShardedClassTable(40_001, 2, seed=5)
         two.build((None, 2))
     np.testing.assert_array_equal(two.rows(), one.rows())
-    assert [shard.variable.shape[0] for shard in two.shards.local.values()] == [20_000, 20_001]
+    assert [shard.variable.shape[0] for shard in two.shards.local.values()] == [
+        20_000,
+        20_001,
+    ]
     assert 0.85 < float(tf.reduce_mean(tf.norm(one.rows(), axis=1))) < 1
     assert not np.any(one.rows()[:16_000] == one.rows()[16_384:32_384])
 
@@ -105,7 +122,9 @@ def test_search_with_ties_and_excluded_classes(two_devices):
     """Ties across shards, and lists shorter than k."""
     rows = RNG.integers(-1, 2, (11, 3)).astype("float32")
     with two_devices.scope():
-        shards = layers.SampledScores(layers.ShardedClassTable.from_rows(rows), normalize=False)
+        shards = layers.SampledScores(
+            layers.ShardedClassTable.from_rows(rows), normalize=False
+        )
         shards.build((None, 3))
     table = layers.SampledScores(layers.ClassTable.from_rows(rows), normalize=False)
     table.build((None, 3))
@@ -151,7 +170,9 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
     model.export_top_k(tmp_path / "served", tf.TensorSpec([None, 6]), k=3)
     served = tf.saved_model.load(str(tmp_path / "served")).signatures["serving_default"]
     found = served(features=tf.constant(FEATURES[:4]))
-    assert_all_close([found["scores"], found["class_ids"]], model.top_k(FEATURES[:4], 3), 1e-6)
+    assert_all_close(
+        [found["scores"], found["class_ids"]], model.top_k(FEATURES[:4], 3), 1e-6
+    )
     loaded.save(tmp_path / "one.keras")
     with two_devices.scope():
         in_two = keras.models.load_model(tmp_path / "one.keras")
@@ -169,12 +190,17 @@ def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
     counted, ids = [], [1, 2, 3, 4]
 
     def counting(call):
-        return lambda self, x: (counted.append(x.dtype.size * int(tf.size(x))), call(self, x))[1]
+        return lambda self, x: (
+            counted.append(x.dtype.size * int(tf.size(x))),
+            call(self, x),
+        )[1]
 
     def step():
         def loss(encodings):
             if num_sampled is None:
-                return losses.RankmaxLoss(reduction="sum")(ids, scores.over_classes(encodings))
+                return losses.RankmaxLoss(reduction="sum")(
+                    ids, scores.over_classes(encodings)
+                )
             of_sample = scores(encodings, class_ids=ids, training=True)
             return losses.SoftmaxLoss(reduction="sum")([0] * 4, of_sample)
 
@@ -189,9 +215,13 @@ def bytes_exchanged(strategy, monkeypatch, num_classes, num_sampled):
 
 
 @pytest.mark.parametrize("num_sampled", [None, 50])
-def test_what_is_exchanged_does_not_grow_with_the_classes(two_devices, monkeypatch, num_sampled):
+def test_what_is_exchanged_does_not_grow_with_the_classes(
+    two_devices, monkeypatch, num_sampled
+):
     sizes = 1_000, 100_000
-    few, many = (bytes_exchanged(two_devices, monkeypatch, n, num_sampled) for n in sizes)
+    few, many = (
+        bytes_exchanged(two_devices, monkeypatch, n, num_sampled) for n in sizes
+    )
     assert few == many and len(few) > 4
 
 
@@ -202,7 +232,10 @@ def test_what_would_leave_the_rows_out_raises(two_devices):
         model.fit(data(), shuffle=False, callbacks=[best], verbose=0)
     with pytest.raises(ValueError, match="must be built in the scope of the strategy"):
         two_devices.run(lambda: model.classes.rows([0]))
-    with two_devices.scope(), pytest.raises(ValueError, match="num_classes=1, 2 replicas"):
+    with (
+        two_devices.scope(),
+        pytest.raises(ValueError, match="num_classes=1, 2 replicas"),
+    ):
         layers.ShardedClassTable(1, 2).build((None, 2))
 
 
@@ -217,14 +250,19 @@ def test_rows_that_are_nan_of_no_class_or_not_trained(two_devices):
     before[7] = np.nan
     model.classes.assign(before)
     assert np.isnan(np.ravel(model.evaluate(data(LEFT), verbose=0))[0])
-    rows = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32")).rows([[-1, 0], [2, 3]])
+    rows = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32")).rows(
+        [[-1, 0], [2, 3]]
+    )
     np.testing.assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
 
 
 def test_losses_that_cannot_say_so(two_devices):
     for loss, error in (
         (losses.SparsemaxLoss(), "within a loop or a condition of a graph"),
-        (losses.GumbelApproxNDCGLoss(), "takes classes by blocks where these are in shards"),
+        (
+            losses.GumbelApproxNDCGLoss(),
+            "takes classes by blocks where these are in shards",
+        ),
     ):
         with two_devices.scope():
             model = model_of(num_sampled=None)

@@ -1,4 +1,4 @@
-"""Classes of a layer that is there: against the layer's own scores and Keras's own steps."""
+"""Classes of an existing layer: against its own scores and Keras's own steps."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,9 @@ def test_scores_are_those_of_the_layer(layer):
     assert (classes.num_classes, classes.width) == (N, WIDTH)
     x = tf.random.normal([BATCH, WIDTH])
     expected = own_scores(layer, x)
-    np.testing.assert_allclose(layers.DotProductHead(layer)(x), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        layers.DotProductHead(layer)(x), expected, rtol=1e-5, atol=1e-6
+    )
     ids = tf.constant([[1, 7], [0, 1], [10, 3]])
     scores = tf.einsum("bd,bpd->bp", x, classes.rows(ids))
     if classes.biases() is not None:
@@ -95,15 +97,19 @@ def top_loss():
 
 @pytest.mark.parametrize(("kind", "optimizer", "name"), sorted(ROWS))
 def test_steps_are_those_of_a_keras_model(kind, optimizer, name):
-    """Gradients of the lookup and of all classes meet in one table, in which ids repeat."""
+    """Gradients of the lookup and all classes meet in one table, where ids repeat."""
     x, y = np.random.default_rng(1).integers(0, N, (2, BATCH, TIME))
     results = []
     for by_blocks, run_eagerly in ((False, True), (True, True), (True, False)):
         keras.utils.set_random_seed(0)
         layer = KINDS[kind]()
-        encoder = language_model(keras.layers.Embedding(N, WIDTH) if kind == "dense" else layer)
+        encoder = language_model(
+            keras.layers.Embedding(N, WIDTH) if kind == "dense" else layer
+        )
         if by_blocks:
-            model = models.ExtremeClassifier(encoder, layer, WIDTH, None, normalize=False)
+            model = models.ExtremeClassifier(
+                encoder, layer, WIDTH, None, normalize=False
+            )
             loss = losses.SoftmaxLoss() if name == "softmax" else top_loss()
         else:
             model = keras.Sequential([encoder, Scores(layer)])
@@ -129,9 +135,15 @@ TRAINED += [("embedding", "rankmax"), ("tied", "top"), ("dense", "top")]
 @pytest.mark.parametrize(("layer", "name"), TRAINED, indirect=["layer"])
 def test_a_model_trains_saves_and_serves(layer, name, reloaded):
     num_sampled, loss = LOSSES[name]
-    words = keras.layers.Embedding(N, WIDTH) if isinstance(layer, keras.layers.Dense) else layer
+    words = (
+        keras.layers.Embedding(N, WIDTH)
+        if isinstance(layer, keras.layers.Dense)
+        else layer
+    )
     encoder = language_model(words)
-    model = models.ExtremeClassifier(encoder, layer, WIDTH, num_sampled, normalize=False)
+    model = models.ExtremeClassifier(
+        encoder, layer, WIDTH, num_sampled, normalize=False
+    )
     model.compile(optimizers.RowwiseAdam(0.1), loss())
     x, y = np.random.default_rng(1).integers(0, N, (2, 8, TIME))
     before = [np.array(w) for w in model.trainable_variables]
@@ -139,7 +151,9 @@ def test_a_model_trains_saves_and_serves(layer, name, reloaded):
     for old, new in zip(before, model.trainable_variables, strict=True):
         assert np.isfinite(new).all() and np.abs(new - old).max() > 0
     expected = model.top_k(x, 3)
-    np.testing.assert_array_equal(expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1))
+    np.testing.assert_array_equal(
+        expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1)
+    )
     again = reloaded(model)
     assert_all_close(again.top_k(x, 3), expected)
     number = sum(np.prod(w.shape) for w in model.trainable_variables)
@@ -150,7 +164,9 @@ def test_other_layers_raise():
     made = [keras.layers.Dense(3), keras.layers.GRU(3), keras.layers.Dense(3, "relu")]
     made[2].build((None, 2))
     for layer in made:
-        with pytest.raises(ValueError, match=r"`layer` must be an Embedding without a soft cap"):
+        with pytest.raises(
+            ValueError, match=r"`layer` must be an Embedding without a soft cap"
+        ):
             layers.TiedClasses(layer)
 
 
@@ -160,7 +176,9 @@ def test_a_backbone_of_keras_hub_takes_the_steps_of_its_causal_lm():
     x, y = np.random.default_rng(1).integers(1, 50, (2, BATCH, TIME))
     for by_blocks in (True, False):
         keras.utils.set_random_seed(0)
-        backbone = hub.models.GPT2Backbone(50, 2, 2, 8, 16, dropout=0.0, max_sequence_length=TIME)
+        backbone = hub.models.GPT2Backbone(
+            50, 2, 2, 8, 16, dropout=0.0, max_sequence_length=TIME
+        )
         inputs = {"token_ids": x, "padding_mask": np.ones_like(x)}
         if by_blocks:
             words = backbone.token_embedding

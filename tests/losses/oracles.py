@@ -1,7 +1,7 @@
 """The losses of one list by definition: NumPy, float64, all pairs.
 
-Each takes the scores `s` and the labels `y` of the items that are there, where the loss has them
-the weights `w` of these items, and the options of the loss by their names.
+Each takes the scores `s` and the labels `y` of the items that are there, where the loss
+has them the weights `w` of these items, and the options of the loss by their names.
 """
 
 import math
@@ -15,10 +15,14 @@ def reduced(total, y, positive_reduction):
     return total / y.sum() if positive_reduction == "mean" else total
 
 
-def softmax(s, y, w=1.0, temperature=1.0, label_smoothing=0.0, positive_reduction="sum"):
+def softmax(
+    s, y, w=1.0, temperature=1.0, label_smoothing=0.0, positive_reduction="sum"
+):
     s = s / temperature
     share = (1 - label_smoothing) * y + label_smoothing * y.sum() / len(y)
-    return reduced(-(w * share * (s - np.logaddexp.reduce(s))).sum(), y, positive_reduction)
+    return reduced(
+        -(w * share * (s - np.logaddexp.reduce(s))).sum(), y, positive_reduction
+    )
 
 
 def generalized_cross_entropy(s, y, q=0.7):
@@ -74,12 +78,14 @@ def weights_of_pairs(i, s, y, top_k=None, smooth_fraction=0.0):
 
 
 def pairs(s, y, w, pair_loss, lambda_weights=None, label_smoothing=0.0):
-    """`pair_loss(s_i - s_j)` over the pairs with `y_i > y_j`, some of them the other way round."""
+    """`pair_loss(s_i - s_j)` over pairs with `y_i > y_j`, some the other way round."""
     i = np.flatnonzero(y > 0)[:, None]
     d = s[i] - s
     losses = (1 - label_smoothing) * pair_loss(d) + label_smoothing * pair_loss(-d)
     if lambda_weights is not None:
-        losses *= weights_of_pairs(i, s, y, lambda_weights.top_k, lambda_weights.smooth_fraction)
+        losses *= weights_of_pairs(
+            i, s, y, lambda_weights.top_k, lambda_weights.smooth_fraction
+        )
     return (np.ones(len(s)) * w)[i[:, 0]] @ (losses * (y[i] > y)).sum(axis=1)
 
 
@@ -113,11 +119,20 @@ def soft_ranks(s, temperature):
     return 0.5 + above.sum(axis=-1)
 
 
-def approx_ndcg(s, y, w=1.0, temperature=0.1, gain="exponential", discount="logarithmic"):
+def approx_ndcg(
+    s, y, w=1.0, temperature=0.1, gain="exponential", discount="logarithmic"
+):
     gain = 2.0**y - 1 if gain == "exponential" else y
-    of_rank = {"logarithmic": lambda r: 1 / np.log2(1 + r), "reciprocal": lambda r: 1 / r}[discount]
+    of_rank = {
+        "logarithmic": lambda r: 1 / np.log2(1 + r),
+        "reciprocal": lambda r: 1 / r,
+    }[discount]
     ideal = (np.sort(gain)[::-1] * of_rank(np.arange(1, len(y) + 1))).sum()
-    return -mean_weight(y, w) * (gain * of_rank(soft_ranks(s, temperature))).sum(axis=-1) / ideal
+    return (
+        -mean_weight(y, w)
+        * (gain * of_rank(soft_ranks(s, temperature))).sum(axis=-1)
+        / ideal
+    )
 
 
 def approx_mrr(s, y, w=1.0, temperature=0.1):
@@ -150,7 +165,9 @@ def list_mle(s, y, w=1.0, temperature=1.0):
 
 
 def mean_squared(s, y, w=1.0, positive_weight=1.0, positive_target=1.0):
-    return (w * np.where(y > 0, positive_weight, 1) * (s - positive_target * y) ** 2).mean()
+    return (
+        w * np.where(y > 0, positive_weight, 1) * (s - positive_target * y) ** 2
+    ).mean()
 
 
 def sigmoid_cross_entropy(s, y, w=1.0, positive_power=1.0):
@@ -169,7 +186,7 @@ PHIS = {
 
 
 def phi_of(phi, u):
-    """A margin function, of its name, of a function of that name, of `Scaled` or of `Ramp`."""
+    """A margin function, of its name, a function of that name, `Scaled` or `Ramp`."""
     phi = getattr(phi, "__name__", phi)
     if isinstance(phi, str):
         return PHIS[phi](u)
@@ -207,16 +224,23 @@ def ordered_weighted(s, y, kind="pairwise", phi="hinge", rank_weights=(1.0,)):
     return total
 
 
-def stochastic_negative_mining(s, y, num_sampled, rank_weights, rescale=True, **options):
+def stochastic_negative_mining(
+    s, y, num_sampled, rank_weights, rescale=True, **options
+):
     """The mean over all samples, which weighs each of N negatives as lemma 2 says."""
     b, n = num_sampled, int((y <= 0).sum())
-    ways = [[math.comb(j, i) * math.comb(n - 1 - j, b - 1 - i) for i in range(b)] for j in range(n)]
+    ways = [
+        [math.comb(j, i) * math.comb(n - 1 - j, b - 1 - i) for i in range(b)]
+        for j in range(n)
+    ]
     weights = np.array(ways) @ theta_of(rank_weights, b) / math.comb(n, b)
-    return ordered_weighted(s, y, rank_weights=weights * (n / b if rescale else 1), **options)
+    return ordered_weighted(
+        s, y, rank_weights=weights * (n / b if rescale else 1), **options
+    )
 
 
 def warp(s, y, rank_weights, margin=1.0, num_trials=None):
-    """With trials the mean: draw t is the first violator with probability (1 - q)^(t - 1) q."""
+    """With trials the mean: draw t violates first with chance (1 - q)^(t - 1) q."""
     total, n = 0.0, (y <= 0).sum()
     for own, w in zip(s[y > 0], y[y > 0], strict=True):
         excess = np.maximum(0, s[y <= 0] - own + margin)
@@ -224,8 +248,14 @@ def warp(s, y, rank_weights, margin=1.0, num_trials=None):
         q = violators / max(n, 1)
         shares = [(violators, 1 / max(violators, 1))]
         if num_trials:
-            shares = [(n // t, (1 - q) ** (t - 1) / n) for t in range(1, num_trials + 1)]
-        total += w * excess.sum() * sum(x * theta_of(rank_weights, r).sum() for r, x in shares)
+            shares = [
+                (n // t, (1 - q) ** (t - 1) / n) for t in range(1, num_trials + 1)
+            ]
+        total += (
+            w
+            * excess.sum()
+            * sum(x * theta_of(rank_weights, r).sum() for r, x in shares)
+        )
     return total
 
 
@@ -233,4 +263,6 @@ def gradient(function, s, step=1e-6):
     """By central differences."""
     s = np.asarray(s, np.float64)
     shifts = step * np.eye(len(s))
-    return np.array([function(s + shift) - function(s - shift) for shift in shifts]) / (2 * step)
+    return np.array([function(s + shift) - function(s - shift) for shift in shifts]) / (
+        2 * step
+    )

@@ -31,7 +31,7 @@ class DenseRanks(r4c.losses.RankingLoss):
 
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_a_loss_may_own_variables(mode, rng):
-    """With labels of more items than are few, where gradients are made together with values."""
+    """With labels of more than few items, where gradients are made with values."""
     loss = DenseRanks()
     labels = (rng.random((3, 30)) < 0.3).astype(np.float32)
     labels[:, 3] = -1
@@ -46,19 +46,30 @@ def test_a_loss_may_own_variables(mode, rng):
     assert np.isfinite(value) and np.isfinite(of_scores).all()
     np.testing.assert_array_equal(of_scores[:, 3], 0.0)
     valid = labels >= 0
-    np.testing.assert_allclose(of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4)
+    np.testing.assert_allclose(
+        of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4
+    )
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
 @pytest.mark.parametrize("make", [r4c.losses.ApproxNDCGLoss, r4c.losses.ApproxMRRLoss])
 def test_losses_of_metrics_are_finite_for_any_finite_scores(make, dtype):
     top = float(dtype.max)
-    rows = [[top, -top, 0, 1, -1], [-top] * 5, [top] * 5, [top, 0, 0, 0, 0], [0, top, top, -top, 1]]
+    rows = [
+        [top, -top, 0, 1, -1],
+        [-top] * 5,
+        [top] * 5,
+        [top, 0, 0, 0, 0],
+        [0, top, top, -top, 1],
+    ]
     scores = tf.cast(tf.constant(rows, tf.float32), dtype)
     for temperature in (1e-4, 0.1, 10.0):
         loss = make(temperature=temperature, reduction="none")
         value, gradient = value_and_gradient(functools.partial(loss, [0] * 5), scores)
-        assert np.isfinite(value).all() and np.isfinite(tf.cast(gradient, tf.float32)).all()
+        assert (
+            np.isfinite(value).all()
+            and np.isfinite(tf.cast(gradient, tf.float32)).all()
+        )
         assert ((-1 <= value) & (value < 0)).numpy().all()
 
 
@@ -73,7 +84,9 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
 
     labels = rng.integers(-1, 3, size=(4, 50)).astype(np.float32)
     scores = rng.normal(size=(4, 50)).astype(np.float32)
-    both = (functools.partial(make(ranker=ranker), labels) for ranker in (None, sigmoid))
+    both = (
+        functools.partial(make(ranker=ranker), labels) for ranker in (None, sigmoid)
+    )
     assert_all_close(*(value_and_gradient(loss, scores) for loss in both), 1e-4, 1e-6)
 
 
@@ -84,12 +97,17 @@ def test_relevance_above_what_a_gain_can_hold(rng):
     small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
     weights = r4c.losses.NDCGLambdaWeights()
     pairwise = r4c.losses.PairwiseLogisticLoss, r4c.losses.PairwiseHingeLoss
-    for loss in (r4c.losses.ApproxNDCGLoss(), *(x(lambda_weights=weights) for x in pairwise)):
+    for loss in (
+        r4c.losses.ApproxNDCGLoss(),
+        *(x(lambda_weights=weights) for x in pairwise),
+    ):
         np.testing.assert_allclose(loss(labels, scores), loss(small, scores), rtol=1e-5)
     loss = r4c.losses.UniqueSoftmaxLoss()
     with pytest.raises(ValueError, match="`relevance` must have a gain"):
         loss(labels, scores)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`relevance` must have a gain"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`relevance` must have a gain"
+    ):
         tf.function(loss)(labels, scores)
 
 
@@ -136,8 +154,12 @@ def _step_of(function):
         r4c.losses.SoftmaxLoss,
         lambda: r4c.losses.SpearmanLoss(r4c.layers.SigmoidSorter(0.1)),
         lambda: r4c.metrics.TopKAccuracy(1).update_state,
-        lambda: functools.partial(_second, r4c.layers.Probabilities(regularizer="euclidean")),
-        lambda: functools.partial(_second, lambda scores: ops.rankmax(scores, tf.constant([[1]]))),
+        lambda: functools.partial(
+            _second, r4c.layers.Probabilities(regularizer="euclidean")
+        ),
+        lambda: functools.partial(
+            _second, lambda scores: ops.rankmax(scores, tf.constant([[1]]))
+        ),
     ],
     ids=["loss", "loss of a sorter", "metric", "layer", "ops"],
 )
@@ -147,7 +169,9 @@ def test_a_graph_takes_the_code_as_it_is_written(make):
 
     def look(frame, event, argument):
         name = frame.f_code.co_name
-        if "autograph_generated" in frame.f_code.co_filename and name.startswith("tf__"):
+        if "autograph_generated" in frame.f_code.co_filename and name.startswith(
+            "tf__"
+        ):
             found.add(name)
 
     sys.setprofile(look)
@@ -166,7 +190,7 @@ def _doubled_if_high(values):
 
 
 def _doubled(base, method):
-    """A user's subclass, whose method asks whether a tensor is high and doubles its result."""
+    """A user's subclass: a method asks if a tensor is high and doubles its result."""
 
     def formula(self, *arguments, **kwargs):
         values = getattr(base, method)(self, *arguments, **kwargs)
@@ -224,7 +248,10 @@ def test_it_is_the_sum(rng, reduction, weights):
     scores = rng.normal(size=(4, 6)).astype(np.float32)
     one, other = SOFTMAX(reduction=reduction), NDCG(reduction=reduction)
     each = one, other, losses.WeightedSumLoss([one, other], [1.0, 0.5])
-    results = [value_and_gradient(lambda x, f=f: f([0, 3, 2, 5], x, weights), scores) for f in each]
+    results = [
+        value_and_gradient(lambda x, f=f: f([0, 3, 2, 5], x, weights), scores)
+        for f in each
+    ]
     for a, b, c in zip(*results, strict=True):
         np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
@@ -256,7 +283,9 @@ def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, reloaded):
     loaded = reloaded(model)
     for of_each in (model, loaded):
         of_each.fit(features, labels, verbose=0, shuffle=False)
-    np.testing.assert_allclose(loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("num_sampled", [None, 3])
@@ -266,7 +295,9 @@ def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng):
     mined = losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(2))
 
     def loss_of_step(loss):
-        model = models.ExtremeClassifier(keras.layers.Identity(), 6, 2, num_sampled, seed=1)
+        model = models.ExtremeClassifier(
+            keras.layers.Identity(), 6, 2, num_sampled, seed=1
+        )
         model.compile(optimizers.RowwiseSGD(0.1), loss)
         return model.train_on_batch(features, labels, weights)
 
@@ -279,11 +310,18 @@ def test_losses_that_need_all_scores_say_so():
     head = layers.DotProductHead(5)
     head(tf.zeros([3, 2]))
     model = models.ExtremeClassifier(keras.layers.Dense(2), 5, 2, num_sampled=None)
-    for loss in (losses.SpearmanLoss(), losses.WeightedSumLoss([losses.SpearmanLoss()], [1.0])):
+    for loss in (
+        losses.SpearmanLoss(),
+        losses.WeightedSumLoss([losses.SpearmanLoss()], [1.0]),
+    ):
         for read in (loss, metrics.MRR()):
-            with pytest.raises(ValueError, match=r"`y_pred` must hold scores.* `over_classes`"):
+            with pytest.raises(
+                ValueError, match=r"`y_pred` must hold scores.* `over_classes`"
+            ):
                 read([0, 1, 2], head.over_classes(tf.zeros([3, 2])))
-        with pytest.raises(ValueError, match=r"a `RankingLoss`.* all classes in blocks"):
+        with pytest.raises(
+            ValueError, match=r"a `RankingLoss`.* all classes in blocks"
+        ):
             model.compile("sgd", loss)
 
 
@@ -297,39 +335,52 @@ TUNABLE = [
 
 @pytest.mark.parametrize(("make", "name"), TUNABLE)
 def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
-    """As `try_out` sets it: a copy of the loss with another value, which the constructor checks."""
+    """As `try_out` sets it: a copy with another value, which the constructor checks."""
     loss, scores = make(), rng.normal(size=(3, 6)).astype(np.float32)
     value = {"q": 0.5, "label_smoothing": 0.2}.get(name, 1.5 * getattr(loss, name))
     values = value, tf.Variable(value)
     copies = [type(loss).from_config({**loss.get_config(), name: x}) for x in values]
-    steps = [functools.partial(value_and_gradient, functools.partial(x, [0, 2, 5])) for x in copies]
+    steps = [
+        functools.partial(value_and_gradient, functools.partial(x, [0, 2, 5]))
+        for x in copies
+    ]
     assert_all_close(tf.function(steps[1])(scores), steps[0](scores), 1e-5, 1e-6)
     assert copies[1].get_config()[name] == pytest.approx(value)
-    one, other = (loss.probabilities and loss.probabilities.temperature for loss in copies)
+    one, other = (
+        loss.probabilities and loss.probabilities.temperature for loss in copies
+    )
     assert one == pytest.approx(other)
     with pytest.raises(ValueError, match=f"`{name}` must be"):
         type(loss).from_config({**loss.get_config(), name: -1.0})
 
 
-@pytest.mark.parametrize(("make", "name"), {make().name: (make, x) for make, x in TUNABLE}.values())
+@pytest.mark.parametrize(
+    ("make", "name"), {make().name: (make, x) for make, x in TUNABLE}.values()
+)
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
 def test_a_variable_may_have_another_dtype(make, name, dtype, rng):
-    """Also in a branch for few positives, which graphs of lists of unknown lengths have."""
+    """Also in a branch for few positives, which graphs of unknown lengths have."""
     loss, value = make(), dtype(0.25)
     options = loss.get_config() | {"label_format": "relevance", "reduction": "none"}
     plain, changing = (
-        type(loss).from_config({**options, name: x}) for x in (float(value), tf.Variable(value))
+        type(loss).from_config({**options, name: x})
+        for x in (float(value), tf.Variable(value))
     )
     labels = (rng.random((3, 150)) < 0.3).astype(np.float32)
     scores = rng.normal(size=(3, 150)).astype(np.float32)
     lists = [tf.TensorSpec([None, None])] * 2
-    step = tf.function(lambda y, s: value_and_gradient(functools.partial(changing, y), s), lists)
+    step = tf.function(
+        lambda y, s: value_and_gradient(functools.partial(changing, y), s), lists
+    )
     expected = value_and_gradient(functools.partial(plain, labels), scores)
     assert_all_close(step(labels, scores), expected, 1e-4, 1e-5)
 
 
 def test_what_may_be_tuned_of_other_parts_may_be_a_variable():
-    parts = (layers.CosineHead(3), "scale"), (losses.RankTripletLoss(margin=0.5), "margin")
+    parts = (
+        (layers.CosineHead(3), "scale"),
+        (losses.RankTripletLoss(margin=0.5), "margin"),
+    )
     for part, name in parts:
         assert name in type(part).tunable
         copy = type(part).from_config({**part.get_config(), name: tf.Variable(0.25)})

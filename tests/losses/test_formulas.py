@@ -15,11 +15,13 @@ from ..contract.test_definitions import assert_by_definition
 from ..derivatives import gradient_of, with_gradients
 from . import oracles
 
-graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+graph_and_xla = pytest.mark.parametrize(
+    "jit_compile", [False, True], ids=["graph", "xla"]
+)
 
 
 def value_of(loss, scores, class_ids, relevance=None, mask=None):
-    """The formula without the work of the base around it, in the dtype of the scores."""
+    """The formula without the work of the base around it, in the scores' dtype."""
     lists = ops.as_lists(scores, class_ids, relevance, mask)
     return loss.compute(dataclasses.replace(lists, seed=loss._draw_seed()))
 
@@ -40,8 +42,11 @@ def test_a_temperature_has_a_gradient_with_masked_items():
     temperature = tf.Variable(0.05)
     loss, masked = losses.SoftmaxLoss(temperature), [[True, True, False]]
     scores = [[1.0, 0.9, 3.0]]
-    value, slope = with_gradients(lambda: value_of(loss, scores, [[0]], mask=masked), temperature)
-    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's probability.
+    value, slope = with_gradients(
+        lambda: value_of(loss, scores, [[0]], mask=masked), temperature
+    )
+    # log(1 + e^(-0.1 / T)), whose slope in T is 0.1 / T^2 times the other item's
+    # probability.
     other = 1 / (1 + np.exp(2.0))
     np.testing.assert_allclose(value, [-np.log(1 - other)], rtol=1e-5)
     np.testing.assert_allclose(slope, 40 * other, rtol=1e-5)
@@ -50,16 +55,24 @@ def test_a_temperature_has_a_gradient_with_masked_items():
 @graph_and_xla
 def test_logit_adjustment_by_definition(jit_compile, rng):
     """Of items that are masked the prior does not count."""
-    scores, labels = rng.normal(size=(6, 5)), rng.integers(-1, 3, (6, 5)).astype(np.float64)
+    scores, labels = (
+        rng.normal(size=(6, 5)),
+        rng.integers(-1, 3, (6, 5)).astype(np.float64),
+    )
     prior = np.array([0.5, 0.2, 0.2, 0.05, 0.05])
-    loss = losses.SoftmaxLoss(2.0, 0.0, prior, prior_strength=0.5, positive_reduction="mean")
+    loss = losses.SoftmaxLoss(
+        2.0, 0.0, prior, prior_strength=0.5, positive_reduction="mean"
+    )
     compute = tf.function(loss.call, jit_compile=jit_compile)
     found = derivatives.value_and_gradient(lambda x: compute(labels, x), scores)
 
     def definition(s, y, prior):
         return oracles.softmax(s / 2 + 0.5 * np.log(prior), y) / max(y.sum(), 1)
 
-    given, exact = (labels, scores, np.tile(prior, (6, 1))), {"atol": 1e-14, "of_slopes": 1e-8}
+    given, exact = (
+        (labels, scores, np.tile(prior, (6, 1))),
+        {"atol": 1e-14, "of_slopes": 1e-8},
+    )
     assert_by_definition(map(np.array, found), definition, *given, **exact)
 
 
@@ -67,11 +80,17 @@ def test_class_prior_counts_labels():
     padded, ragged = [[0, 2], [2, -1]], tf.ragged.constant([[0, 2], [2]])
     dataset = tf.data.Dataset.from_tensor_slices((np.zeros(3), [0, 2, 2])).batch(2)
     for labels in (padded, ragged, dataset):
-        np.testing.assert_allclose(losses.class_prior(labels, num_classes=3), [2 / 6, 1 / 6, 3 / 6])
-    with pytest.raises(ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"):
+        np.testing.assert_allclose(
+            losses.class_prior(labels, num_classes=3), [2 / 6, 1 / 6, 3 / 6]
+        )
+    with pytest.raises(
+        ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"
+    ):
         losses.class_prior(padded, 3, pseudo_count=0.0)
     assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
-    assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior([0, 0, 1, 2, 2, 2], 3)
+    assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior(
+        [0, 0, 1, 2, 2, 2], 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -95,7 +114,9 @@ def test_class_prior_reads_labels_as_losses_do(labels, expected):
 
 @pytest.mark.parametrize("labels", [[[0, 0, 1]], [[0.0, 1.0, 0.0]], [["a"]]])
 def test_class_prior_of_what_is_no_label(labels):
-    with pytest.raises(ValueError, match="`labels` must hold class ids, not a label for each"):
+    with pytest.raises(
+        ValueError, match="`labels` must hold class ids, not a label for each"
+    ):
         losses.class_prior(labels, 4)
 
 
@@ -106,7 +127,9 @@ def test_labels_of_all_items_under_xla(loss, rng):
     relevance = np.zeros_like(scores)
     relevance[:, 7] = 1
     ids = np.tile(np.arange(10_000, dtype=np.int32), (64, 1))
-    found = tf.function(functools.partial(value_of, loss), jit_compile=True)(scores, ids, relevance)
+    found = tf.function(functools.partial(value_of, loss), jit_compile=True)(
+        scores, ids, relevance
+    )
     expected = tf.nn.sparse_softmax_cross_entropy_with_logits(np.full(64, 7), scores)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -158,7 +181,10 @@ def test_other_losses_have_no_probabilities():
 def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
     temperature = tf.Variable(4.0)
     loss = losses.SoftmaxLoss(temperature, label_format="ids")
-    assert losses.get(keras.utils.serialize_keras_object(loss)).get_config() == loss.get_config()
+    assert (
+        losses.get(keras.utils.serialize_keras_object(loss)).get_config()
+        == loss.get_config()
+    )
     assert loss.probabilities.temperature == 4
     model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(5)])
     model.compile(keras.optimizers.SGD(0.1), loss=loss)
@@ -166,7 +192,9 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
     loaded = reloaded(model).loss
     assert loaded.temperature == loss.probabilities.temperature == 2.0
     scores, ids = rng.normal(size=(4, 5)), rng.integers(0, 5, 4)
-    np.testing.assert_allclose(loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores))
+    np.testing.assert_allclose(
+        loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores)
+    )
 
 
 @pytest.mark.slow
@@ -181,7 +209,9 @@ def test_every_temperature_may_change(name, jit_compile, rng):
     scores = tf.constant(rng.normal(size=(3, 300)), tf.float32)
     labels = (rng.uniform(size=(3, 300)) < 0.3).astype(np.float32)
     variable = tf.Variable(2.0)
-    loss = functools.partial(losses.get, f"{name}_loss", **{"seed": 1} if "gumbel" in name else {})
+    loss = functools.partial(
+        losses.get, f"{name}_loss", **{"seed": 1} if "gumbel" in name else {}
+    )
     changing = loss(temperature=variable, max_positives=300)
     function = tf.function(changing, jit_compile=jit_compile)
     for number in (2.0, 0.5):
@@ -247,8 +277,13 @@ class OwnConjugate(ops.Regularizer):
 
 def test_a_conjugate_of_ones_own(rng):
     z = tf.constant(rng.normal(size=(3, 5)))
-    both = (losses.FenchelYoungLoss(regularizer) for regularizer in (OwnConjugate(), "euclidean"))
-    ours, expected = (functools.partial(value_of, x, class_ids=[[0], [1], [4]]) for x in both)
+    both = (
+        losses.FenchelYoungLoss(regularizer)
+        for regularizer in (OwnConjugate(), "euclidean")
+    )
+    ours, expected = (
+        functools.partial(value_of, x, class_ids=[[0], [1], [4]]) for x in both
+    )
     np.testing.assert_allclose(ours(z), expected(z))
     np.testing.assert_allclose(gradient_of(ours, z), gradient_of(expected, z))
 
@@ -258,12 +293,16 @@ def test_a_regularizer_of_ones_own_in_graphs(jit_compile):
     """It reads the mask within a loop."""
     half = ops.Regularizer(lambda u: 2 * u, lambda x: x**2 / 4)
     scores = tf.constant([[1.0, 0.9, -np.inf, 0.0]])
-    project = tf.function(lambda s: ops.simplex_projection(s, half), jit_compile=jit_compile)
+    project = tf.function(
+        lambda s: ops.simplex_projection(s, half), jit_compile=jit_compile
+    )
     np.testing.assert_allclose(project(scores), [[0.6, 0.4, 0, 0]], atol=1e-6)
     loss = losses.FenchelYoungLoss(half, label_format="relevance")
     labels = tf.constant([[1.0, 0, -1, 0]])
     compiled = tf.function(loss, jit_compile=jit_compile)
-    np.testing.assert_allclose(compiled(labels, scores), loss(labels, scores), rtol=1e-6)
+    np.testing.assert_allclose(
+        compiled(labels, scores), loss(labels, scores), rtol=1e-6
+    )
 
 
 # Pairs: many positives, and far scores
@@ -276,7 +315,9 @@ def test_many_positives_and_ties_on_the_margin(grades, rng):
     labels[0, 50:] = 0
     scores = np.round(rng.normal(size=(3, n)) * 4) / 4  # Many ties, on the margin too.
     value, gradient = value_and_gradient(losses.PairwiseHingeLoss(), labels, scores)
-    expected = [oracles.pairwise_hinge(*row) for row in zip(scores, labels, strict=True)]
+    expected = [
+        oracles.pairwise_hinge(*row) for row in zip(scores, labels, strict=True)
+    ]
     np.testing.assert_allclose(value, expected, rtol=1e-12)
     # At its kink a hinge has the slope of its flat side, as relu has.
     is_pair = labels[:, :, None] > labels[:, None, :]
@@ -286,18 +327,22 @@ def test_many_positives_and_ties_on_the_margin(grades, rng):
 
 @graph_and_xla
 def test_hinges_are_exact_far_from_zero(jit_compile):
-    """Scores around 1e4 in float32: sums over far items must not blur those of near ones."""
+    """Scores around 1e4 in float32: sums over far items must not blur near ones."""
     n = 300
-    scores = (np.random.default_rng(1).normal(size=(1, n)) * 1000 + 1e4).astype(np.float32)
+    scores = (np.random.default_rng(1).normal(size=(1, n)) * 1000 + 1e4).astype(
+        np.float32
+    )
     labels = np.zeros((1, n), np.float32)
     labels[0, np.argsort(-scores[0])[:100]] = 1
     loss = tf.function(losses.PairwiseHingeLoss(margin=10.0), jit_compile=jit_compile)
-    expected = oracles.pairwise_hinge(scores[0].astype(np.float64), labels[0], margin=10.0)
+    expected = oracles.pairwise_hinge(
+        scores[0].astype(np.float64), labels[0], margin=10.0
+    )
     np.testing.assert_allclose(loss(labels, scores), expected, rtol=1e-6)
 
 
 def test_values_of_keras_rs():
-    """Of its tests: of each item, of which ours are the sum or, of squares, the mean over pairs."""
+    """Of its tests: of each item; ours are the sum or, of squares, the pair mean."""
     labels = [[1.0, 0.0, 1.0, 3.0, 2.0], [0.0, 1.0, 2.0, 3.0, 1.5]]
     scores = [[1.0, 3.0, 2.0, 4.0, 0.8], [1.0, 1.8, 2.0, 3.0, 2.0]]
     zero_one = [
@@ -324,26 +369,39 @@ def test_squares_of_two_items_are_margin_mse(rng):
 
 
 def test_power_of_gbce():
-    # 256 of 3,415 other items; t = 0 is binary cross-entropy, t = 1 the share of the negatives.
+    # 256 of 3,415 other items; t = 0 is binary cross-entropy, t = 1 the share of the
+    # negatives.
     assert losses.gbce_power(256, 3416) == pytest.approx(0.25 + 0.75 * 256 / 3415)
     assert (losses.gbce_power(1, 3416, 0.0), losses.gbce_power(2, 9, 1.0)) == (1, 0.25)
-    with pytest.raises(ValueError, match=r"`num_negatives` must be less than num_classes=9.* 9\."):
+    with pytest.raises(
+        ValueError, match=r"`num_negatives` must be less than num_classes=9.* 9\."
+    ):
         losses.gbce_power(9, 9)
-    with pytest.raises(ValueError, match=r"`t` must be a number in \[0, 1\]. Received: t=2"):
+    with pytest.raises(
+        ValueError, match=r"`t` must be a number in \[0, 1\]. Received: t=2"
+    ):
         losses.gbce_power(2, 9, 2)
 
 
 def test_sigmoids_fit_the_probabilities_of_what_is_sampled():
-    """With t = 1 the loss over 2 of 8 negatives fits the same sigmoid as the loss over all."""
+    """With t = 1 the loss over 2 of 8 negatives fits the same sigmoid as over all."""
     p, power = 0.3, losses.gbce_power(2, 9, 1.0)
     loss = losses.SigmoidCrossEntropyLoss(power, label_format="ids")
     score = np.log(p / (1 - p))
-    # The item is right with the probability p, else a negative of which 2 of 8 are drawn.
-    slopes = [gradient_of(lambda s, y=y: loss.call([y], s), [[score, 0.0]])[0, 0] for y in (0, 1)]
-    np.testing.assert_allclose(p * slopes[0] + (1 - p) * 2 / 8 * slopes[1], 0, atol=1e-7)
+    # The item is right with the probability p, else a negative of which 2 of 8 are
+    # drawn.
+    slopes = [
+        gradient_of(lambda s, y=y: loss.call([y], s), [[score, 0.0]])[0, 0]
+        for y in (0, 1)
+    ]
+    np.testing.assert_allclose(
+        p * slopes[0] + (1 - p) * 2 / 8 * slopes[1], 0, atol=1e-7
+    )
 
 
-@pytest.mark.parametrize("make", [losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss])
+@pytest.mark.parametrize(
+    "make", [losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss]
+)
 def test_smoothed_labels_of_far_scores_are_finite(make, rng):
     """The way of many positives that sorts is not that of smoothed labels."""
     labels = np.zeros((2, 150), np.float32)
@@ -353,21 +411,29 @@ def test_smoothed_labels_of_far_scores_are_finite(make, rng):
     assert np.isfinite(value).all() and np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("jit_compile", [None, False, True], ids=["eager", "graph", "xla"])
+@pytest.mark.parametrize(
+    "jit_compile", [None, False, True], ids=["eager", "graph", "xla"]
+)
 def test_adaptive_alpha_of_scores_whose_squares_overflow(jit_compile):
-    """R = 2.25 x of v = x / 4 and 2 x; the loss is (v^2 + R^2) / 2 R, its slopes v / R + c."""
+    """R = 2.25 x of v = x / 4 and 2 x; the loss is (v^2 + R^2) / 2 R.
+
+    Its slopes are v / R + c.
+    """
     loss, x = losses.FenchelYoungLoss(alpha="adaptive"), 1e25
     step = functools.partial(value_and_gradient_of_call, loss, [0])
     if jit_compile is not None:
         step = tf.function(step, jit_compile=jit_compile)
     value, gradient = step(tf.constant([[0.0, x / 4, 2 * x, -x]]))
     shares = np.array([1 / 4, 2]) / 2.25
-    np.testing.assert_allclose(value, [x * (1 / 16 + 4 + 2.25**2) / (2 * 2.25)], rtol=1e-6)
+    np.testing.assert_allclose(
+        value, [x * (1 / 16 + 4 + 2.25**2) / (2 * 2.25)], rtol=1e-6
+    )
     slopes = shares + (1 - (1 / 16 + 4) / 2.25**2) / 2
     np.testing.assert_allclose(gradient, [[-slopes.sum(), *slopes, 0]], rtol=1e-6)
 
 
-# Noisy labels; forward correction has no row in the tables, as its matrix names the classes
+# Noisy labels; forward correction has no row in the tables, as its matrix names the
+# classes
 
 N, IDS = 5, [0, 3, 2, 4]
 
@@ -399,11 +465,16 @@ def test_values_and_gradients(rng, transition):
 def test_labels_that_cannot_be_are_finite():
     loss = losses.ForwardCorrectionLoss([[1.0, 0.0], [0.5, 0.5]])
     # The only class that could carry label 1 is masked, but for the label itself.
-    value, gradient = value_and_gradient(loss, [1], np.array([[0.0, -1e15]], np.float32))
+    value, gradient = value_and_gradient(
+        loss, [1], np.array([[0.0, -1e15]], np.float32)
+    )
     assert np.isfinite(value) and np.isfinite(gradient).all()
-    # No remaining class carries label 0: its own class does not, and the other class is gone.
+    # No remaining class carries label 0: its own class does not, and the other class is
+    # gone.
     loss = losses.ForwardCorrectionLoss([[0.0, 1.0], [1.0, 0.0]])
-    value, gradient = value_and_gradient(loss, np.array([[1.0, -1.0]]), np.array([[0.5, 2.0]]))
+    value, gradient = value_and_gradient(
+        loss, np.array([[1.0, -1.0]]), np.array([[0.5, 2.0]])
+    )
     np.testing.assert_allclose(value, [1e30], rtol=1e-6)
     np.testing.assert_array_equal(gradient, [[0.0, 0.0]])
 
@@ -414,7 +485,9 @@ def test_compiled_and_saved(rng, transition):
     again = losses.get(keras.utils.serialize_keras_object(loss))
     assert again.transition == loss.transition
     compiled = tf.function(again, jit_compile=True)
-    np.testing.assert_allclose(compiled(tf.constant(IDS), scores), loss(IDS, scores), rtol=1e-6)
+    np.testing.assert_allclose(
+        compiled(tf.constant(IDS), scores), loss(IDS, scores), rtol=1e-6
+    )
 
 
 def test_the_estimate_comes_near_the_truth(rng):
@@ -478,7 +551,9 @@ def test_the_support_vector_machines_of_the_papers(lists):
 def test_a_phi_of_ones_own_is_saved_with_a_model(lists, reloaded):
     (scores, ids), weights = lists, np.array([1.0, 0.5])
     model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
-    model.compile("sgd", loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights))
+    model.compile(
+        "sgd", loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights)
+    )
     loss = reloaded(model).loss
     assert loss.phi == cubic_hinge
     assert loss.rank_weights == ops.get_rank_weights(weights)
@@ -497,7 +572,9 @@ def test_lists_with_few_negatives_take_all(rng, kind):
     lists = scores, np.array([[1, -1], [0, 2]]), np.array([[2.0, 0], [1, 3]])
     weights = ops.TopKWeights(3)
     drawn = mined(*lists, num_sampled=6, kind=kind, weights=weights)
-    np.testing.assert_allclose(drawn, loss_of(*lists, kind=kind, rank_weights=weights), rtol=1e-12)
+    np.testing.assert_allclose(
+        drawn, loss_of(*lists, kind=kind, rank_weights=weights), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("num_sampled", [4, 100])
@@ -507,7 +584,9 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
     loss = losses.StochasticNegativeMiningLoss(num_sampled, seed=1)
     loss = functools.partial(value_of, loss, class_ids=class_ids)
     for function in (loss, tf.function(loss)):
-        with pytest.warns(UserWarning, match=rf"num_sampled={num_sampled} is at least the number"):
+        with pytest.warns(
+            UserWarning, match=rf"num_sampled={num_sampled} is at least the number"
+        ):
             drawn = function(tf.constant(scores))
         np.testing.assert_allclose(drawn, loss_of(scores, class_ids), rtol=1e-14)
 
@@ -525,7 +604,9 @@ def test_warp_of_sampled_lists_without_negatives():
     scores = np.array([[1.0, -np.inf, -np.inf], [0.0, 0.5, 0.5]])
     loss = losses.WARPLoss([1.0, 0.5], num_trials=5, seed=1)
     # In the second list any draw violates: L(2 / 1) * (0.5 + 1).
-    np.testing.assert_allclose(value_of(loss, scores, [[0], [0]]), [0.0, 1.5 * 1.5], rtol=1e-12)
+    np.testing.assert_allclose(
+        value_of(loss, scores, [[0], [0]]), [0.0, 1.5 * 1.5], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("num_trials", [None, 3])
@@ -534,8 +615,9 @@ def test_noise_before_a_loss_that_is_not_always_random(num_trials):
         pass
 
     loss = NoisyWARP(num_samples=64, num_trials=num_trials, seed=1)
-    # The only negative is 1000 above: L(1) * (1 + 1000 + G_1 - G_0), whatever is drawn. The
-    # difference has the mean 0 and the variance pi^2 / 3; four standard errors of 64.
+    # The only negative is 1000 above: L(1) * (1 + 1000 + G_1 - G_0), whatever is drawn.
+    # The difference has the mean 0 and the variance pi^2 / 3; four standard errors of
+    # 64.
     error = 4 * np.pi / np.sqrt(3 * 64)
     assert float(loss([0], [[0.0, 1000.0]])) == pytest.approx(1001, abs=error)
     assert float(loss([0], [[1000.0, 0.0]])) == 0

@@ -17,7 +17,9 @@ pytestmark = pytest.mark.keras2
 
 WEIGHTED = {case.name: case.make for case in LOSSES if case.weighted}
 # In the formula of items, of pairs, of squares; and as a weight of lists.
-few = pytest.mark.parametrize("name", ["softmax", "pairwise_hinge", "mean_squared", "list_mle"])
+few = pytest.mark.parametrize(
+    "name", ["softmax", "pairwise_hinge", "mean_squared", "list_mle"]
+)
 
 
 def value_and_gradient(loss, labels, scores, weights):
@@ -34,7 +36,10 @@ def test_class_ids_and_equal_weights(name, rng):
     of_lists = weights[:, :1]
     for given, expected in (
         ((ids, scores, weights), (relevance, scores, weights)),
-        ((relevance, scores, np.tile(of_lists, 7)), (relevance, scores, of_lists[:, 0])),
+        (
+            (relevance, scores, np.tile(of_lists, 7)),
+            (relevance, scores, of_lists[:, 0]),
+        ),
     ):
         results = value_and_gradient(loss, *given), value_and_gradient(loss, *expected)
         assert_all_close(*results, 1e-5, 1e-7)
@@ -53,7 +58,12 @@ def test_weights_of_what_does_not_count_may_be_anything(name, rng):
         weights[labels == 0] = np.nan
     assert_all_close(value_and_gradient(loss, labels, scores, weights), expected, 0)
     weights[0] = np.nan
-    assert np.isnan(loss(labels, scores, weights).numpy()).tolist() == [True, False, False, False]
+    assert np.isnan(loss(labels, scores, weights).numpy()).tolist() == [
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 @few
@@ -64,14 +74,18 @@ def test_graphs_of_unknown_shapes(name, rng):
     unknown = [tf.TensorSpec([None, None], tf.float64)] * 3
     graph = tf.function(loss, input_signature=unknown, autograph=False)
     for w in (weights, weights[:, :1]):
-        np.testing.assert_allclose(graph(labels, scores, w), loss(labels, scores, w), rtol=1e-5)
+        np.testing.assert_allclose(
+            graph(labels, scores, w), loss(labels, scores, w), rtol=1e-5
+        )
     compiled = tf.function(loss, jit_compile=True, autograph=False)
     expected = loss(labels, scores, weights)
     np.testing.assert_allclose(compiled(labels, scores, weights), expected, rtol=1e-5)
 
 
 def test_smoothing_spreads_weighted_labels(rng):
-    loss = losses.SoftmaxLoss(label_smoothing=0.3, label_format="relevance", reduction="none")
+    loss = losses.SoftmaxLoss(
+        label_smoothing=0.3, label_format="relevance", reduction="none"
+    )
     labels, scores = graded_lists(rng, 9, 4)
     weights = rng.random(labels.shape)
     results = [loss(labels, scores, weights), loss(labels * weights, scores)]
@@ -80,12 +94,18 @@ def test_smoothing_spreads_weighted_labels(rng):
 
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
-    np.testing.assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
+    np.testing.assert_allclose(
+        loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0]
+    )
 
 
 def test_in_fit(rng):
-    model = keras.Sequential([keras.layers.Input([3]), keras.layers.Dense(5, use_bias=False)])
-    model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss(label_format="relevance"))
+    model = keras.Sequential(
+        [keras.layers.Input([3]), keras.layers.Dense(5, use_bias=False)]
+    )
+    model.compile(
+        keras.optimizers.SGD(0.1), losses.SoftmaxLoss(label_format="relevance")
+    )
     before = model.get_weights()[0]
     x = rng.normal(size=(8, 3)).astype(np.float32)
     y = rng.integers(0, 2, (8, 5)).astype(np.float32)
@@ -96,4 +116,6 @@ def test_in_fit(rng):
         return sum(map(oracles.softmax, x @ weights.reshape(3, 5), y, w)) / 8
 
     gradient = oracles.gradient(loss, before.astype(np.float64).ravel()).reshape(3, 5)
-    np.testing.assert_allclose(model.get_weights()[0], before - 0.1 * gradient, atol=1e-5)
+    np.testing.assert_allclose(
+        model.get_weights()[0], before - 0.1 * gradient, atol=1e-5
+    )

@@ -1,4 +1,4 @@
-"""Every loss over all classes, by blocks: the values and gradients of the plain form."""
+"""Every loss over all classes, by blocks: values and gradients of the plain form."""
 
 import functools
 
@@ -44,7 +44,9 @@ LOSSES = {
     "prior": losses.SoftmaxLoss(0.5, 0.0, [i / 91 for i in range(1, 14)], 0.7),
     "class_weight": losses.SoftmaxLoss(class_weight=np.linspace(0.5, 2, CLASSES)),
     "mined": losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(3)),
-    "transition": losses.ForwardCorrectionLoss(np.full((CLASSES, CLASSES), 1 / CLASSES)),
+    "transition": losses.ForwardCorrectionLoss(
+        np.full((CLASSES, CLASSES), 1 / CLASSES)
+    ),
 }
 few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"])
 
@@ -52,7 +54,9 @@ few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"
 def plain(loss, ids, head, x, weights=None, form=None):
     """The loss of the matrix of scores, and its gradients."""
     sources, form = (x, *head.trainable_variables), form or head
-    return with_gradients(lambda: loss(ids, form(x), weights), *sources, unconnected="zero")
+    return with_gradients(
+        lambda: loss(ids, form(x), weights), *sources, unconnected="zero"
+    )
 
 
 def by_blocks(loss, ids, head, x, weights=None):
@@ -81,8 +85,11 @@ def test_ragged_ids(name):
     assert_same((by_blocks(LOSSES[name], ids, *others), expected))
 
 
-# A loss whose gradient is 0 for most classes takes only the others, or all if these are many.
-@pytest.mark.parametrize("ids", [[[1], [12], [-1]], [[1, 2, 5], [-1, 12, -1], [3, 4, 0]]])
+# A loss whose gradient is 0 for most classes takes only the others, or all if these are
+# many.
+@pytest.mark.parametrize(
+    "ids", [[[1], [12], [-1]], [[1, 2, 5], [-1, 12, -1], [3, 4, 0]]]
+)
 @pytest.mark.parametrize("name", ["rankmax", "rankmax_2", "sparsemax", "warp"])
 def test_the_classes_that_are_needed_give_the_gradient_of_all(name, ids, monkeypatch):
     head, loss, ids = a_head(kind=layers.CosineHead), LOSSES[name], tf.constant(ids)
@@ -93,7 +100,9 @@ def test_the_classes_that_are_needed_give_the_gradient_of_all(name, ids, monkeyp
         assert_same((step(ids, encodings()), expected))
 
 
-@pytest.mark.parametrize("labels", [np.eye(3, CLASSES, dtype="float32") / 2, [0, 1, CLASSES]])
+@pytest.mark.parametrize(
+    "labels", [np.eye(3, CLASSES, dtype="float32") / 2, [0, 1, CLASSES]]
+)
 def test_other_labels_raise(labels):
     with pytest.raises(ValueError, match=r"`y_true` must hold class ids"):
         losses.SoftmaxLoss()(labels, a_head().over_classes(encodings()))
@@ -116,7 +125,9 @@ def without_a_class():
 
 def encoded():
     features = np.random.default_rng(2).normal(size=(CLASSES, 6)).astype("float32")
-    encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(WIDTH, "tanh")])
+    encoder = keras.Sequential(
+        [keras.layers.Input((6,)), keras.layers.Dense(WIDTH, "tanh")]
+    )
     return a_head(layers.EncodedClasses(features, encoder))
 
 
@@ -155,7 +166,9 @@ def test_a_nan_stays_one(name):
     value = per_example([0, 1, 2], a_head().over_classes(broken))
     np.testing.assert_array_equal(np.isnan(value), [False, False, True])
     # What has no loss is not NaN either.
-    np.testing.assert_array_equal(per_example([0, 1, -1], a_head().over_classes(broken))[2], 0)
+    np.testing.assert_array_equal(
+        per_example([0, 1, -1], a_head().over_classes(broken))[2], 0
+    )
     nobody = loss(tf.zeros([0, 2], tf.int32), a_head().over_classes(encodings(0)))
     assert float(tf.reduce_sum(nobody)) == 0
 
@@ -175,7 +188,9 @@ def test_under_xla(name):
 
 
 @pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
-@pytest.mark.parametrize("name", ["softmax", "rankmax", "approx_ndcg", "pairwise_logistic_lambda"])
+@pytest.mark.parametrize(
+    "name", ["softmax", "rankmax", "approx_ndcg", "pairwise_logistic_lambda"]
+)
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW`."""
     monkeypatch.setattr(positives, "FEW", most)
@@ -194,7 +209,7 @@ def test_sparsemax_of_more_classes_than_it_tries_first(alpha, monkeypatch):
 
 
 def test_sparsemax_of_huge_scores(monkeypatch):
-    """The highest are computed twice; they round otherwise, so that a gradient may be missing."""
+    """The highest are computed twice, rounded otherwise; a gradient may be missing."""
     monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 1024)
     keras.utils.set_random_seed(1)
     head, x = layers.DotProductHead(3000), tf.random.normal([6, 8], stddev=1e9)
@@ -208,7 +223,9 @@ def test_a_temperature_that_is_trained():
     temperature = tf.Variable(0.5)
     loss, head, x = losses.SoftmaxLoss(temperature), a_head(), encodings()
     forms = head.over_classes, head
-    assert_same([with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature) for f in forms])
+    assert_same(
+        [with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature) for f in forms]
+    )
 
 
 class TwoSums(losses.RankingLoss):

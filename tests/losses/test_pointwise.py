@@ -1,4 +1,4 @@
-"""Losses whose definition needs no positive: every list counts, as in Keras's losses."""
+"""Losses whose definition needs no positive: every list counts, as in Keras's."""
 
 import functools
 
@@ -21,7 +21,9 @@ COMPILERS["xla"] = functools.partial(tf.function, jit_compile=True)
 
 def cross_entropies(labels, scores):
     """Keras's binary cross-entropy of each item."""
-    of_items = keras.losses.BinaryCrossentropy(from_logits=True, reduction="none", axis=-1)
+    of_items = keras.losses.BinaryCrossentropy(
+        from_logits=True, reduction="none", axis=-1
+    )
     return of_items(labels[..., None], tf.convert_to_tensor(scores)[..., None]).numpy()
 
 
@@ -41,12 +43,16 @@ def labels(rng):
 @pytest.mark.keras2
 @modes
 def test_one_score_is_binary_cross_entropy(mode):
-    """log(1 + e^-1) = .313, log(1 + e^2) = 2.127, log(1 + e^-1) = .313, log(1 + e^-.5) = .474."""
+    """log(1 + e^u) of u = -1, 2, -1 and -.5 is .313, 2.127, .313 and .474."""
     labels, scores = [[1.0], [0.0], [0.0], [1.0]], [[1.0], [2.0], [-1.0], [0.5]]
     loss = losses.SigmoidCrossEntropyLoss(reduction="none")
-    step = COMPILERS[mode](lambda s: value_and_gradient(functools.partial(loss, labels), s))
+    step = COMPILERS[mode](
+        lambda s: value_and_gradient(functools.partial(loss, labels), s)
+    )
     value, gradient = step(tf.constant(scores))
-    np.testing.assert_allclose(value, np.log1p(np.exp([-1.0, 2.0, -1.0, -0.5])), rtol=1e-6)
+    np.testing.assert_allclose(
+        value, np.log1p(np.exp([-1.0, 2.0, -1.0, -0.5])), rtol=1e-6
+    )
     of_keras = keras.losses.BinaryCrossentropy(from_logits=True, reduction="none")
     np.testing.assert_allclose(value, of_keras(labels, scores), rtol=1e-6)
     sigmoid = 1 / (1 + np.exp(-np.array(scores)))
@@ -57,7 +63,10 @@ def test_one_score_is_binary_cross_entropy(mode):
 @modes
 def test_masks_and_weights_of_all_lists(mode, labels, scores, rng):
     loss = losses.SigmoidCrossEntropyLoss(reduction="none")
-    terms, weights = cross_entropies(labels, scores), rng.random((BATCH, N)).astype(np.float32)
+    terms, weights = (
+        cross_entropies(labels, scores),
+        rng.random((BATCH, N)).astype(np.float32),
+    )
     labels[0, :2] = labels[2, 3] = labels[1] = -1
     is_item = labels >= 0
     call = COMPILERS[mode](lambda w: loss(labels, tf.constant(scores), w))
@@ -83,31 +92,43 @@ def test_class_weight_of_a_list_without_a_positive_is_1(labels, scores):
 def test_ids_over_all_classes_and_scores(mode, ids, rng):
     """With gBCE's power."""
     ids, power = np.array(ids), 0.3
-    head, x = layers.DotProductHead(N), tf.constant(rng.normal(size=(BATCH, WIDTH)), tf.float32)
+    head, x = (
+        layers.DotProductHead(N),
+        tf.constant(rng.normal(size=(BATCH, WIDTH)), tf.float32),
+    )
     scores = head(x).numpy()
     loss = losses.SigmoidCrossEntropyLoss(power, reduction="none")
-    relevance = (ids.reshape(BATCH, -1, 1) == np.arange(N)).any(axis=1).astype(np.float64)
+    relevance = (
+        (ids.reshape(BATCH, -1, 1) == np.arange(N)).any(axis=1).astype(np.float64)
+    )
     expected = [
         oracles.sigmoid_cross_entropy(*row, positive_power=power)
         for row in zip(scores, relevance, strict=True)
     ]
-    slopes = (1 - relevance) / (1 + np.exp(-scores)) - power * relevance / (1 + np.exp(scores))
+    slopes = (1 - relevance) / (1 + np.exp(-scores)) - power * relevance / (
+        1 + np.exp(scores)
+    )
 
     def step(ids, x, form):
         return with_gradients(lambda: loss(ids, form(x)), x)
 
     for form in (head, head.over_classes):
         found = COMPILERS[mode](functools.partial(step, form=form))(tf.constant(ids), x)
-        assert_all_close(found, (expected, slopes @ head.classes.embeddings.numpy()), 1e-5, 1e-6)
+        assert_all_close(
+            found, (expected, slopes @ head.classes.embeddings.numpy()), 1e-5, 1e-6
+        )
 
 
 @pytest.mark.keras2
 @modes
 @pytest.mark.parametrize("form", ["ids", "relevance", "by blocks"])
 def test_positions_of_padding_stay_out(mode, form, rng):
-    """A position without a label is padding; relevance of zeros is a list without a positive."""
+    """Unlabelled positions are padding; zero relevance is a list without a positive."""
     mask = np.array([[1, 1, 0], [1, 1, 1]], bool)
-    head, x = layers.DotProductHead(N), tf.constant(rng.normal(size=(2, TIME, WIDTH)), tf.float32)
+    head, x = (
+        layers.DotProductHead(N),
+        tf.constant(rng.normal(size=(2, TIME, WIDTH)), tf.float32),
+    )
     ids = np.array([[1, -1, 2], [5, 0, -1]])
     labels = (ids[..., None] == np.arange(N)).astype(np.float32)
     counted = mask if form == "relevance" else mask & (ids >= 0)
@@ -117,17 +138,23 @@ def test_positions_of_padding_stay_out(mode, form, rng):
     def step(x):
         x = _keras.with_mask(x, tf.constant(mask))
         form_of_head = head.over_classes if form == "by blocks" else head
-        scores = _keras.with_mask(form_of_head(x), None if form == "by blocks" else x._keras_mask)
+        scores = _keras.with_mask(
+            form_of_head(x), None if form == "by blocks" else x._keras_mask
+        )
         return losses.SigmoidCrossEntropyLoss()(given, scores)
 
-    np.testing.assert_allclose(COMPILERS[mode](step)(x), terms.sum() / counted.sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        COMPILERS[mode](step)(x), terms.sum() / counted.sum(), rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("num_sampled", [None, 7], ids=["all", "sampled"])
 def test_an_example_without_a_class_has_negatives(num_sampled, rng):
     """All of `ExtremeClassifier`, or its sample."""
     encoder = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(4)])
-    model = models.ExtremeClassifier(encoder, 30, 4, num_sampled, normalize=False, seed=1)
+    model = models.ExtremeClassifier(
+        encoder, 30, 4, num_sampled, normalize=False, seed=1
+    )
     loss = losses.SigmoidCrossEntropyLoss(reduction="sum")
     model.compile(optimizers.RowwiseSGD(0.1), loss)
     x, ids = rng.normal(size=(2, WIDTH)).astype(np.float32), np.array([-1, -1])
@@ -141,18 +168,25 @@ def test_an_example_without_a_class_has_negatives(num_sampled, rng):
     )
     before = model.get_weights()
     model.fit(x, ids, verbose=0)
-    assert any((now != then).any() for now, then in zip(model.get_weights(), before, strict=True))
+    assert any(
+        (now != then).any()
+        for now, then in zip(model.get_weights(), before, strict=True)
+    )
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("ours", [losses.SigmoidCrossEntropyLoss, losses.MeanSquaredLoss])
+@pytest.mark.parametrize(
+    "ours", [losses.SigmoidCrossEntropyLoss, losses.MeanSquaredLoss]
+)
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
 def test_trains_as_with_the_loss_of_keras(ours, options, rng):
     """A score for each example, labels of 0 and 1."""
     features = rng.normal(size=(64, WIDTH)).astype(np.float32)
     labels = (features[:, :1] > 0.5).astype(np.float32)
     of_keras = {
-        losses.SigmoidCrossEntropyLoss: keras.losses.BinaryCrossentropy(from_logits=True),
+        losses.SigmoidCrossEntropyLoss: keras.losses.BinaryCrossentropy(
+            from_logits=True
+        ),
         losses.MeanSquaredLoss: keras.losses.MeanSquaredError(),
     }
     results = []
@@ -160,14 +194,21 @@ def test_trains_as_with_the_loss_of_keras(ours, options, rng):
         keras.utils.set_random_seed(1)
         model = keras.Sequential([keras.layers.Input((WIDTH,)), keras.layers.Dense(1)])
         model.compile(keras.optimizers.SGD(0.5), loss, **options)
-        history = model.fit(features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0)
+        history = model.fit(
+            features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0
+        )
         results.append([np.array(history.history["loss"]), *model.get_weights()])
     assert_all_close(*results, 1e-5, 1e-6)
 
 
 @modes
 @pytest.mark.parametrize(
-    "loss", [losses.SigmoidCrossEntropyLoss, losses.MeanSquaredLoss, losses.PairwiseMeanSquaredLoss]
+    "loss",
+    [
+        losses.SigmoidCrossEntropyLoss,
+        losses.MeanSquaredLoss,
+        losses.PairwiseMeanSquaredLoss,
+    ],
 )
 def test_bad_labels_do_not_count(mode, loss, labels, scores):
     """Under XLA, where nothing can raise, their lists are NaN; an empty batch is 0."""
@@ -176,12 +217,20 @@ def test_bad_labels_do_not_count(mode, loss, labels, scores):
     call = COMPILERS[mode](loss)
     if mode == "xla":
         good = loss(labels, scores)
-        np.testing.assert_array_equal(np.isnan(call(bad, scores)), [False, True, False, False])
-        np.testing.assert_allclose(np.delete(call(bad, scores), 1), np.delete(good, 1), rtol=1e-5)
+        np.testing.assert_array_equal(
+            np.isnan(call(bad, scores)), [False, True, False, False]
+        )
+        np.testing.assert_allclose(
+            np.delete(call(bad, scores), 1), np.delete(good, 1), rtol=1e-5
+        )
         ids = tf.constant([-1, N, 2, -1])
-        np.testing.assert_array_equal(np.isnan(call(ids, scores)), [False, True, False, False])
+        np.testing.assert_array_equal(
+            np.isnan(call(ids, scores)), [False, True, False, False]
+        )
     else:
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="`y_true`"):
+        with pytest.raises(
+            (ValueError, tf.errors.InvalidArgumentError), match="`y_true`"
+        ):
             call(bad, scores)
     empty = COMPILERS[mode](type(loss)())
     assert empty(tf.zeros([0, N]), tf.zeros([0, N])) == 0

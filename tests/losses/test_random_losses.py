@@ -57,13 +57,18 @@ def step(loss, ids, scores):
 def test_resumes_bit_by_bit(make, batch, tmp_path):
     train = functools.partial(fit, run_eagerly=True)
     expected = train(compiled(make()), batch, 4)
-    assert np.abs(train(compiled(of_seed_9(make())), batch, 4)[0] - expected[0]).max() > 1e-4
+    assert (
+        np.abs(train(compiled(of_seed_9(make())), batch, 4)[0] - expected[0]).max()
+        > 1e-4
+    )
 
     model = compiled(make())
     train(model, batch, 2)
     model.save(tmp_path / "model.keras")
     model.save_weights(tmp_path / "model.weights.h5")
-    checkpoint = tf.train.Checkpoint(model=model, loss=model.loss).write(str(tmp_path / "model"))
+    checkpoint = tf.train.Checkpoint(model=model, loss=model.loss).write(
+        str(tmp_path / "model")
+    )
 
     loaded = keras.models.load_model(tmp_path / "model.keras")
     assert_all_close(train(loaded, batch, 2), expected, 0)
@@ -133,7 +138,9 @@ def test_replicas_draw_noise_of_their_own(two_devices):
     assert len({float(value) for _ in range(3) for value in values_of_replicas()}) == 6
 
 
-@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 loads no file of another compilation.")
+@pytest.mark.skipif(
+    not _keras.KERAS_3, reason="Keras 2 loads no file of another compilation."
+)
 def test_a_file_without_the_loss_changes_nothing(batch, tmp_path):
     compiled("mse").save_weights(tmp_path / "model.weights.h5")
     other = compiled(losses.WARPLoss(num_trials=2, seed=3))

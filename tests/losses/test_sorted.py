@@ -1,4 +1,4 @@
-"""The losses on ranks of outputs: against SciPy and NumPy, and what holds for all of them."""
+"""The losses on ranks of outputs: against SciPy and NumPy, and what holds for all."""
 
 import functools
 
@@ -42,7 +42,9 @@ def test_spearman_is_the_correlation(axis, rng):
     assert loss.shape == (30,)
     lists = (labels.T, outputs.T) if axis == "batch" else (labels, outputs)
     d = 30 if axis == "batch" else 7
-    correlations = [scipy.stats.spearmanr(y, s).statistic for y, s in zip(*lists, strict=True)]
+    correlations = [
+        scipy.stats.spearmanr(y, s).statistic for y, s in zip(*lists, strict=True)
+    ]
     expected = np.mean((1 - np.array(correlations)) * (d**2 - 1) / (6 * d**2))
     np.testing.assert_allclose(np.mean(loss), expected, rtol=1e-5)
 
@@ -67,7 +69,9 @@ def test_mean_average_precision_by_definition(axis, rng):
     labels[:, 3] = 0  # A class without positives counts for nothing.
     labels[4] = -1
     outputs = rng.normal(size=(12, 5))
-    loss = losses.MeanAveragePrecisionLoss(ExactSorter(), axis, reduction="none")(labels, outputs)
+    loss = losses.MeanAveragePrecisionLoss(ExactSorter(), axis, reduction="none")(
+        labels, outputs
+    )
     lists = (labels.T, outputs.T) if axis == "batch" else (labels, outputs)
     means = []
     for y, s in zip(*lists, strict=True):
@@ -79,9 +83,13 @@ def test_mean_average_precision_by_definition(axis, rng):
 
 
 def test_masked_entries_do_not_count_in_the_alignment():
-    loss = losses.MeanAveragePrecisionLoss(layers.LaplaceSorter(0.01), axis="items", alignment=1.0)
+    loss = losses.MeanAveragePrecisionLoss(
+        layers.LaplaceSorter(0.01), axis="items", alignment=1.0
+    )
     expected = loss([[1.0, 0]], [[3.0, 1.0]])
-    np.testing.assert_allclose(loss([[1.0, 0, -1, -1]], [[3.0, 1.0, 7, 7]]), expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        loss([[1.0, 0, -1, -1]], [[3.0, 1.0, 7, 7]]), expected, rtol=1e-6
+    )
     # No gradient either, where such an output is no number.
     misalignment = functools.partial(loss.misalignment, tf.constant([[1.0, 0, -1, -1]]))
     gradient = derivatives.gradient_of(misalignment, [[3.0, 1.0, np.nan, np.inf]])
@@ -92,18 +100,24 @@ def test_masked_entries_do_not_count_in_the_alignment():
 def test_rank_triplets_by_definition(margin, rng):
     similarities = rng.normal(size=(9, 9))
     labels = np.array([0, 1, 2, 3, 4, 5, 6, 7, 0])
-    loss = losses.RankTripletLoss(ExactSorter(), margin, reduction="none")(labels, similarities)
+    loss = losses.RankTripletLoss(ExactSorter(), margin, reduction="none")(
+        labels, similarities
+    )
     expected = np.zeros(9)
     for matrix in (similarities, similarities.T):
         for i, row in enumerate(matrix):
             f = ranks(row) / 9
-            expected[i] += max(0, (margin or 1 / 9) + f[i] - f[labels != labels[i]].min())
+            expected[i] += max(
+                0, (margin or 1 / 9) + f[i] - f[labels != labels[i]].min()
+            )
     np.testing.assert_allclose(loss, expected, rtol=1e-5, atol=1e-7)
 
 
 @compiled
 def test_triplets_without_negatives_have_no_loss(jit_compile):
-    loss = losses.RankTripletLoss(layers.LaplaceSorter(0.01), margin=1.5, reduction="none")
+    loss = losses.RankTripletLoss(
+        layers.LaplaceSorter(0.01), margin=1.5, reduction="none"
+    )
     np.testing.assert_array_equal(loss([0], [[3.0]]), [0.0])
     np.testing.assert_array_equal(loss([4, 4], np.eye(2)), [0.0, 0.0])
     nobody = tf.zeros([0, 1], tf.int32), tf.zeros([0, 0])
@@ -117,7 +131,10 @@ def test_alignment(rng):
     plain = losses.SpearmanLoss()(labels, outputs)
     variable = tf.Variable(0.5)
     loss = losses.SpearmanLoss(alignment=variable)
-    copy, graph = losses.get(keras.utils.serialize_keras_object(loss)), tf.function(loss)
+    copy, graph = (
+        losses.get(keras.utils.serialize_keras_object(loss)),
+        tf.function(loss),
+    )
     expected = 0.5 * np.mean(np.abs(outputs - labels))
     for use in (losses.SpearmanLoss(alignment=0.5), loss, copy, graph):
         np.testing.assert_allclose(use(labels, outputs) - plain, expected, rtol=1e-5)
@@ -141,8 +158,12 @@ def test_saved_and_differentiated(case, rng):
         return tf.reduce_mean(loss.call(labels, outputs))
 
     gradient = derivatives.gradient_of(value, outputs)
-    slope = (value(outputs + 1e-6 * direction) - value(outputs - 1e-6 * direction)) / 2e-6
-    np.testing.assert_allclose(np.sum(gradient * direction), slope, rtol=1e-5, atol=1e-8)
+    slope = (
+        value(outputs + 1e-6 * direction) - value(outputs - 1e-6 * direction)
+    ) / 2e-6
+    np.testing.assert_allclose(
+        np.sum(gradient * direction), slope, rtol=1e-5, atol=1e-8
+    )
     again = losses.get(keras.utils.serialize_keras_object(loss))
     assert again.sorter.temperature == 0.3
     np.testing.assert_allclose(again.call(labels, outputs), loss.call(labels, outputs))
@@ -177,13 +198,15 @@ def test_shapes_that_only_running_tells(make):
     labels = np.arange(2 if make is losses.RankTripletLoss else 3, dtype=np.float32)
     rule = "`y_true` must have|y_true. a number for each"
     with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
-        tf.function(make(), input_signature=signature)(labels, np.eye(3, dtype=np.float32))
+        tf.function(make(), input_signature=signature)(
+            labels, np.eye(3, dtype=np.float32)
+        )
 
 
 @every_loss
 @compiled
 def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
-    """As in `fit` where the last batch is smaller. Weights of one are not those of all."""
+    """As in `fit` if the last batch is smaller. Weights of one are not those of all."""
     loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
     batch = [tf.constant(x, tf.float64) for x in batch]
     square = case.name == "rank_triplet"
@@ -191,11 +214,15 @@ def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
     specs = [tf.TensorSpec(shape, tf.float64) for shape in [*shapes, [None]]]
 
     def step(labels, outputs, weights):
-        return derivatives.value_and_gradient(lambda x: loss(labels, x, weights), outputs)
+        return derivatives.value_and_gradient(
+            lambda x: loss(labels, x, weights), outputs
+        )
 
     graph = tf.function(step, specs, jit_compile=jit_compile)
     for size in (8, 5):
-        part = [x[:size, :size] if square and x.shape.rank == 2 else x[:size] for x in batch]
+        part = [
+            x[:size, :size] if square and x.shape.rank == 2 else x[:size] for x in batch
+        ]
         weights = tf.range(1, size + 1, dtype=tf.float64)
         assert_all_close(graph(*part, weights), step(*part, weights), 1e-9, 1e-12)
     with pytest.raises(tf.errors.InvalidArgumentError, match="sample_weight.{1,2}must"):
@@ -207,7 +234,9 @@ def test_weights_of_examples(case, rng):
     loss, batch = case.make(reduction="none"), labels_and_outputs(case, rng)
     weights = np.arange(8.0)
     for form in (weights, weights[:, np.newaxis]):
-        np.testing.assert_allclose(loss(*batch, sample_weight=form), loss(*batch) * weights)
+        np.testing.assert_allclose(
+            loss(*batch, sample_weight=form), loss(*batch) * weights
+        )
     np.testing.assert_allclose(loss(*batch, sample_weight=2.0), 2 * loss(*batch))
     for shape in ((8, 8), (1, 8), (3,), (3, 1), (8, 1, 1)):
         with pytest.raises(ValueError, match="`sample_weight` must"):

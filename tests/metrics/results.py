@@ -20,5 +20,7 @@ def orders(scores, items):
 def filled(make, labels, scores, weights=None, parts=3, **kwargs):
     metric = make(dtype="float64", **kwargs)
     for rows in np.array_split(np.arange(len(labels)), parts):
-        metric.update_state(labels[rows], scores[rows], None if weights is None else weights[rows])
+        metric.update_state(
+            labels[rows], scores[rows], None if weights is None else weights[rows]
+        )
     return metric

@@ -1,4 +1,4 @@
-"""Metrics of whole data sets, against scikit-learn, SciPy and NumPy, and what they share."""
+"""Metrics of data sets, against scikit-learn, SciPy and NumPy, and what they share."""
 
 import functools
 
@@ -31,7 +31,9 @@ def test_average_precision_is_that_of_scikit_learn(columns, weighted, rng):
     weights = rng.choice([0.0, 0.5, 1.0, 3.0], 60) if weighted else None
     metric = filled(mean_average_precision, labels, scores, weights)
     pairs = zip(labels.T, scores.T, strict=True)
-    expected = [average_precision_score(y > 0, s, sample_weight=weights) for y, s in pairs]
+    expected = [
+        average_precision_score(y > 0, s, sample_weight=weights) for y, s in pairs
+    ]
     np.testing.assert_allclose(metric.per_class(), expected, rtol=1e-12)
     np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
 
@@ -43,10 +45,15 @@ def test_average_precision_leaves_out_what_is_not_known(columns):
     metric = filled(mean_average_precision, labels, scores)
     last = np.where(np.isnan(scores), -100, scores)
     known = (0, 0), (1, 0), (2, 20)
-    expected = [average_precision_score(labels[i:, c] > 0, last[i:, c]) for c, i in known]
+    expected = [
+        average_precision_score(labels[i:, c] > 0, last[i:, c]) for c, i in known
+    ]
     np.testing.assert_allclose(metric.per_class(), [*expected, np.nan], rtol=1e-12)
     np.testing.assert_allclose(metric.result(), np.mean(expected), rtol=1e-12)
-    assert float(r4c.metrics.MeanAveragePrecision(1)([[1], [0]], [[np.nan], [-np.inf]])) == 0
+    assert (
+        float(r4c.metrics.MeanAveragePrecision(1)([[1], [0]], [[np.nan], [-np.inf]]))
+        == 0
+    )
 
 
 def test_correlation_is_that_of_scipy(rng, columns):
@@ -91,8 +98,14 @@ def test_one_output_needs_no_column(rng):
     ("batch", "message"),
     [
         (([1.0, 2.0], [1.0, 2.0, 3.0]), "`y_true` must have the shape of `y_pred`"),
-        (([1.0, 2.0], [1.0, 2.0], [1.0]), "`sample_weight` must have a weight for each example"),
-        (([1.0, 2.0], [1.0, 2.0], [1.0] * 3), "`sample_weight` must have a weight for each exampl"),
+        (
+            ([1.0, 2.0], [1.0, 2.0], [1.0]),
+            "`sample_weight` must have a weight for each example",
+        ),
+        (
+            ([1.0, 2.0], [1.0, 2.0], [1.0] * 3),
+            "`sample_weight` must have a weight for each exampl",
+        ),
         (([2**24 + 1], [0.5]), r"`y_true` must hold whole numbers of at most 2\*\*24"),
         (([0.5], [-(2**40)]), r"`y_pred` must hold whole numbers of at most 2\*\*24"),
     ],
@@ -116,7 +129,11 @@ def test_labels_and_weights_that_are_nan_show(make, columns):
 @pytest.mark.parametrize("shape", [None, [None, None], [None, 1], [None], []])
 def test_weights_whose_shape_only_running_tells(shape, columns):
     labels, scores = columns
-    weights = np.arange(60) if shape == [None] else np.full([] if shape == [] else (60, 1), 2.0)
+    weights = (
+        np.arange(60)
+        if shape == [None]
+        else np.full([] if shape == [] else (60, 1), 2.0)
+    )
     weights = weights.astype(np.float32)
     metric, expected = mean_average_precision(), mean_average_precision()
     specs = [tf.TensorSpec([None, 4]), tf.TensorSpec([None, 4]), tf.TensorSpec(shape)]
@@ -125,7 +142,9 @@ def test_weights_whose_shape_only_running_tells(shape, columns):
     update(labels, scores, weights)
     np.testing.assert_allclose(metric.result(), expected(labels, scores, weights))
     if shape in (None, [None, None]):
-        with pytest.raises(tf.errors.InvalidArgumentError, match="`sample_weight` must"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match="`sample_weight` must"
+        ):
             update(labels, scores, np.ones((60, 2), np.float32))
 
 
@@ -138,7 +157,9 @@ def test_batches_reset_merge_and_config(make, columns):
     metric.reset_state()
     assert float(metric.result()) == 0
     metric.update_state(labels[:0], scores[:0])
-    others = [filled(make, labels[rows], scores[rows]) for rows in (slice(25), slice(25, 60))]
+    others = [
+        filled(make, labels[rows], scores[rows]) for rows in (slice(25), slice(25, 60))
+    ]
     metric.merge_state(others)
     np.testing.assert_allclose(metric.result(), whole, rtol=1e-14)
     copy = get(keras.utils.serialize_keras_object(make(name="mine", max_examples=7)))
@@ -179,7 +200,9 @@ def test_in_keras(columns, jit_compile):
     logs = model.evaluate(scores, labels, batch_size=30, verbose=0, return_dict=True)
     predicted = model.predict(scores, verbose=0)
     for name, make in DATASET_METRICS.items():
-        np.testing.assert_allclose(logs[name], filled(make, labels, predicted).result(), rtol=1e-5)
+        np.testing.assert_allclose(
+            logs[name], filled(make, labels, predicted).result(), rtol=1e-5
+        )
 
 
 def reference(p, right, num_bins=15, weights=None):
@@ -212,8 +235,12 @@ def test_confidences_at_the_edges_of_bins(num_bins, rng):
     weights = rng.uniform(size=300)
     metric = ExpectedCalibrationError(num_bins, dtype="float64")
     # The other class is below, so that a confidence of 0 is the highest one, too.
-    metric.update_state(np.where(right, 0, 1), np.stack([confidence, confidence - 1], 1), weights)
-    assert_error(metric, reference(confidence[:, None], right, num_bins, weights), 1e-12)
+    metric.update_state(
+        np.where(right, 0, 1), np.stack([confidence, confidence - 1], 1), weights
+    )
+    assert_error(
+        metric, reference(confidence[:, None], right, num_bins, weights), 1e-12
+    )
 
 
 @pytest.mark.parametrize("num_bins", [1, 15])
@@ -227,7 +254,10 @@ def test_batches_forms_and_merging(num_bins, data, rng):
     assert_error(metric, expected, 1e-12)
     # The same from one-hot labels, from scores, and merged from two parts.
     probabilities = layers.Probabilities(dtype="float64")
-    others = [ExpectedCalibrationError(num_bins, probabilities=probabilities) for _ in range(2)]
+    others = [
+        ExpectedCalibrationError(num_bins, probabilities=probabilities)
+        for _ in range(2)
+    ]
     for metric, rows in zip(others, np.array_split(np.arange(90), 2), strict=True):
         metric.update_state(np.eye(6)[ids[rows]], scores[rows], weights[rows])
     others[0].merge_state(others[1:])
@@ -263,11 +293,15 @@ def test_ties_count_in_expectation():
 def test_scores_are_no_probabilities(data):
     _, scores, ids = data
     metric = ExpectedCalibrationError()
-    message = "`y_pred` must be probabilities in .0, 1.; for scores, set `probabilities`"
+    message = (
+        "`y_pred` must be probabilities in .0, 1.; for scores, set `probabilities`"
+    )
     with pytest.raises(ValueError, match=message):
         metric.update_state(ids, scores)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-        tf.function(lambda *args: metric.update_state(*args) and None)(ids, tf.constant(scores))
+        tf.function(lambda *args: metric.update_state(*args) and None)(
+            ids, tf.constant(scores)
+        )
     assert float(metric.result()) == 0
     # An example that does not count may have any.
     assert float(metric([0, -1], [[1.0, 0.0], [7.0, 0.0]])) == 0
@@ -276,7 +310,9 @@ def test_scores_are_no_probabilities(data):
 def test_scores_make_the_result_nan_for_xla(data, as_for_xla):
     _, scores, ids = data
     metric = ExpectedCalibrationError()
-    tf.function(lambda *args: metric.update_state(*args) and None)(ids, tf.constant(scores))
+    tf.function(lambda *args: metric.update_state(*args) and None)(
+        ids, tf.constant(scores)
+    )
     assert np.isnan(float(metric.result()))
 
 
@@ -284,7 +320,9 @@ def test_in_keras_and_on_two_devices(data, two_devices):
     p, scores, ids = data
     for scope in (two_devices.scope(), tf.distribute.get_strategy().scope()):
         with scope:
-            model = keras.Sequential([keras.layers.Input((6,)), keras.layers.Activation("linear")])
+            model = keras.Sequential(
+                [keras.layers.Input((6,)), keras.layers.Activation("linear")]
+            )
             metric = ExpectedCalibrationError(probabilities=layers.Probabilities())
             model.compile("sgd", "sparse_categorical_crossentropy", metrics=[metric])
         logs = model.evaluate(scores, ids, batch_size=32, verbose=0, return_dict=True)
@@ -293,11 +331,18 @@ def test_in_keras_and_on_two_devices(data, two_devices):
 
 
 def test_scores_may_be_lists_integers_ragged_or_masked():
-    metrics = [ExpectedCalibrationError(probabilities=layers.Probabilities()) for _ in range(4)]
+    metrics = [
+        ExpectedCalibrationError(probabilities=layers.Probabilities()) for _ in range(4)
+    ]
     of_numbers = float(metrics[0]([0, 1], [[1.0, 0.0], [0.0, 1.0]]))
     assert float(metrics[1]([0, 1], [[1, 0], [0, 1]])) == of_numbers > 0
-    ragged = [tf.ragged.constant(x) for x in ([[1.0, 0.0], [1.0]], [[np.log(3.0), 0.0], [7.0]])]
+    ragged = [
+        tf.ragged.constant(x)
+        for x in ([[1.0, 0.0], [1.0]], [[np.log(3.0), 0.0], [7.0]])
+    ]
     masked = [[1.0, 0.0], [1.0, -1.0]], [[np.log(3.0), 0.0], [7.0, 9.0]]
     for metric, batch in zip(metrics[2:], (ragged, masked), strict=True):
-        metric.update_state(*batch)  # The best has 3/4, an only item has 1, and both are right.
+        metric.update_state(
+            *batch
+        )  # The best has 3/4, an only item has 1, and both are right.
         assert_error(metric, (1 / 4 + 0) / 2, 1e-5)

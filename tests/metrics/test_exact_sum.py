@@ -11,7 +11,9 @@ import rank4class_tf as r4c
 from rank4class_tf._tf import exact
 from rank4class_tf.metrics.sums import ExactSum
 
-graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+graph_and_xla = pytest.mark.parametrize(
+    "jit_compile", [False, True], ids=["graph", "xla"]
+)
 
 
 def as_float(parts):
@@ -33,9 +35,13 @@ VALUES = {
 def test_sums_of_a_batch(name, rng, jit_compile):
     values = VALUES[name](rng).astype(np.float32)
     parts = tf.function(exact.exact_sum, jit_compile=jit_compile)(tf.constant(values))
-    expected = [float(sum(map(fractions.Fraction, map(float, column)))) for column in values.T]
+    expected = [
+        float(sum(map(fractions.Fraction, map(float, column)))) for column in values.T
+    ]
     scale = np.abs(values.astype(np.float64)).sum(axis=0)
-    np.testing.assert_array_less(np.abs(as_float(parts) - expected), 1e-10 * scale + 1e-44)
+    np.testing.assert_array_less(
+        np.abs(as_float(parts) - expected), 1e-10 * scale + 1e-44
+    )
 
 
 @graph_and_xla
@@ -72,16 +78,20 @@ def test_ten_million_examples(jit_compile, size, rng):
     expected = 50 * values.astype(np.float64).sum(axis=0)
     np.testing.assert_allclose(as_float(np.array(sums._state)), expected, rtol=1e-10)
     # Two sums and their quotient, each rounded to float32.
-    np.testing.assert_allclose(sums.means(), [expected[0] / expected[1]], rtol=3 * 2**-24)
+    np.testing.assert_allclose(
+        sums.means(), [expected[0] / expected[1]], rtol=3 * 2**-24
+    )
 
 
 @pytest.mark.parametrize("name", ["mrr", "ndcg", "mean_rank", "macro"])
 def test_a_metric_of_ten_million_lists(name, rng):
-    """As 40 batches of lists that stand for 5,000 each, against the metric in float64."""
+    """As 40 batches of lists that stand for 5,000 each, against a float64 metric."""
 
     def made(dtype):
         if name == "macro":
-            return r4c.metrics.MacroAverage(r4c.metrics.NDCG(dtype=dtype), 30, dtype=dtype)
+            return r4c.metrics.MacroAverage(
+                r4c.metrics.NDCG(dtype=dtype), 30, dtype=dtype
+            )
         return r4c.metrics.get(name, dtype=dtype)
 
     plain, wide = made("float32"), made("float64")
@@ -91,4 +101,6 @@ def test_a_metric_of_ten_million_lists(name, rng):
         for each in (plain, wide):
             each.update_state(ids, scores, 5000.0)
     assert plain.result().dtype == tf.float32
-    np.testing.assert_allclose(float(plain.result()), float(wide.result()), rtol=3 * 2**-24)
+    np.testing.assert_allclose(
+        float(plain.result()), float(wide.result()), rtol=3 * 2**-24
+    )

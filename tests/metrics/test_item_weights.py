@@ -40,15 +40,17 @@ def average_precision(order, k, over_all=False):
 
 
 def mrr(order, k):
-    return max([1 / rank for rank, (y, _) in enumerate(order[:k], start=1) if y > 0], default=0)
+    return max(
+        [1 / rank for rank, (y, _) in enumerate(order[:k], start=1) if y > 0], default=0
+    )
 
 
 def hits(order, k):
     return sum(y > 0 for y, _ in order[:k])
 
 
-# name -> how it is made, its value for `(label, weight)` in the order of scores, the cutoff, and
-# the shares by which weights of positives are averaged.
+# name -> how it is made, its value for `(label, weight)` in the order of scores, the
+# cutoff, and the shares by which weights of positives are averaged.
 CASES = {
     "ndcg": (metrics.NDCG, ndcg, gain),
     "dcg": (metrics.DCG, dcg, gain),
@@ -65,13 +67,15 @@ CASES = {
 }
 
 
-every_metric = pytest.mark.parametrize(("make", "value", "share"), CASES.values(), ids=CASES)
+every_metric = pytest.mark.parametrize(
+    ("make", "value", "share"), CASES.values(), ids=CASES
+)
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])
 @every_metric
 def test_definition(make, value, share, k, rng):
-    """The value of a list is the mean over the orders of tied items; items of weight 0 are out."""
+    """A list's value is the mean over orders of ties; items of weight 0 are out."""
     # With padding, grades and ties of scores; each list has a positive.
     labels = rng.integers(0, 3, (6, 6)).astype(np.float32)
     labels[:, 0] = 2
@@ -82,7 +86,9 @@ def test_definition(make, value, share, k, rng):
     lists, values, of_lists = (labels, scores, weights), [], []
     for row in zip(*lists, strict=True):
         y, s, w = (x[(row[0] >= 0) & (row[2] > 0)] for x in row)
-        values.append(np.mean([value(order, k) for order in orders(s, zip(y, w, strict=True))]))
+        values.append(
+            np.mean([value(order, k) for order in orders(s, zip(y, w, strict=True))])
+        )
         of_lists.append(np.average(w, weights=[share(label) for label in y]))
     unknown = [tf.TensorSpec([None, None], tf.float32)] * 3
     per_list = make(k, label_format="relevance").per_list
@@ -90,18 +96,26 @@ def test_definition(make, value, share, k, rng):
         found, weights = compute(*lists)
         np.testing.assert_allclose(found[:, 0], values, rtol=1e-6)
         np.testing.assert_allclose(weights, of_lists, rtol=1e-6)
-    np.testing.assert_allclose(make(k)(*lists), np.average(values, weights=of_lists), rtol=1e-5)
+    np.testing.assert_allclose(
+        make(k)(*lists), np.average(values, weights=of_lists), rtol=1e-5
+    )
 
 
 @every_metric
 def test_long_lists_equal_short_ones(make, value, share, rng):
-    """Items far below the others change nothing, though long lists are counted in another way."""
+    """Items far below others change nothing, but long lists are counted otherwise."""
     labels = rng.integers(0, 3, (4, 30)).astype(np.float32)
     scores, weights = rng.normal(size=(4, 30)), rng.random((4, 30))
     far = [[0, 0], [0, 500]]
-    longer = np.pad(labels, far), np.pad(scores, far, constant_values=-99), np.pad(weights, far)
+    longer = (
+        np.pad(labels, far),
+        np.pad(scores, far, constant_values=-99),
+        np.pad(weights, far),
+    )
     longer[2][:, -1] = 1
-    np.testing.assert_allclose(make(5)(*longer), make(5)(labels, scores, weights), rtol=1e-6)
+    np.testing.assert_allclose(
+        make(5)(*longer), make(5)(labels, scores, weights), rtol=1e-6
+    )
 
 
 @every_metric

@@ -1,4 +1,4 @@
-"""Metrics of lists: cutoffs, names, empty lists, peers, single metrics, and means of groups."""
+"""Metrics of lists: cutoffs, names, empty lists, peers, single metrics, group means."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,14 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf import metrics, ops
-from rank4class_tf.metrics import NDCG, BPref, MacroAverage, PrecisionAtK, RecallAtK, TopKAccuracy
+from rank4class_tf.metrics import (
+    NDCG,
+    BPref,
+    MacroAverage,
+    PrecisionAtK,
+    RecallAtK,
+    TopKAccuracy,
+)
 from rank4class_tf.metrics.base import ReadsBestPositive
 
 from .results import orders, result
@@ -33,14 +40,16 @@ def test_cutoffs_name_their_results():
 @pytest.mark.parametrize("name", ["ndcg", "dcg", "mrr", "average_precision"])
 def test_a_cutoff_beyond_the_list_takes_no_memory(name):
     ranks = ops.ranks_of_positives([[1.0, 2.0]], [[0]])
-    far, near = (metrics.get(name, k=k).per_list(ranks, None)[0] for k in (2**40, np.int64(2)))
+    far, near = (
+        metrics.get(name, k=k).per_list(ranks, None)[0] for k in (2**40, np.int64(2))
+    )
     np.testing.assert_array_equal(far, near)
 
 
 @pytest.mark.parametrize("form", ["ids", "relevance", "exclude", "ranks"])
 @pytest.mark.parametrize("count_empty", [True, False])
 def test_lists_without_positives_count_if_asked(form, count_empty):
-    """The positives of lists 0 and 2 have rank 2, and `exclude` takes that of list 2 away."""
+    """The positives of lists 0 and 2 have rank 2; `exclude` removes that of list 2."""
     scores, weights = np.float32([[3, 2, 1]] * 4), np.arange(1.0, 5)
     labels, exclude, values = np.array([[1], [-1], [1], [-1]]), None, [0.5, 0, 0.5, 0]
     if form == "relevance":
@@ -55,20 +64,37 @@ def test_lists_without_positives_count_if_asked(form, count_empty):
     for of_lists in (None, weights):
         metric.reset_state()
         metric.update_state(labels, scores, of_lists, exclude=exclude)
-        expected = np.average(values, weights=(weights if of_lists is not None else 1) * counts)
+        expected = np.average(
+            values, weights=(weights if of_lists is not None else 1) * counts
+        )
         assert float(metric.result()) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("metric", "labels", "scores", "expected"),
     [
-        (PrecisionAtK(4), [[0, 2]], THREE, 2 / 4),  # The divisor is k even for shorter lists.
+        (
+            PrecisionAtK(4),
+            [[0, 2]],
+            THREE,
+            2 / 4,
+        ),  # The divisor is k even for shorter lists.
         (PrecisionAtK(), [[1.0, 0, -1]], THREE, 1 / 2),  # The share of positives.
-        (RecallAtK(), [[0, 2]], [[3.0, 1.0, np.nan]], 1 / 2),  # Only a missing score is no hit.
+        (
+            RecallAtK(),
+            [[0, 2]],
+            [[3.0, 1.0, np.nan]],
+            1 / 2,
+        ),  # Only a missing score is no hit.
         (RecallAtK(), [[0, 1]], [[3.0, 1.0, np.nan]], 1),
         (metrics.MeanRank(), [0], [[np.nan, 1.0, 2.0]], 3),
         # Of R = 2 and N = 2 judged items one wrong stands above the second positive.
-        (BPref(), [[-1.0, 1, -1, 0, 1, -1, 0]], [[7.0, 6, 5, 4, 3, 2, 1]], (1 + (1 - 1 / 2)) / 2),
+        (
+            BPref(),
+            [[-1.0, 1, -1, 0, 1, -1, 0]],
+            [[7.0, 6, 5, 4, 3, 2, 1]],
+            (1 + (1 - 1 / 2)) / 2,
+        ),
         (BPref(), [[1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]], 1 - 0.5),  # Ties count half.
         (
             metrics.DCG(gain=lambda y: 10 * y, discount=lambda r: 1 / r**2),
@@ -85,7 +111,9 @@ def test_worked_examples(metric, labels, scores, expected):
 def test_ndcg_without_positives_or_gains_is_0():
     none = ops.ranks_of_positives(THREE * 2, np.zeros((2, 0), int), np.zeros((2, 0)))
     np.testing.assert_array_equal(NDCG().compute_at(none, None), [0, 0])
-    ranks = ops.ranks_of_positives(THREE * 3, [[0, 1]] * 3, [[1.0, 0.0], [3.0, 1.0], [np.nan, 1.0]])
+    ranks = ops.ranks_of_positives(
+        THREE * 3, [[0, 1]] * 3, [[1.0, 0.0], [3.0, 1.0], [np.nan, 1.0]]
+    )
     gains = NDCG(gain=lambda labels: tf.where(labels > 1, 1.0, 0.0 * labels))
     np.testing.assert_array_equal(gains.compute_at(ranks, None), [0, 1, np.nan])
 
@@ -101,13 +129,17 @@ def test_median_rank_over_lists_and_orders(seed, max_rank):
     # 5! orders at most, so that each list has 120 copies of its ranks, in equal shares.
     lists = zip(scores, labels, strict=True)
     ranks = [[order.index(1) + 1 for order in orders(s, y)] for s, y in lists]
-    median = np.median([r for of_list in ranks for r in of_list * (120 // len(of_list))])
+    median = np.median(
+        [r for of_list in ranks for r in of_list * (120 // len(of_list))]
+    )
     metric = metrics.MedianRank(max_rank=max_rank)
     metric.update_state(labels[:4], scores[:4])
     metric.update_state(labels[4:], scores[4:])
     assert float(metric.result()) == (median if median <= max_rank else np.inf)
     expected = [np.mean(of_list) for of_list in ranks]
-    np.testing.assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
+    np.testing.assert_allclose(
+        metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12
+    )
 
 
 def test_median_rank_with_weights(as_for_xla):
@@ -122,7 +154,8 @@ def test_median_rank_with_weights(as_for_xla):
     other = metrics.MedianRank()
     other.update_state(ids, scores, 1000.0)
     other.merge_state([metric])
-    # Mass 1001, 1000.5, 1003, 1000 and 100 at the ranks 1, 3, 6, 8 and 9: half of it is 2052.25.
+    # Mass 1001, 1000.5, 1003, 1000 and 100 at the ranks 1, 3, 6, 8 and 9: half of it is
+    # 2052.25.
     assert float(other.result()) == 6
     tf.function(lambda: other.update_state([[99, -1]], scores[:1]) and None)()
     assert np.isnan(other.result())
@@ -132,7 +165,9 @@ def test_median_rank_of_millions_and_of_the_largest_weights():
     """Sums of places would leave int64."""
     count = 4_300_000
     metric = metrics.MedianRank(max_rank=count)
-    assert float(result(metric, [0], np.zeros((1, count), np.float32))) == (count + 1) / 2
+    assert (
+        float(result(metric, [0], np.zeros((1, count), np.float32))) == (count + 1) / 2
+    )
     weights = np.full(3, 1e38, np.float32)
     metric = metrics.MedianRank(max_rank=10)
     assert float(result(metric, [0, 1, 2], np.array(THREE * 3), weights)) == 2
@@ -145,22 +180,31 @@ SCORED = [metrics.MRR(relevant_from=1.5), metrics.PropensityScoredNDCG(3, [0.5] 
 def test_a_bad_list_is_nan_if_xla_compiles_a_graph_that_was_traced_elsewhere(metric):
     relevance = tf.constant([[2.0, 0, 0, 0], [np.nan, 1, 0, 2], [np.inf, 1, 0, 2]])
     traced = tf.function(metric.per_list).get_concrete_function(relevance, relevance)
-    values, _ = tf.function(lambda *x: traced(*x), jit_compile=True)(relevance, relevance)
+    values, _ = tf.function(lambda *x: traced(*x), jit_compile=True)(
+        relevance, relevance
+    )
     np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
 
 
 def test_micro_recall_is_that_of_scikit_learn(scores, relevance):
     predicted = np.zeros_like(relevance)
     np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :3], 1, axis=1)
-    labels, metric = relevance > 0, metrics.RecallAtK(3, average="micro", dtype="float64")
+    labels, metric = (
+        relevance > 0,
+        metrics.RecallAtK(3, average="micro", dtype="float64"),
+    )
     expected = sk.recall_score(labels, predicted > 0, average="micro")
     for same in (metric, metrics.RecallAtK.from_config(metric.get_config())):
-        np.testing.assert_allclose(result(same, labels * 1, scores), expected, rtol=1e-12)
+        np.testing.assert_allclose(
+            result(same, labels * 1, scores), expected, rtol=1e-12
+        )
 
 
 def test_lists_without_ties_equal_ir_measures(scores, relevance):
     ir = pytest.importorskip("ir_measures")
-    run = [ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)]
+    run = [
+        ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)
+    ]
     binary, grades = (
         ((relevance > 0) * 1, {}),
         (relevance, {"relevant_from": 2, "count_empty": True}),
@@ -174,7 +218,9 @@ def test_lists_without_ties_equal_ir_measures(scores, relevance):
         (grades, "average_precision", None, ir.AP(rel=2)),
         (grades, "hit_rate", 2, ir.Success(rel=2) @ 2),
     ):
-        judged = [ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(labels)]
+        judged = [
+            ir.Qrel(str(q), str(d), int(y)) for (q, d), y in np.ndenumerate(labels)
+        ]
         expected = ir.calc_aggregate([measure], judged, run)[measure]
         actual = result(metrics.get(name, k=k, **options), labels, scores)
         np.testing.assert_allclose(actual, expected, rtol=1e-5)
@@ -202,13 +248,25 @@ def test_ranked_ids_equal_ir_measures_on_files(tmp_path, rng):
     lines = [f"{q} Q0 {doc} {r} {9 - r} it\n" for (q, r), doc in np.ndenumerate(run)]
     (tmp_path / "run").write_text("".join(lines))
     over_all = metrics.AveragePrecisionAtK(5, over_all_positives=True)
-    names = ["ndcg_at_5", "mrr_at_6", "recall_at_5", "precision_at_5", "hits_at_3", over_all]
+    names = [
+        "ndcg_at_5",
+        "mrr_at_6",
+        "recall_at_5",
+        "precision_at_5",
+        "hits_at_3",
+        over_all,
+    ]
     measures = [ir.nDCG @ 5, ir.RR, ir.R @ 5, ir.P @ 5, ir.Success @ 3, ir.AP @ 5]
-    files = (ir.read_trec_qrels(str(tmp_path / "qrels")), ir.read_trec_run(str(tmp_path / "run")))
+    files = (
+        ir.read_trec_qrels(str(tmp_path / "qrels")),
+        ir.read_trec_run(str(tmp_path / "run")),
+    )
     expected = ir.calc_aggregate(measures, *map(list, files))
     found = r4c.evaluate(None, (metrics.RankedIds(run), right), names, batch_size=7)
     actual = [estimate.value for estimate in found.estimates.values()]
-    np.testing.assert_allclose(actual, [expected[measure] for measure in measures], rtol=1e-9)
+    np.testing.assert_allclose(
+        actual, [expected[measure] for measure in measures], rtol=1e-9
+    )
 
 
 def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
@@ -216,7 +274,9 @@ def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
     ids, right = np.argsort(-scores)[:, :5], rng.integers(0, 8, 30)
     names = ["ndcg_at_5", "macro_mrr_at_3"]
     # A function may look them up, and ids may be far apart.
-    found = r4c.evaluate(lambda x: metrics.RankedIds(x * 10**12), (ids, right * 10**12), names)
+    found = r4c.evaluate(
+        lambda x: metrics.RankedIds(x * 10**12), (ids, right * 10**12), names
+    )
     expected = r4c.evaluate(None, (scores, right), names)
     for name in names:
         np.testing.assert_array_equal(found.values[name], expected.values[name])
@@ -230,7 +290,9 @@ def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
     np.testing.assert_array_equal(found.top_classes, ids * 10**12)
     by_ids = r4c.evaluate(None, (metrics.RankedIds(ids), right), names)
     assert r4c.compare(by_ids, expected)["ndcg_at_5"].difference == 0
-    scored = metrics.PropensityScoredPrecisionAtK(3, propensities=rng.uniform(0.1, 1, 8))
+    scored = metrics.PropensityScoredPrecisionAtK(
+        3, propensities=rng.uniform(0.1, 1, 8)
+    )
     values = (scored.per_list(right, x)[0] for x in (metrics.RankedIds(ids), scores))
     np.testing.assert_allclose(*values, rtol=1e-12)
     with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 8\)"):
@@ -245,9 +307,15 @@ def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
 def test_ranked_ids_that_break_a_rule(as_for_xla):
     metric, right = metrics.MRR(2), [[1, 2], [3, -1]]
     for bad, message in (
-        ([[1, 2], [3, 3]], "different ids >= 0 in each list, or -1 for padding. Received: .*3"),
+        (
+            [[1, 2], [3, 3]],
+            "different ids >= 0 in each list, or -1 for padding. Received: .*3",
+        ),
         ([[1, 2], [3, -2]], "different ids >= 0 in each list"),
-        ([["1", "2"], ["3", ""]], "`y_true` must hold strings, as `RankedIds` do. Received: int32"),
+        (
+            [["1", "2"], ["3", ""]],
+            "`y_true` must hold strings, as `RankedIds` do. Received: int32",
+        ),
         ([[1, 2]], "`y_true` must have a row of ids for each list"),
         ([[1.0, 2.0], [3.0, 4.0]], "`ids` must be .* Received: float32 of shape"),
         ([[1, 2], [3]], "`ids` must be .* Received: .*non-rectangular"),
@@ -257,10 +325,16 @@ def test_ranked_ids_that_break_a_rule(as_for_xla):
             metric.update_state(right, metrics.RankedIds(bad))
     # As wide as a list of labels, these are ids in a list that is padded.
     metric.update_state([[0, 1, -1], [1, -1, -1]], metrics.RankedIds([[1, 2], [3, 4]]))
-    with pytest.raises(ValueError, match="not a label of 0 or 1 for each item. Received: .*0"):
-        metric.update_state([[0, 1, -1], [0, 0, 1]], metrics.RankedIds([[1, 2], [3, 4]]))
+    with pytest.raises(
+        ValueError, match="not a label of 0 or 1 for each item. Received: .*0"
+    ):
+        metric.update_state(
+            [[0, 1, -1], [0, 0, 1]], metrics.RankedIds([[1, 2], [3, 4]])
+        )
     with pytest.raises(ValueError, match="`exclude` must be None for `RankedIds`"):
-        metric.update_state(right, metrics.RankedIds([[1, 2], [3, 4]]), exclude=[[1], [2]])
+        metric.update_state(
+            right, metrics.RankedIds([[1, 2], [3, 4]]), exclude=[[1], [2]]
+        )
     repeated = metrics.RankedIds([[1, 2], [3, 3]])
     values, _ = tf.function(metric.per_list)(tf.constant(right), repeated)
     np.testing.assert_array_equal(values[:, 0], [1, np.nan])
@@ -281,7 +355,10 @@ def test_groups_and_weights(of_classes, rng):
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
     values_of = {"macro_mrr_at_1": ranks == 1, "macro_mrr": 1 / ranks}
     for column, (name, values) in enumerate(values_of.items()):
-        means = [np.average(values[groups == g], weights=weights[groups == g]) for g in range(3)]
+        means = [
+            np.average(values[groups == g], weights=weights[groups == g])
+            for g in range(3)
+        ]
         np.testing.assert_allclose(metric.group_means()[:, column], means, rtol=1e-12)
         np.testing.assert_allclose(metric.result()[name], np.mean(means), rtol=1e-12)
 
@@ -289,7 +366,8 @@ def test_groups_and_weights(of_classes, rng):
 def test_several_positives_belong_to_each_class():
     metric = MacroAverage(metrics.MRR(), num_groups=3, dtype="float64")
     metric.update_state([[0, 2], [2, -1], [-1, -1]], [[3.0, 2.0, 1.0]] * 3)
-    # The first list, of value 1, counts for the classes 0 and 2, the second, 1/3, for class 2.
+    # The first list, of value 1, counts for the classes 0 and 2, the second, 1/3, for
+    # class 2.
     np.testing.assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
 
 
@@ -312,7 +390,9 @@ def test_unknown_groups_raise_or_are_nan(as_for_xla):
         ("ids", [[0, -1], [1, -1]], [np.nan, 1.0]),
     ],
 )
-def test_broken_labels_and_weights_are_nan_in_a_graph(label_format, labels, weights, as_for_xla):
+def test_broken_labels_and_weights_are_nan_in_a_graph(
+    label_format, labels, weights, as_for_xla
+):
     """Though the group of such a list is not known."""
     metric = MacroAverage(metrics.MRR(label_format=label_format), num_groups=3)
     batch = labels, [[3.0, 2.0, 1.0]] * 2, weights
@@ -358,17 +438,21 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
     def step(labels, scores, groups):
         metric.update_state(labels, scores, groups=groups)
 
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`groups` must have a row"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="`groups` must have a row"
+    ):
         step([0], tf.zeros([1, 3]), [0, 1, 1, 0])
 
 
 def test_a_formula_that_reads_what_its_base_does_not_give_raises():
-    """Not a wrong number: the best positive has no relevance, and a list no single rank."""
+    """Not a wrong number: the best positive has no relevance, a list no single rank."""
     formulas = {
         ReadsBestPositive: lambda self, best: [tf.reduce_sum(best.relevance, axis=-1)],
         metrics.RankingMetric: lambda self, ranks: [ranks.positives],
     }
     for base, compute in formulas.items():
         metric = type("Metric", (base,), {"compute": compute})()
-        with pytest.raises(AttributeError, match=r"has no attribute '(relevance|positives)'"):
+        with pytest.raises(
+            AttributeError, match=r"has no attribute '(relevance|positives)'"
+        ):
             metric.update_state([0, 1], [[1.0, 2.0], [0.0, 3.0]])

@@ -13,21 +13,28 @@ from rank4class_tf import metrics
 from ..rounding import assert_all_close
 
 K = 12
-METRICS = {"precision": metrics.PropensityScoredPrecisionAtK, "ndcg": metrics.PropensityScoredNDCG}
+METRICS = {
+    "precision": metrics.PropensityScoredPrecisionAtK,
+    "ndcg": metrics.PropensityScoredNDCG,
+}
 both = pytest.mark.parametrize("name", METRICS)
 
 
 def of_xclib(name, scores, labels, weights, k):
-    """`psprecision` and `psndcg` of its `xc_metrics`, at one cutoff, for labels 0 and 1."""
+    """`psprecision` and `psndcg` of its `xc_metrics`, at one cutoff, labels 0 and 1."""
 
     def mean_gain(ranked_by):
-        gains = np.take_along_axis(labels * weights, np.argsort(-ranked_by, axis=1)[:, :k], axis=1)
+        gains = np.take_along_axis(
+            labels * weights, np.argsort(-ranked_by, axis=1)[:, :k], axis=1
+        )
         if name == "precision":
             return (gains.sum(axis=1) / k).mean()
         discounts = 1 / np.log2(np.arange(k) + 2)
         total = np.cumsum(1 / np.log2(np.arange(labels.shape[1]) + 2))
         # Its divisor of a point without labels is another, but its gain is 0.
-        divisors = np.minimum(total[labels.sum(axis=1).astype(int) - 1], discounts.sum())
+        divisors = np.minimum(
+            total[labels.sum(axis=1).astype(int) - 1], discounts.sum()
+        )
         return ((gains * discounts).sum(axis=1) / divisors).mean()
 
     return mean_gain(scores) / mean_gain(labels * weights)
@@ -57,7 +64,9 @@ def test_propensities_are_those_of_xclib(labels):
     for a, b in ((0.55, 1.5), (0.5, 0.4), (0.6, 2.6)):
         scale = (np.log(40) - 1) * np.power(b + 1, a)
         inverse = 1.0 + scale * np.power(labels.sum(axis=0) + b, -a)
-        np.testing.assert_allclose(metrics.propensities(padded(labels), K, a, b), 1 / inverse)
+        np.testing.assert_allclose(
+            metrics.propensities(padded(labels), K, a, b), 1 / inverse
+        )
     dataset = tf.data.Dataset.from_tensor_slices((labels, padded(labels))).batch(7)
     assert metrics.propensities(dataset, K) == metrics.propensities(padded(labels), K)
     ragged = tf.RaggedTensor.from_tensor(padded(labels), padding=-1)
@@ -70,7 +79,9 @@ def test_equals_xclib_for_all_forms_of_labels(name, k, labels, scores, shares):
     expected = of_xclib(name, scores, labels, 1 / np.array(shares), k)
     ids = tf.RaggedTensor.from_tensor(padded(labels), padding=-1)
     for form in (labels, padded(labels)[:, ::-1], ids):
-        metric = METRICS[name](k, shares, label_format=None if form is labels else "ids")
+        metric = METRICS[name](
+            k, shares, label_format=None if form is labels else "ids"
+        )
         np.testing.assert_allclose(metric(form, scores), expected, rtol=1e-6)
     wide = METRICS[name](k, shares, dtype="float64")
     np.testing.assert_allclose(wide(labels, scores), expected, rtol=1e-12)
@@ -114,12 +125,14 @@ def test_weights_and_excluded_items(name, labels, scores, shares, rng):
 
 @both
 def test_of_the_ranks_of_a_model(name, labels, rng):
-    """`ExtremeClassifier` evaluates by blocks of classes, and tells the metric which they are."""
+    """`ExtremeClassifier` evaluates by class blocks, and tells the metric which."""
     encoder = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(6)])
     model = r4c.models.ExtremeClassifier(encoder, K, 6, num_sampled=4, normalize=False)
     features = rng.normal(size=(40, 5)).astype(np.float32)
     metric = METRICS[name](3, rng.uniform(0.1, 1, K))
-    model.compile(r4c.optimizers.RowwiseSGD(0.1), r4c.losses.SoftmaxLoss(), metrics=[metric])
+    model.compile(
+        r4c.optimizers.RowwiseSGD(0.1), r4c.losses.SoftmaxLoss(), metrics=[metric]
+    )
     ids = -np.sort(-padded(labels), axis=1)[:, : K - 1]
     found = model.evaluate(features, ids, return_dict=True, verbose=0)
     scores, ids = (x.numpy() for x in model.top_k(features, K))
@@ -132,7 +145,9 @@ def test_of_the_ranks_of_a_model(name, labels, rng):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_graphs_and_a_round_trip(name, jit_compile, labels, scores, shares):
     metric = METRICS[name](3, shares)
-    copy = keras.utils.deserialize_keras_object(keras.utils.serialize_keras_object(metric))
+    copy = keras.utils.deserialize_keras_object(
+        keras.utils.serialize_keras_object(metric)
+    )
     assert copy.get_config() == metric.get_config() and metric.name.endswith("_at_3")
     found = tf.function(copy.per_list, jit_compile=jit_compile)(labels, scores)
     assert_all_close(found, metric.per_list(labels, scores), 1e-10)
@@ -140,5 +155,7 @@ def test_graphs_and_a_round_trip(name, jit_compile, labels, scores, shares):
 
 def test_a_label_that_is_no_class_is_nan_in_a_graph(shares, as_for_xla):
     metric = metrics.PropensityScoredNDCG(3, shares)
-    values, weights = tf.function(metric.per_list)(np.array([0, K]), np.zeros([2, K], np.float32))
+    values, weights = tf.function(metric.per_list)(
+        np.array([0, K]), np.zeros([2, K], np.float32)
+    )
     assert np.isnan(values[:, 0]).tolist() == [False, True] and weights[1] == 1

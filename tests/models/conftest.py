@@ -23,7 +23,9 @@ def pairs(rng, candidates):
 @pytest.fixture
 def seen(rng):
     """Ids to leave out, padded, one of them of no candidate."""
-    ids = IDS[np.stack([rng.choice(NUM_CANDIDATES, 4, replace=False) for _ in range(24)])]
+    ids = IDS[
+        np.stack([rng.choice(NUM_CANDIDATES, 4, replace=False) for _ in range(24)])
+    ]
     ids[::3, 0] = -1
     ids[::5, 1] = 5000
     return ids

@@ -47,7 +47,9 @@ def with_rows():
 def words():
     embedding = keras.layers.Embedding(N, towers.WIDTH)
     pooling = keras.layers.GlobalAveragePooling1D()
-    encoder = keras.Sequential([keras.layers.Input((2,), dtype="int64"), embedding, pooling])
+    encoder = keras.Sequential(
+        [keras.layers.Input((2,), dtype="int64"), embedding, pooling]
+    )
     model = models.TwoTower(towers.towers()[0], encoder)
     model.compile("sgd", loss=losses.SoftmaxLoss())
     return model
@@ -55,7 +57,9 @@ def words():
 
 def of_widths(*widths):
     inputs = keras.layers.Input((3,))
-    return models.TwoTower(*(keras.Model(inputs, keras.layers.Dense(n)(inputs)) for n in widths))
+    return models.TwoTower(
+        *(keras.Model(inputs, keras.layers.Dense(n)(inputs)) for n in widths)
+    )
 
 
 def head():
@@ -69,7 +73,9 @@ def extreme_of(width, **options):
 
 
 def fit(model, labels, **options):
-    return model.fit(QUERIES[: len(tf.nest.flatten(labels)[0])], labels, verbose=0, **options)
+    return model.fit(
+        QUERIES[: len(tf.nest.flatten(labels)[0])], labels, verbose=0, **options
+    )
 
 
 NO_INDEX = r"`index\(candidates\)` must be called first"
@@ -93,46 +99,100 @@ ERRORS = [
     (lambda: of_ids(5, -1, 7), "`candidates` must have ids other than -1"),
     (lambda: of_ids([5, 6], [7, 8], [9, 10]), f"`candidates` must have {COLUMN}"),
     (lambda: of_ids(0.5, 1.5), f"`candidate_id` {NO_INTEGERS}"),
-    (lambda: tower({"id": IDS[:3], "features": FEATURES}), "must have a row for each candidate"),
+    (
+        lambda: tower({"id": IDS[:3], "features": FEATURES}),
+        "must have a row for each candidate",
+    ),
     (lambda: tower(NAMELESS), KEY),
     (lambda: fit(by_ids(), np.arange(24.0)), NO_INTEGERS),
     (lambda: by_ids().ranks(QUERIES, ROWS * 1j), NO_INTEGERS),
-    (lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}), "others, int64. .* float32"),
-    (lambda: tower(OWN).remove_candidates(IDS[[2, 30]]), f"in the index. Received: {IDS[30]}"),
+    (
+        lambda: with_rows().add_candidates({"id": [2000], "row": [1.5]}),
+        "others, int64. .* float32",
+    ),
+    (
+        lambda: tower(OWN).remove_candidates(IDS[[2, 30]]),
+        f"in the index. Received: {IDS[30]}",
+    ),
     (lambda: tower(OWN).remove_candidates(IDS[:24]), "and at least one"),
-    (lambda: nameless().add_candidates(NAMELESS), "`candidates` must have ids to be added"),
-    (lambda: fit(tower(DATASET, num_random=4), OWN), "must be given the features, not a dataset"),
-    (lambda: fit(tower(None, candidate_id=None, memory_size=4), UNNAMED), f"{NO_IDS} with"),
-    (lambda: fit(tower(None, candidate_id=None, frequencies=True), UNNAMED), f"{NO_IDS} with"),
+    (
+        lambda: nameless().add_candidates(NAMELESS),
+        "`candidates` must have ids to be added",
+    ),
+    (
+        lambda: fit(tower(DATASET, num_random=4), OWN),
+        "must be given the features, not a dataset",
+    ),
+    (
+        lambda: fit(tower(None, candidate_id=None, memory_size=4), UNNAMED),
+        f"{NO_IDS} with",
+    ),
+    (
+        lambda: fit(tower(None, candidate_id=None, frequencies=True), UNNAMED),
+        f"{NO_IDS} with",
+    ),
     (lambda: nameless().ranks(QUERIES, NAMELESS), f"{NO_IDS} to rank"),
-    (lambda: by_ids().fit(QUERIES, (ROWS, ROWS)), "`y` must have a part for each of the"),
+    (
+        lambda: by_ids().fit(QUERIES, (ROWS, ROWS)),
+        "`y` must have a part for each of the",
+    ),
     (lambda: fit(words(), np.ones([24, 2], int)), f"{NO_IDS} where the features"),
     (lambda: words().index(np.ones([24, 2], int)), f"several integers, {NO_IDS}"),
-    (lambda: towers.make(exclude="seen")._excluded(QUERIES, None), "`exclude` must be a key of"),
+    (
+        lambda: towers.make(exclude="seen")._excluded(QUERIES, None),
+        "`exclude` must be a key of",
+    ),
     (lambda: by_ids().top_k(QUERIES, 3, ROWS), rf"{SHAPE}. Received: \(24,\)"),
     (lambda: by_ids().ranks(QUERIES, ROWS, ROWS), SHAPE),
     (lambda: head().top_k(tf.ones([2, 4]), 3, exclude=[1, 2]), SHAPE),
-    (lambda: by_ids().top_k(QUERIES, 3, ROWS[:, None] > 2), f"`exclude` {NO_INTEGERS}.* bool"),
-    (lambda: by_ids().top_k(QUERIES, 3, [["a"]] * 24), "`exclude` must hold ids like .*, int"),
-    (lambda: fit(tower(), OWN, class_weight={0: 1.0}), "`class_weight` must be None.* `sample_we"),
+    (
+        lambda: by_ids().top_k(QUERIES, 3, ROWS[:, None] > 2),
+        f"`exclude` {NO_INTEGERS}.* bool",
+    ),
+    (
+        lambda: by_ids().top_k(QUERIES, 3, [["a"]] * 24),
+        "`exclude` must hold ids like .*, int",
+    ),
+    (
+        lambda: fit(tower(), OWN, class_weight={0: 1.0}),
+        "`class_weight` must be None.* `sample_we",
+    ),
     # The columns of a batch are no classes.
     (lambda: tower(loss=WEIGHTED), "`loss` must have no `class_"),
     (lambda: tower(loss="mse"), NOT_OURS),
-    (lambda: tower(loss=losses.GumbelApproxNDCGLoss(), score_in=4), "no random .* `score_in`"),
+    (
+        lambda: tower(loss=losses.GumbelApproxNDCGLoss(), score_in=4),
+        "no random .* `score_in`",
+    ),
     # ExtremeClassifier
     (lambda: extreme_of(0), "`embedding_dim` must be a positive integer"),
-    (lambda: extreme_of(5, num_sampled=9).top_k(QUERIES, 1), "encodings of embedding_dim=5"),
+    (
+        lambda: extreme_of(5, num_sampled=9).top_k(QUERIES, 1),
+        "encodings of embedding_dim=5",
+    ),
     (lambda: extreme.make().top_k(QUERIES, np.int64(0)), K),
     (lambda: extreme.make().top_k(QUERIES, tf.constant(41)), K),
-    (lambda: extreme.make().export_top_k("x", SPEC, k=0), "positive integer. Received: k=0"),
+    (
+        lambda: extreme.make().export_top_k("x", SPEC, k=0),
+        "positive integer. Received: k=0",
+    ),
     (lambda: extreme.make().export_top_k("x", SPEC, k=41), f"{K}. Received: k=41"),
-    (lambda: extreme.make().export_top_k("x", SPEC, class_names=["a"]), "the 40 classes. .* 1 nam"),
+    (
+        lambda: extreme.make().export_top_k("x", SPEC, class_names=["a"]),
+        "the 40 classes. .* 1 nam",
+    ),
     (lambda: fit(extreme.compiled(), ROWS + 17), NO_CLASS),
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
-    (lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS), "=13, num_sampled=12"),
+    (
+        lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
+        "=13, num_sampled=12",
+    ),
     # The loss sees places in a sample.
-    (lambda: extreme.compiled(loss=WEIGHTED), r"`loss` must have no `class_weight`.* \{0: 2.0\}"),
+    (
+        lambda: extreme.compiled(loss=WEIGHTED),
+        r"`loss` must have no `class_weight`.* \{0: 2.0\}",
+    ),
     (lambda: extreme.compiled(loss="sparse_categorical_crossentropy"), NOT_OURS),
     (lambda: extreme.compiled(loss=losses.MeanAveragePrecisionLoss()), NOT_OURS),
 ]
@@ -151,8 +211,14 @@ def test_metrics_of_others_and_of_classes_are_refused(make):
     model, of_classes = make(), metrics.MacroAverage(metrics.MRR(), 3)
     for argument in ("metrics", "weighted_metrics"):
         for metric in ("accuracy", of_classes, metrics.ExpectedCalibrationError()):
-            for given in ([metric], {"output": metric}, [[metrics.PrecisionAtK(1), metric]]):
-                with pytest.raises(ValueError, match=f"`{argument}` must hold metrics of"):
+            for given in (
+                [metric],
+                {"output": metric},
+                [[metrics.PrecisionAtK(1), metric]],
+            ):
+                with pytest.raises(
+                    ValueError, match=f"`{argument}` must hold metrics of"
+                ):
                     model.compile("sgd", losses.SoftmaxLoss(), **{argument: given})
 
 
@@ -168,7 +234,10 @@ def test_weights_of_negatives_are_positive(wrong):
 
     assert np.isfinite(fitted(given)).all()
     for weight, rule in (
-        (np.full(given.shape, wrong, np.float32), "`negative_weight` must hold finite numbers > 0"),
+        (
+            np.full(given.shape, wrong, np.float32),
+            "`negative_weight` must hold finite numbers > 0",
+        ),
         (given[:, :1], "the shape of the ids"),
     ):
         with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=rule):
@@ -182,26 +251,49 @@ def test_class_weight_of_several_classes():
 
     def fitted(*batch, class_weight=weights):
         model = extreme.make(num_sampled=None)
-        model.compile(optimizers.RowwiseSGD(0.0), losses.SoftmaxLoss(), run_eagerly=True)
-        return model.fit(*batch, class_weight=class_weight, shuffle=False, verbose=0).history
+        model.compile(
+            optimizers.RowwiseSGD(0.0), losses.SoftmaxLoss(), run_eagerly=True
+        )
+        return model.fit(
+            *batch, class_weight=class_weight, shuffle=False, verbose=0
+        ).history
 
     def dataset(*batch):
         return tf.data.Dataset.from_tensor_slices(batch).batch(4)
 
     fitted(QUERIES, ids, class_weight=None)
-    for batch in ((QUERIES, ids), (dataset(QUERIES, ids),), ((x for x in [(QUERIES, ids)]),)):
-        with pytest.raises(ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"):
+    for batch in (
+        (QUERIES, ids),
+        (dataset(QUERIES, ids),),
+        ((x for x in [(QUERIES, ids)]),),
+    ):
+        with pytest.raises(
+            ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"
+        ):
             fitted(*batch)
-    with pytest.raises(ValueError, match="`class_weight` must be a dict.* a loss takes a list"):
+    with pytest.raises(
+        ValueError, match="`class_weight` must be a dict.* a loss takes a list"
+    ):
         fitted(QUERIES, ROWS, class_weight=list(weights.values()))
-    of_arrays, of_dataset = fitted(QUERIES, ROWS[:, None]), fitted(dataset(QUERIES, ROWS))
+    of_arrays, of_dataset = (
+        fitted(QUERIES, ROWS[:, None]),
+        fitted(dataset(QUERIES, ROWS)),
+    )
     assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("options", [{}, {"weight_decay": 0.1}, {"clipnorm": 1}])
 def test_optimizers_that_write_to_all_rows_warn(options, recwarn):
     model = extreme.make()
-    model.compile(keras.optimizers.SGD(0.1, **options), losses.SoftmaxLoss(), run_eagerly=True)
+    model.compile(
+        keras.optimizers.SGD(0.1, **options), losses.SoftmaxLoss(), run_eagerly=True
+    )
     fit(model, ROWS)
-    found = [str(w.message) for w in recwarn if "`optimizer` should be one of" in str(w.message)]
-    assert bool(found) == bool(options) and all("Received: SGD" in message for message in found)
+    found = [
+        str(w.message)
+        for w in recwarn
+        if "`optimizer` should be one of" in str(w.message)
+    ]
+    assert bool(found) == bool(options) and all(
+        "Received: SGD" in message for message in found
+    )

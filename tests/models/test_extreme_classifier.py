@@ -1,4 +1,4 @@
-"""ExtremeClassifier: its step, its evaluation, and that it is a Keras model like others."""
+"""ExtremeClassifier: its step, evaluation, and that it is a Keras model like others."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,12 @@ NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
 def make(num_sampled=12, seed=3, num_classes=NUM_CLASSES, **kwargs):
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
-    return models.ExtremeClassifier(encoder, num_classes, WIDTH, num_sampled, seed=seed, **kwargs)
+    encoder = keras.Sequential(
+        [keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)]
+    )
+    return models.ExtremeClassifier(
+        encoder, num_classes, WIDTH, num_sampled, seed=seed, **kwargs
+    )
 
 
 def top_k_mining(k):
@@ -28,7 +32,9 @@ def compiled(optimizer="RowwiseSGD", rate=0.1, loss=None, **kwargs):
     """A model, compiled to mine the hardest negative unless a loss is given."""
     of_model = {k: kwargs.pop(k) for k in ("metrics", "jit_compile") if k in kwargs}
     model = make(**kwargs)
-    model.compile(getattr(optimizers, optimizer)(rate), loss or top_k_mining(1), **of_model)
+    model.compile(
+        getattr(optimizers, optimizer)(rate), loss or top_k_mining(1), **of_model
+    )
     return model
 
 
@@ -51,7 +57,9 @@ def test_an_example_without_features_does_not_drown_the_first_batch(rng):
         keras.utils.set_random_seed(1)
         inputs = keras.layers.Input((FEATURES,), sparse=True)
         encoder = keras.Sequential([inputs, layers.SparseDense(WIDTH)])
-        model = models.ExtremeClassifier(encoder, NUM_CLASSES, WIDTH, num_sampled=12, seed=3)
+        model = models.ExtremeClassifier(
+            encoder, NUM_CLASSES, WIDTH, num_sampled=12, seed=3
+        )
         model.compile(optimizers.RowwiseSGD(0.5), loss=losses.SoftmaxLoss())
         before = weights(model)[:2]
         batch = tf.sparse.from_dense(features), np.arange(len(features))
@@ -59,15 +67,28 @@ def test_an_example_without_features_does_not_drown_the_first_batch(rng):
         changes = zip(weights(model)[:2], before, strict=True)
         return [(now - then) * len(features) for now, then in changes]
 
-    # The encoder learns from the others alone what it learns from the batch without the example.
-    with_empty, without = steps(np.concatenate([dense, np.zeros_like(dense[:1])])), steps(dense)
+    # The encoder learns from the others alone what it learns from the batch without the
+    # example.
+    with_empty, without = (
+        steps(np.concatenate([dense, np.zeros_like(dense[:1])])),
+        steps(dense),
+    )
     assert all(change.any() for change in without)
     assert_all_close(with_empty, without, 1e-4, 1e-5)
 
 
 def some_metrics():
-    of_cutoffs = metrics.PrecisionAtK([1, 3, 5]), metrics.RecallAtK([1, 3, 5]), metrics.NDCG([1, 5])
-    return [*of_cutoffs, metrics.NDCG(name="ndcg_of_all"), metrics.MRR(), metrics.MeanRank()]
+    of_cutoffs = (
+        metrics.PrecisionAtK([1, 3, 5]),
+        metrics.RecallAtK([1, 3, 5]),
+        metrics.NDCG([1, 5]),
+    )
+    return [
+        *of_cutoffs,
+        metrics.NDCG(name="ndcg_of_all"),
+        metrics.MRR(),
+        metrics.MeanRank(),
+    ]
 
 
 @pytest.mark.keras2
@@ -81,7 +102,9 @@ def test_evaluates_over_all_classes(form, data):
     batches = tf.data.Dataset.from_tensor_slices((features, class_ids)).batch(5)
     if form == "unknown_width":
         widths = tf.constant([1, 2, 3])
-        batches = batches.map(lambda x, y: (x, y[:, : tf.reduce_max(tf.where(y >= 0, widths, 0))]))
+        batches = batches.map(
+            lambda x, y: (x, y[:, : tf.reduce_max(tf.where(y >= 0, widths, 0))])
+        )
         assert batches.element_spec[1].shape[1] is None
     results = model.evaluate(batches, return_dict=True, verbose=0)
     assert of_model[0].label_format is None  # As it was given.
@@ -90,9 +113,20 @@ def test_evaluates_over_all_classes(form, data):
     for metric in some_metrics():
         metric.label_format = "ids"
         value = metric(class_ids, scores)
-        for key, expected in (value if isinstance(value, dict) else {metric.name: value}).items():
-            assert results[key] == pytest.approx(float(expected), rel=1e-6, abs=1e-6), key
-    assert set(results) > {"loss", "precision_at_3", "ndcg_at_1", "ndcg_of_all", "mrr", "mean_rank"}
+        for key, expected in (
+            value if isinstance(value, dict) else {metric.name: value}
+        ).items():
+            assert results[key] == pytest.approx(float(expected), rel=1e-6, abs=1e-6), (
+                key
+            )
+    assert set(results) > {
+        "loss",
+        "precision_at_3",
+        "ndcg_at_1",
+        "ndcg_of_all",
+        "mrr",
+        "mean_rank",
+    }
 
 
 def dense_scores(model, features):
@@ -106,7 +140,8 @@ def dense_scores(model, features):
 @pytest.mark.parametrize(
     ("optimizer", "loss", "num_sampled"),
     [
-        # A larger epsilon, for Adam makes whole steps of the rounding of gradients that cancel.
+        # A larger epsilon, for Adam makes whole steps of the rounding of gradients that
+        # cancel.
         (optimizers.RowwiseAdam(0.1, epsilon=1e-2), top_k_mining(1), 12),
         (optimizers.RowwiseAdagrad(0.1), losses.RankmaxLoss(), None),
     ],
@@ -114,16 +149,27 @@ def dense_scores(model, features):
 )
 def test_two_devices_train_as_one(optimizer, loss, num_sampled, data, two_devices):
     features, class_ids = data
-    if num_sampled:  # A sample draws one of several; these are rows that both devices touch.
+    if (
+        num_sampled
+    ):  # A sample draws one of several; these are rows that both devices touch.
         class_ids = class_ids[:, 0] % 3
 
     def train(strategy):
         with strategy.scope():
-            model, copy = make(num_sampled), type(optimizer).from_config(optimizer.get_config())
+            model, copy = (
+                make(num_sampled),
+                type(optimizer).from_config(optimizer.get_config()),
+            )
             model.compile(copy, loss, metrics=[metrics.PrecisionAtK(1)])
         options = {"batch_size": 8, "verbose": 0}
-        history = model.fit(features, class_ids, epochs=3, shuffle=False, **options).history
-        return weights(model), history["loss"], model.evaluate(features, class_ids, **options)
+        history = model.fit(
+            features, class_ids, epochs=3, shuffle=False, **options
+        ).history
+        return (
+            weights(model),
+            history["loss"],
+            model.evaluate(features, class_ids, **options),
+        )
 
     one, two = train(tf.distribute.get_strategy()), train(two_devices)
     assert_all_close(two[0], one[0], 1e-4, 1e-5)
@@ -137,14 +183,18 @@ def test_resumes_where_it_was_saved(data, tmp_path):
         model.fit(*data, batch_size=4, epochs=2, verbose=0, shuffle=False)
         return weights(model)
 
-    model, other = (compiled("RowwiseAdagrad", metrics=[metrics.NDCG(5)]) for _ in range(2))
+    model, other = (
+        compiled("RowwiseAdagrad", metrics=[metrics.NDCG(5)]) for _ in range(2)
+    )
     train(model)
     model.save(tmp_path / "m.keras")
     model.save_weights(tmp_path / "m.weights.h5")
     loaded = keras.models.load_model(tmp_path / "m.keras")
     other.optimizer.build(other.trainable_variables)
     other.load_weights(tmp_path / "m.weights.h5")
-    before, *both = (m.evaluate(*data, verbose=0, return_dict=True) for m in (model, loaded, other))
+    before, *both = (
+        m.evaluate(*data, verbose=0, return_dict=True) for m in (model, loaded, other)
+    )
     assert "ndcg_at_5" in before
     expected = train(model)
     for each, evaluated in zip((loaded, other), both, strict=True):
@@ -155,12 +205,21 @@ def test_resumes_where_it_was_saved(data, tmp_path):
 @pytest.mark.slow
 def test_exports_top_k(data, tmp_path):
     """With names, and 10 classes unless a request or the argument says how many."""
-    model, names = make(num_sampled=2), np.array([f"class {i}" for i in range(NUM_CLASSES)])
+    model, names = (
+        make(num_sampled=2),
+        np.array([f"class {i}" for i in range(NUM_CLASSES)]),
+    )
     spec = tf.TensorSpec([None, FEATURES], name="features")
     model.export_top_k(tmp_path / "saved", spec, class_names=names.tolist())
-    served, inputs = tf.saved_model.load(str(tmp_path / "saved")).signatures, tf.constant(data[0])
+    served, inputs = (
+        tf.saved_model.load(str(tmp_path / "saved")).signatures,
+        tf.constant(data[0]),
+    )
     by_default = served["serving_default"](features=inputs)
-    for k, result in ((10, by_default), (3, served["top_k"](features=inputs, k=tf.constant(3)))):
+    for k, result in (
+        (10, by_default),
+        (3, served["top_k"](features=inputs, k=tf.constant(3))),
+    ):
         scores, ids = model.top_k(data[0], k)
         np.testing.assert_array_equal(result["class_ids"], ids)
         np.testing.assert_allclose(result["scores"], scores, rtol=1e-6)
@@ -168,7 +227,9 @@ def test_exports_top_k(data, tmp_path):
 
 
 def test_exported_classes_rank_as_the_model(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(sampled, "_ROWS_WRITTEN_AT_ONCE", 16)  # The last block is shorter.
+    monkeypatch.setattr(
+        sampled, "_ROWS_WRITTEN_AT_ONCE", 16
+    )  # The last block is shorter.
     model = make()
     model.export_classes(tmp_path / "classes.npy")
     products = model.predict(data[0], verbose=0) @ np.load(tmp_path / "classes.npy").T
@@ -178,7 +239,7 @@ def test_exported_classes_rank_as_the_model(data, tmp_path, monkeypatch):
 
 @pytest.mark.keras2
 def test_changed_sampling_takes_effect(data):
-    """As in the docs: a step is one of a model made like that, also where one was traced before."""
+    """As in the docs: a step is of a model made like that, also if traced before."""
 
     def train(num_sampled, k, changes):
         model = compiled(num_sampled=num_sampled, loss=top_k_mining(k))
@@ -197,7 +258,9 @@ def test_sample_weights_and_examples_without_a_class(data):
     model = compiled()
 
     def loss(weights):
-        return model.evaluate(features, class_ids, 4, sample_weight=np.array(weights), verbose=0)
+        return model.evaluate(
+            features, class_ids, 4, sample_weight=np.array(weights), verbose=0
+        )
 
     singles = [loss(row) for row in np.eye(4)]
     assert singles[3] == 0 and min(singles[:3]) > 0
@@ -215,13 +278,21 @@ def test_mixed_precision(data, mixed_precision):
 
 def test_bad_class_ids_show_as_nan_under_xla(data):
     ids = np.where(np.arange(16) == 5, NUM_CLASSES, np.arange(16))
-    model = compiled(metrics=[metrics.MRR(), metrics.PrecisionAtK([1, 5])], jit_compile=True)
-    assert np.isnan(list(model.evaluate(data[0], ids, verbose=0, return_dict=True).values())).all()
+    model = compiled(
+        metrics=[metrics.MRR(), metrics.PrecisionAtK([1, 5])], jit_compile=True
+    )
+    assert np.isnan(
+        list(model.evaluate(data[0], ids, verbose=0, return_dict=True).values())
+    ).all()
 
 
 def test_only_losses_that_say_so_are_mined(data):
     """The others get the scores of all sampled classes."""
-    features, class_ids, loss = data[0], data[1][:, 0], losses.WARPLoss(ops.TopKWeights(2))
+    features, class_ids, loss = (
+        data[0],
+        data[1][:, 0],
+        losses.WARPLoss(ops.TopKWeights(2)),
+    )
     model = compiled(loss=loss)
     scores = model.scores(model(features), class_ids=class_ids, training=False)
     value = model.compute_loss(features, class_ids, model(features), training=False)
@@ -230,12 +301,18 @@ def test_only_losses_that_say_so_are_mined(data):
 
 def test_labels_of_several_ranks(data):
     """Keras 3 relaxes shapes that change to an unknown rank."""
-    model, features, own = compiled(metrics=[metrics.PrecisionAtK(1)]), data[0], data[1][:, 0]
+    model, features, own = (
+        compiled(metrics=[metrics.PrecisionAtK(1)]),
+        data[0],
+        data[1][:, 0],
+    )
     expected = pytest.approx(model.evaluate(features, own, verbose=0))
     for labels in (own[:, None], np.stack([own, own], axis=1), own[:, None], own):
         assert model.evaluate(features, labels, verbose=0) == expected
     model.fit(features, own[:, None], verbose=0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="not a label for each class"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="not a label for each class"
+    ):
         model.fit(features, np.eye(NUM_CLASSES, dtype=int)[own], verbose=0)
 
 
@@ -276,7 +353,9 @@ def test_a_configuration_alone_has_one_table_for_both_ends(kind):
     encoder = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(embedded))
     model = models.ExtremeClassifier(encoder, words, 4, None, normalize=False)
     copy = models.ExtremeClassifier.from_config(model.get_config())
-    copy.set_weights(model.get_weights())  # Neither was called: the table, and the random state.
+    copy.set_weights(
+        model.get_weights()
+    )  # Neither was called: the table, and the random state.
     x = tf.constant([[3, 5, 3], [7, 0, 1]])
     for ours, theirs in zip(copy.top_k(x, 5), model.top_k(x, 5), strict=True):
         np.testing.assert_array_equal(ours, theirs)

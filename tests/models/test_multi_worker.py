@@ -1,6 +1,7 @@
 """Two workers end as one process does.
 
-python -m tests.models.test_multi_worker FILE MODEL ...   is one of them, and writes to a file
+python -m tests.models.test_multi_worker FILE MODEL ... is one of them, and writes to a
+file
 """
 
 import sys
@@ -46,14 +47,18 @@ class Own(models.MultiWorker, keras.Model):
 
 def own():
     model = Own()
-    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.compile(
+        keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()]
+    )
     return model
 
 
 def classifier(num_sampled, in_shards=False):
     classes = CLASSES
     if in_shards:
-        classes = layers.ShardedClassTable(CLASSES, DIM, optimizers.RowwiseAdagrad(0.1), seed=3)
+        classes = layers.ShardedClassTable(
+            CLASSES, DIM, optimizers.RowwiseAdagrad(0.1), seed=3
+        )
     options = {"seed": 3, "normalize": False}
     model = models.ExtremeClassifier(encoder(), classes, DIM, num_sampled, **options)
     of = [metrics.PrecisionAtK([1, 5])]
@@ -66,7 +71,9 @@ def two_tower(in_shards=False):
     candidates = keras.Model(inputs, keras.layers.Dense(DIM)(inputs["features"]))
     options = {"candidate_id": "id", "memory_size": 12, "num_random": 6, "seed": 4}
     model = models.TwoTower(encoder(), candidates, **options)
-    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.compile(
+        keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()]
+    )
     model.index({"id": np.arange(CLASSES), "features": CANDIDATES}, in_shards=in_shards)
     return model
 
@@ -86,13 +93,18 @@ MODELS = {
 def data_of(name, num_workers):
     """What a model trains and is evaluated on."""
     if name == "uneven":
-        # Each batch is 2 + 1 on two workers, from the first on, and labels are ragged. Keras takes
-        # the mean of the workers' means, which on one device is a mean with weights.
+        # Each batch is 2 + 1 on two workers, from the first on, and labels are ragged.
+        # Keras takes the mean of the workers' means, which on one device is a mean with
+        # weights.
         labels = tf.RaggedTensor.from_row_lengths(np.arange(36) % CLASSES, [1, 2] * 12)
         weights = np.tile([0.75, 0.75, 1.5] if num_workers == 1 else [1.0] * 3, 8)
         train = tf.data.Dataset.from_tensor_slices((FEATURES, labels, weights)).batch(3)
         return train, train.map(lambda x, y, w: (x, y))
-    labels = {"id": IDS, "features": CANDIDATES[IDS]} if name.startswith("two_tower") else IDS
+    labels = (
+        {"id": IDS, "features": CANDIDATES[IDS]}
+        if name.startswith("two_tower")
+        else IDS
+    )
     train = tf.data.Dataset.from_tensor_slices((FEATURES, labels))
     return train.batch(BATCH), train.take(LEFT).batch(BATCH)
 
@@ -103,7 +115,9 @@ def run(name, strategy):
     with strategy.scope():
         model = MODELS[name]()
     train, evaluation = data_of(name, strategy.num_replicas_in_sync)
-    plateau = keras.callbacks.ReduceLROnPlateau("val_loss", 0.5, patience=1, min_delta=9.0)
+    plateau = keras.callbacks.ReduceLROnPlateau(
+        "val_loss", 0.5, patience=1, min_delta=9.0
+    )
     options = {"epochs": 3, "shuffle": False, "verbose": 0, "callbacks": [plateau]}
     history = model.fit(train, validation_data=evaluation, **options).history
     evaluated = model.evaluate(evaluation, verbose=0, return_dict=True)
@@ -123,7 +137,7 @@ def run(name, strategy):
 
 @pytest.mark.keras2
 def test_two_workers_train_as_one_process(tmp_path):
-    """History, evaluation, predictions and weights; the last batch of evaluation is uneven."""
+    """History, evaluation, predictions, weights; evaluation's last batch is uneven."""
     folder = tmp_path / "worker"
     two_processes.run(tmp_path, "-m", "tests.models.test_multi_worker", folder, *MODELS)
     results = [np.load(tmp_path / f"worker{index}.npz") for index in range(2)]
@@ -134,7 +148,9 @@ def test_two_workers_train_as_one_process(tmp_path):
                 del expected[f"uneven, history of {key}"]
         for key, value in expected.items():
             if key.endswith("history of twice") and not _keras.KERAS_3:
-                value = 2 * value  # No metric, so Keras 2 reports the sum over the workers.
+                value = (
+                    2 * value
+                )  # No metric, so Keras 2 reports the sum over the workers.
             for of_worker in results:
                 # Gradients sum over the examples of each worker first.
                 close = {"rtol": rounding(BATCH), "atol": rounding(BATCH)}
@@ -149,20 +165,28 @@ def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
         with strategy.scope():
             model = own()
         train, _ = data_of("uneven", strategy.num_replicas_in_sync)
-        found.append(model.fit(train, epochs=2, shuffle=False, verbose=0).history["mrr"])
+        found.append(
+            model.fit(train, epochs=2, shuffle=False, verbose=0).history["mrr"]
+        )
     np.testing.assert_allclose(*found, rtol=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # So says Keras of any generator.
+@pytest.mark.filterwarnings(
+    "ignore:Your input ran out of data"
+)  # So says Keras of any generator.
 def test_two_devices_evaluate_on_every_batch_of_a_generator_and_need_one(two_devices):
     with two_devices.scope():
         model = own()
     with pytest.raises(ValueError, match="`x` must have at least one batch"):
-        model.evaluate(tf.data.Dataset.from_tensor_slices((FEATURES[:0], IDS[:0])).batch(BATCH))
+        model.evaluate(
+            tf.data.Dataset.from_tensor_slices((FEATURES[:0], IDS[:0])).batch(BATCH)
+        )
     model.fit(FEATURES, IDS, batch_size=BATCH, verbose=0)
     expected = model.evaluate(FEATURES, IDS, batch_size=BATCH, verbose=0)
     batches = zip(np.split(FEATURES, 3), np.split(IDS, 3), strict=True)
-    assert model.evaluate((x for x in batches), verbose=0) == pytest.approx(expected, rel=1e-6)
+    assert model.evaluate((x for x in batches), verbose=0) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
 def test_any_model_of_keras_may_be_one():
@@ -171,7 +195,10 @@ def test_any_model_of_keras_may_be_one():
 
     model = Row([keras.layers.Input((3,)), keras.layers.Dense(2)])
     model.compile("sgd", "mse", metrics=["mae"])
-    assert set(model.fit(np.ones([4, 3]), np.ones([4, 2]), verbose=0).history) == {"loss", "mae"}
+    assert set(model.fit(np.ones([4, 3]), np.ones([4, 2]), verbose=0).history) == {
+        "loss",
+        "mae",
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Positions in what trains, judges and serves a model, beside the same lists one by one."""
+"""Positions in training, judging and serving a model, beside the lists one by one."""
 
 import numpy as np
 import pytest
@@ -54,11 +54,15 @@ def test_training_is_that_of_the_lists(case):
 
 def test_sizes_that_a_dataset_does_not_know():
     spec = (tf.TensorSpec([None, None, DIM]), tf.TensorSpec([None, None], tf.int32))
-    data = tf.data.Dataset.from_generator(lambda: [(FEATURES, IDS)], output_signature=spec)
+    data = tf.data.Dataset.from_generator(
+        lambda: [(FEATURES, IDS)], output_signature=spec
+    )
     data = data.apply(tf.data.experimental.assert_cardinality(1))
     model, other = classifier((None, DIM)), classifier((None, DIM))
     found = model.fit(data, shuffle=False, verbose=0).history["loss"]
-    assert found == pytest.approx(other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5)
+    assert found == pytest.approx(
+        other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5
+    )
 
 
 def test_mixed_precision_trains_as_float32(mixed_precision):
@@ -66,7 +70,9 @@ def test_mixed_precision_trains_as_float32(mixed_precision):
     assert model(FEATURES).dtype == tf.float16 or model(FEATURES).dtype == tf.bfloat16
     with_half = model.fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
     keras.mixed_precision.set_global_policy("float32")
-    expected = classifier((TIME, DIM)).fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
+    expected = (
+        classifier((TIME, DIM)).fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
+    )
     np.testing.assert_allclose(with_half, expected, rtol=2e-2)
 
 
@@ -74,7 +80,9 @@ def test_classes_in_shards(two_devices):
     results = []
     for sharded in (True, False):
         with two_devices.scope():
-            classes = layers.ShardedClassTable(N, DIM, optimizers.RowwiseSGD(0.5), seed=1)
+            classes = layers.ShardedClassTable(
+                N, DIM, optimizers.RowwiseSGD(0.5), seed=1
+            )
             if not sharded:
                 classes.build((None, DIM))
                 classes = layers.ClassTable.from_rows(classes.rows())
@@ -94,12 +102,18 @@ def test_padding_is_no_list_without_a_positive(padding, xla):
     ids = IDS if padding == "labels" else np.where(IS_THERE, IDS, 3)
     table = layers.ClassTable(N, DIM)
     end = keras.layers.Dense(DIM)
-    inner = encoder() if padding == "mask" else keras.Sequential([keras.Input((TIME, DIM)), end])
+    inner = (
+        encoder()
+        if padding == "mask"
+        else keras.Sequential([keras.Input((TIME, DIM)), end])
+    )
     model = models.ExtremeClassifier(inner, table, DIM, None)
     ranked = [metrics.HitRate(3, count_empty=True, name="hits")]
     weighted = [metrics.HitRate(3, count_empty=True, name="weighted_hits")]
     loss = losses.SoftmaxLoss()
-    model.compile("sgd", loss, metrics=ranked, weighted_metrics=weighted, jit_compile=xla)
+    model.compile(
+        "sgd", loss, metrics=ranked, weighted_metrics=weighted, jit_compile=xla
+    )
     weights = RNG.uniform(size=ids.shape).astype("float32")
     found = model.evaluate(FEATURES, ids, BATCH, 0, weights, return_dict=True)
     products = np.array(model.scores(model(FEATURES)))
@@ -152,16 +166,23 @@ LAST = IS_THERE.sum(axis=1) - 1
 
 def last_there(features):
     """The last position that is not padding, for an encoder that loses the mask."""
-    return tf.reduce_sum(tf.cast(tf.reduce_any(features != 0, axis=2), tf.int32), axis=1) - 1
+    return (
+        tf.reduce_sum(tf.cast(tf.reduce_any(features != 0, axis=2), tf.int32), axis=1)
+        - 1
+    )
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("last", [True, LAST, last_there], ids=["mask", "positions", "function"])
+@pytest.mark.parametrize(
+    "last", [True, LAST, last_there], ids=["mask", "positions", "function"]
+)
 def test_the_best_at_the_last_position(last, tmp_path):
     """Rows are padded; what `top_k` gives at all positions has the answer."""
     model = classifier((TIME, DIM))
     if last is not True:
-        model = models.ExtremeClassifier(keras.layers.Dense(DIM), model.classes, DIM, None)
+        model = models.ExtremeClassifier(
+            keras.layers.Dense(DIM), model.classes, DIM, None
+        )
     _, everywhere = model.top_k(FEATURES, 3)
     expected = everywhere.numpy()[np.arange(BATCH), LAST]
     for compiled in (False, tf.function, lambda f: tf.function(f, jit_compile=True)):
@@ -172,17 +193,27 @@ def test_the_best_at_the_last_position(last, tmp_path):
         _, found = (compiled(best) if compiled else best)(tf.constant(FEATURES))
         np.testing.assert_array_equal(found, expected)
     if last is LAST:
-        with pytest.raises(ValueError, match="`last` must be True, False or a function"):
-            model.export_top_k(tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), last=last)
+        with pytest.raises(
+            ValueError, match="`last` must be True, False or a function"
+        ):
+            model.export_top_k(
+                tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), last=last
+            )
         return
-    model.export_top_k(tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), 3, last=last)
+    model.export_top_k(
+        tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), 3, last=last
+    )
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     np.testing.assert_array_equal(served(tf.constant(FEATURES))["class_ids"], expected)
 
 
 def test_the_last_position_of_encodings_without_a_mask():
-    model = models.ExtremeClassifier(keras.layers.Dense(DIM), N, DIM, None, seed=1, name="items")
-    with pytest.warns(UserWarning, match="encodings of 'items' have no mask. Let all layers"):
+    model = models.ExtremeClassifier(
+        keras.layers.Dense(DIM), N, DIM, None, seed=1, name="items"
+    )
+    with pytest.warns(
+        UserWarning, match="encodings of 'items' have no mask. Let all layers"
+    ):
         _, found = model.top_k(FEATURES, 3, last=True)
     np.testing.assert_array_equal(found, model.top_k(FEATURES, 3)[1][:, -1])
 
@@ -190,7 +221,9 @@ def test_the_last_position_of_encodings_without_a_mask():
 @pytest.mark.parametrize("bad", [-1, TIME, 2**63])
 def test_positions_out_of_range(bad):
     model = models.ExtremeClassifier(keras.layers.Dense(DIM), N, DIM, None, seed=1)
-    places = np.where(np.arange(BATCH) == 2, bad, 0).astype("int64" if bad < 2**63 else "uint64")
+    places = np.where(np.arange(BATCH) == 2, bad, 0).astype(
+        "int64" if bad < 2**63 else "uint64"
+    )
 
     def scores(last):
         return model.top_k(FEATURES, 3, last=last)[0]
@@ -205,7 +238,10 @@ def test_positions_out_of_range(bad):
     for other, message in (
         (np.zeros(BATCH), "`last` must hold integers"),
         (places[:3], r"`last` must hold a position for each sequence, \[batch\]"),
-        (np.zeros((BATCH, 1), int), r"`last` must hold a position for each sequence, \[batch\]"),
+        (
+            np.zeros((BATCH, 1), int),
+            r"`last` must hold a position for each sequence, \[batch\]",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             scores(other)
@@ -252,5 +288,7 @@ def test_several_outputs_raise():
             return {"encodings": inputs}
 
     model = models.ExtremeClassifier(Dict(), N, DIM, None)
-    with pytest.raises(ValueError, match=r"`encoder` must return one tensor\. Received: dict"):
+    with pytest.raises(
+        ValueError, match=r"`encoder` must return one tensor\. Received: dict"
+    ):
         model(FEATURES)

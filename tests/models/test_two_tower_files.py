@@ -31,7 +31,9 @@ def test_resumes_where_it_was_saved(pairs, candidates, reloaded):
             assert loaded.get_config()[name] == value
     loaded.index(candidates)
     assert_all_close(loaded.top_k(pairs[0], 3), model.top_k(pairs[0], 3), 1e-6)
-    assert loaded.evaluate(*pairs, verbose=0) == pytest.approx(model.evaluate(*pairs, verbose=0))
+    assert loaded.evaluate(*pairs, verbose=0) == pytest.approx(
+        model.evaluate(*pairs, verbose=0)
+    )
     assert_all_close(train(loaded, 1), expected, 1e-5, 1e-6)
 
 
@@ -54,19 +56,26 @@ def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
     queries, ids = np.arange(24) % 7, np.arange(24)
 
     def fit(model):
-        return model.fit(queries, ids, batch_size=6, shuffle=False, verbose=0).history["loss"]
+        return model.fit(queries, ids, batch_size=6, shuffle=False, verbose=0).history[
+            "loss"
+        ]
 
     model = models.TwoTower(Written(), Written(), memory_size=8)
     model.compile("sgd", loss=losses.SoftmaxLoss())
     fit(model)
     model.save(tmp_path / "m.keras")
     expected = fit(model)
-    assert fit(keras.models.load_model(tmp_path / "m.keras")) == pytest.approx(expected, rel=1e-5)
+    assert fit(keras.models.load_model(tmp_path / "m.keras")) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def towers_of_one_embedding(kind):
     embedding, dense = keras.layers.Embedding(9, 4), keras.layers.Dense(4)
-    one, some = keras.layers.Input((), dtype="int32"), keras.layers.Input((3,), dtype="int32")
+    one, some = (
+        keras.layers.Input((), dtype="int32"),
+        keras.layers.Input((3,), dtype="int32"),
+    )
     candidates = keras.Model(one, dense(embedding(one)))
     if kind == "sequential":
         first = keras.layers.Input((), dtype="int32")
@@ -89,8 +98,14 @@ def test_towers_that_share_layers(kind, tmp_path, reloaded):
         model.fit(x, np.arange(9), verbose=0)
         loaded = reloaded(model)
         assert len(loaded.trainable_variables) == 3
-        for name, features in (("query_encoder", x), ("candidate_encoder", np.arange(9))):
-            ours, theirs = getattr(loaded, name)(features), getattr(model, name)(features)
+        for name, features in (
+            ("query_encoder", x),
+            ("candidate_encoder", np.arange(9)),
+        ):
+            ours, theirs = (
+                getattr(loaded, name)(features),
+                getattr(model, name)(features),
+            )
             np.testing.assert_array_equal(ours, theirs)
         model.save_weights(tmp_path / "m.weights.h5")
         other.load_weights(tmp_path / "m.weights.h5")

@@ -9,7 +9,16 @@ import rank4class_tf
 from rank4class_tf import _keras, losses, metrics, models
 
 from ..rounding import assert_all_close, assert_same_sums
-from .two_towers import FEATURES, IDS, NUM_CANDIDATES, WIDTH, by_ids, dense_scores, make, towers
+from .two_towers import (
+    FEATURES,
+    IDS,
+    NUM_CANDIDATES,
+    WIDTH,
+    by_ids,
+    dense_scores,
+    make,
+    towers,
+)
 
 
 def test_top_k_is_exact(pairs, candidates, seen):
@@ -17,7 +26,9 @@ def test_top_k_is_exact(pairs, candidates, seen):
     model.index(candidates, batch_size=7)
     scores = dense_scores(model, pairs[0], candidates["features"])
     for exclude in (None, seen):
-        is_left_out = exclude is not None and (IDS[None, :, None] == seen[:, None]).any(axis=2)
+        is_left_out = exclude is not None and (IDS[None, :, None] == seen[:, None]).any(
+            axis=2
+        )
         expected = np.where(is_left_out, -np.inf, scores)
         values, ids = model.top_k(pairs[0], NUM_CANDIDATES, exclude=exclude)
         best = -np.sort(-expected, axis=1)
@@ -38,7 +49,9 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
     path = tmp_path / "m.weights.h5"
 
     def best():
-        return -np.sort(-dense_scores(model, pairs[0], candidates["features"]), axis=1)[:, :3]
+        return -np.sort(-dense_scores(model, pairs[0], candidates["features"]), axis=1)[
+            :, :3
+        ]
 
     def exported():
         model.export_candidates(tmp_path / "rows.npy")
@@ -52,7 +65,9 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
         return signatures["serving_default"](tf.constant(pairs[0]))["scores"]
 
     def written():
-        model.write_top_k(tmp_path, tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7), 3)
+        model.write_top_k(
+            tmp_path, tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7), 3
+        )
         _, ids = model.top_k(pairs[0], 3)
         np.testing.assert_array_equal(np.load(tmp_path / "candidate_ids.npy"), ids)
         return np.load(tmp_path / "scores.npy", mmap_mode="r")
@@ -74,14 +89,18 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
             model.train_on_batch(*pairs)
         np.testing.assert_allclose(found(), expected(), rtol=1e-4)
     model.save_weights(path)
-    model.set_weights([w + 1 if w.dtype == np.float32 else w for w in model.get_weights()])
+    model.set_weights(
+        [w + 1 if w.dtype == np.float32 else w for w in model.get_weights()]
+    )
     model.index()
     model.load_weights(path)
     np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such callback.")
-def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pairs, candidates):
+def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(
+    pairs, candidates
+):
     model = make(candidates)
     optimizer = keras.optimizers.SGD(5.0, use_ema=True, ema_momentum=0.9)
     model.compile(optimizer, losses.SoftmaxLoss(), metrics=[metrics.MRR()])
@@ -92,7 +111,9 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pai
             expected.append(np.mean(1 / ranks_by_definition(model, pairs, candidates)))
 
     callbacks = [Definition(), keras.callbacks.SwapEMAWeights()]
-    fitted = model.fit(*pairs, epochs=3, verbose=0, validation_data=pairs, callbacks=callbacks)
+    fitted = model.fit(
+        *pairs, epochs=3, verbose=0, validation_data=pairs, callbacks=callbacks
+    )
     np.testing.assert_allclose(fitted.history["val_mrr"], expected, rtol=1e-5)
     assert len(set(expected)) > 1
     found = model.evaluate(*pairs, verbose=0, callbacks=callbacks)[1]
@@ -100,7 +121,11 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(pai
 
 
 def as_dataset(candidates, of_dataset=True):
-    return tf.data.Dataset.from_tensor_slices(candidates).batch(7) if of_dataset else candidates
+    return (
+        tf.data.Dataset.from_tensor_slices(candidates).batch(7)
+        if of_dataset
+        else candidates
+    )
 
 
 @pytest.mark.keras2
@@ -123,7 +148,9 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
     features[25:30] += 1
     expected = make({"id": IDS[kept], "features": features[kept]})
     for _ in range(2):
-        for ours, theirs in zip(*(x.top_k(pairs[0], 35) for x in (model, expected)), strict=True):
+        for ours, theirs in zip(
+            *(x.top_k(pairs[0], 35) for x in (model, expected)), strict=True
+        ):
             assert_same_sums(ours, theirs, WIDTH)
         model.index()
         expected.index()
@@ -132,7 +159,10 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
 @pytest.mark.parametrize("of_dataset", [False, True])
 def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
     model = make(as_dataset({**candidates, "id": IDS.astype(np.int32)}, of_dataset))
-    new, features = [2001, 2**32 + 7], np.ones([1, FEATURES])  # float64, as NumPy's are.
+    new, features = (
+        [2001, 2**32 + 7],
+        np.ones([1, FEATURES]),
+    )  # float64, as NumPy's are.
     model.add_candidates({"id": np.array(new[:1], np.int16), "features": features})
     model.add_candidates({"id": new[1:], "features": features.tolist()})
     assert set(model.top_k(pairs[0], 42)[1].numpy()[0]) == {*IDS, *new}
@@ -147,11 +177,15 @@ def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
     model, expected = make(), make(candidates)
     model.index(tf.data.Dataset.from_tensor_slices(candidates).shuffle(40).batch(7))
     model.index()
-    for found, wanted in zip(model.top_k(pairs[0], 9), expected.top_k(pairs[0], 9), strict=True):
+    for found, wanted in zip(
+        model.top_k(pairs[0], 9), expected.top_k(pairs[0], 9), strict=True
+    ):
         assert_same_sums(found, wanted, WIDTH)
 
 
-def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(pairs, candidates):
+def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(
+    pairs, candidates
+):
     model = make(as_dataset({"features": candidates["features"]}), candidate_id=None)
     model.remove_candidates([0, 5])
     before = model.top_k(pairs[0], 9)
@@ -162,9 +196,16 @@ def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(pair
 
 def test_a_dataset_that_gives_other_candidates_raises(candidates):
     parts = ([{k: v[:size] for k, v in candidates.items()}] for size in (30, 20))
-    spec = {"id": tf.TensorSpec([None], tf.int64), "features": tf.TensorSpec([None, FEATURES])}
-    model = make(tf.data.Dataset.from_generator(lambda: next(parts), output_signature=spec))
-    with pytest.raises(ValueError, match="gives the same candidates each time. Received: 20 of 30"):
+    spec = {
+        "id": tf.TensorSpec([None], tf.int64),
+        "features": tf.TensorSpec([None, FEATURES]),
+    }
+    model = make(
+        tf.data.Dataset.from_generator(lambda: next(parts), output_signature=spec)
+    )
+    with pytest.raises(
+        ValueError, match="gives the same candidates each time. Received: 20 of 30"
+    ):
         model.index()
 
 
@@ -180,7 +221,10 @@ def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
 
 
 def some_metrics():
-    recalls = metrics.RecallAtK([1, 5]), metrics.RecallAtK(5, average="micro", name="micro")
+    recalls = (
+        metrics.RecallAtK([1, 5]),
+        metrics.RecallAtK(5, average="micro", name="micro"),
+    )
     of_ranks = metrics.MRR(), metrics.MeanRank(), metrics.MedianRank()
     return [*recalls, metrics.NDCG(5), *of_ranks, metrics.AveragePrecisionAtK(10)]
 
@@ -196,7 +240,9 @@ def dense_metrics(scores, rows, exclude):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, False)])
-def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, seen, rng, tmp_path):
+def test_evaluates_and_serves_candidates(
+    several, exclude, pairs, candidates, seen, rng, tmp_path
+):
     queries = keras.layers.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
     options = {"candidate_id": "id", "exclude": "seen" if exclude else None}
@@ -204,7 +250,9 @@ def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, se
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=some_metrics())
     x, y = {"features": pairs[0], "seen": seen}, pairs[1]
     if several:
-        rows = np.stack([rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)])
+        rows = np.stack(
+            [rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)]
+        )
         y = {"id": np.where(rng.random((24, 3)) < 0.3, -1, IDS[rows])}
     places = {i: row for row, i in enumerate(IDS)} | {-1: -1}
     rows = np.vectorize(places.get)(y["id"].reshape([24, -1]))
@@ -217,7 +265,9 @@ def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, se
     for name, value in expected.items():
         assert results[name] == pytest.approx(value, rel=1e-5), name
     assert np.isnan(results["loss"]) == several
-    found = rank4class_tf.evaluate(model, (x, y), [m for m in some_metrics() if m.is_mean])
+    found = rank4class_tf.evaluate(
+        model, (x, y), [m for m in some_metrics() if m.is_mean]
+    )
     for name, estimate in found.estimates.items():
         assert estimate.value == pytest.approx(expected[name], rel=1e-5)
     spec = {"features": tf.TensorSpec([None, FEATURES], name="features")}
@@ -229,19 +279,25 @@ def test_evaluates_and_serves_candidates(several, exclude, pairs, candidates, se
     best = model.top_k(x, 4)
     np.testing.assert_array_equal(found["candidate_ids"], best[1])
     np.testing.assert_allclose(found["scores"], best[0], rtol=1e-5)
-    with pytest.raises(ValueError, match="`exclude` must be None for a model that ranks all"):
+    with pytest.raises(
+        ValueError, match="`exclude` must be None for a model that ranks all"
+    ):
         rank4class_tf.evaluate(model, (x, y), ["mrr"], exclude=lambda x: x["seen"])
 
 
 @pytest.mark.keras2
 def test_validation_in_fit_and_weights(pairs, candidates):
-    model = make(candidates, metrics=[metrics.MRR()], weighted_metrics=[metrics.MeanRank()])
+    model = make(
+        candidates, metrics=[metrics.MRR()], weighted_metrics=[metrics.MeanRank()]
+    )
     weight = np.arange(24.0)
     history = model.fit(*pairs, validation_data=(*pairs, weight), verbose=0).history
     assert set(history) == {"loss", "val_loss", "val_mrr", "val_mean_rank"}
     ranks = ranks_by_definition(model, pairs, candidates)
     assert history["val_mrr"][0] == pytest.approx(np.mean(1 / ranks), rel=1e-5)
-    assert history["val_mean_rank"][0] == pytest.approx(np.average(ranks, weights=weight), rel=1e-5)
+    assert history["val_mean_rank"][0] == pytest.approx(
+        np.average(ranks, weights=weight), rel=1e-5
+    )
 
 
 def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
@@ -267,7 +323,9 @@ def test_an_index_that_fails_leaves_the_older_one(pairs):
 def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
     model = make(candidates)
     ragged = tf.RaggedTensor.from_row_lengths(IDS[[0, *[1, 2] * 22]], [1, 0, *[2] * 22])
-    found, expected = (model.top_k(pairs[0], 3, ids) for ids in (ragged, ragged.to_tensor(-1)))
+    found, expected = (
+        model.top_k(pairs[0], 3, ids) for ids in (ragged, ragged.to_tensor(-1))
+    )
     assert_all_close(found, expected, 0)
     ranks = model.ranks(*pairs, exclude=np.tile(IDS[[3, 5, 3]], (24, 1)))
     np.testing.assert_array_equal(ranks.num_items, np.full(24, NUM_CANDIDATES - 2))
@@ -275,5 +333,7 @@ def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
     model = make({**candidates, "id": names})
     excluded = tf.ragged.constant([["item 1"], [], *[["item 1", "item 2"]] * 22])
     _, found = model.top_k(pairs[0], NUM_CANDIDATES - 2, exclude=excluded)
-    assert b"" in found[0].numpy() and b"item 1" in found[1].numpy()  # Padding is no id.
+    assert (
+        b"" in found[0].numpy() and b"item 1" in found[1].numpy()
+    )  # Padding is no id.
     assert b"item 1" not in found[0].numpy()

@@ -1,4 +1,4 @@
-"""TwoTower: its steps of training, on one device and several, against dense lists in float64."""
+"""TwoTower: training steps on one and several devices, against dense float64 lists."""
 
 import collections
 import itertools
@@ -14,7 +14,16 @@ from rank4class_tf._tf.exchange import Exchange
 from ..contract.test_steps import MODES, OPTIMIZERS, RATE, Linear, product
 from ..rounding import assert_all_close, rounding
 from . import two_towers as small
-from .two_towers import FEATURES, IDS, NUM_CANDIDATES, WIDTH, dense_scores, make, towers, weights
+from .two_towers import (
+    FEATURES,
+    IDS,
+    NUM_CANDIDATES,
+    WIDTH,
+    dense_scores,
+    make,
+    towers,
+    weights,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -25,7 +34,10 @@ pytestmark = pytest.mark.slow
 )
 def test_a_batch_without_queries(options, jit_compile, pairs, candidates):
     model = make(candidates, jit_compile=jit_compile, **options)
-    none, before = (pairs[0][:0], {k: v[:0] for k, v in pairs[1].items()}), weights(model)
+    none, before = (
+        (pairs[0][:0], {k: v[:0] for k, v in pairs[1].items()}),
+        weights(model),
+    )
     for step in (model.train_on_batch, model.test_on_batch):
         assert np.sum(step(*none)) == 0
     model.fit(tf.data.Dataset.from_tensors(none), verbose=0, shuffle=False)
@@ -34,11 +46,15 @@ def test_a_batch_without_queries(options, jit_compile, pairs, candidates):
 
 
 def loss_of_lists(loss, queries, candidates, own, ids, expected, num_mined=None):
-    """The mean over queries, each with the columns of its own candidates and all that are no hits.
+    """The mean over queries, each with its own candidates' columns and all non-hits.
 
     `expected` are counts by query and column, for log-Q.
     """
-    scores, ids, values = tf.matmul(queries, candidates, transpose_b=True), np.array(ids), []
+    scores, ids, values = (
+        tf.matmul(queries, candidates, transpose_b=True),
+        np.array(ids),
+        [],
+    )
     for query, columns in enumerate(own):
         others = np.flatnonzero(~np.isin(ids, ids[columns]))
         corrected = scores[query] - np.log(expected[query])
@@ -47,7 +63,9 @@ def loss_of_lists(loss, queries, candidates, own, ids, expected, num_mined=None)
         if num_mined:
             negatives = tf.sort(negatives, direction="DESCENDING")[:num_mined]
         of_list = tf.concat([positives, negatives], axis=0)[tf.newaxis]
-        values.append(loss.compute(ops.as_lists(of_list, [list(range(len(columns)))]))[0])
+        values.append(
+            loss.compute(ops.as_lists(of_list, [list(range(len(columns)))]))[0]
+        )
     return tf.reduce_mean(tf.stack(values))
 
 
@@ -63,7 +81,11 @@ class Reference:
         self.memory, self.counts = [], collections.Counter()
 
     def step(self, loss, queries, positives, rate):
-        model, variables, drawn = self.model, float64_variables(self.model), self.random_rows()
+        model, variables, drawn = (
+            self.model,
+            float64_variables(self.model),
+            self.random_rows(),
+        )
         ids = positives["id"].tolist()
         self.counts.update(ids)
         with tf.GradientTape() as tape:
@@ -75,25 +97,34 @@ class Reference:
                 all_ids += [i for _, i in self.memory]
             draws = len(all_ids) - 1
             if "others" in positives:
-                parts.append(self.encoded(positives["others"]["features"][:, 0], variables[2:]))
+                parts.append(
+                    self.encoded(positives["others"]["features"][:, 0], variables[2:])
+                )
                 all_ids += positives["others"]["id"][:, 0].tolist()
             if drawn is not None:
-                parts.append(self.encoded(self.candidates["features"][drawn], variables[2:]))
+                parts.append(
+                    self.encoded(self.candidates["features"][drawn], variables[2:])
+                )
                 all_ids += IDS[drawn].tolist()
             expected = np.ones([len(ids), len(all_ids)])
             if model.frequencies is not None:
                 share = 0.0 if drawn is None else len(drawn) / NUM_CANDIDATES
                 total = self.counts.total()
-                expected[:] = [draws * max(self.counts[i], 1) / total + share for i in all_ids]
+                expected[:] = [
+                    draws * max(self.counts[i], 1) / total + share for i in all_ids
+                ]
             rows = [[row] for row in range(len(ids))]
             columns = tf.concat(parts, axis=0)
-            value = loss_of_lists(loss, q, columns, rows, all_ids, expected, model.num_mined)
+            value = loss_of_lists(
+                loss, q, columns, rows, all_ids, expected, model.num_mined
+            )
         gradients = tape.gradient(value, variables)
         if model.memory_size:
             self.memory += list(zip(own.numpy(), ids, strict=True))
             del self.memory[: -model.memory_size]
         return float(value), [
-            w - rate * tf.convert_to_tensor(g) for w, g in zip(variables, gradients, strict=True)
+            w - rate * tf.convert_to_tensor(g)
+            for w, g in zip(variables, gradients, strict=True)
         ]
 
     def encoded(self, features, weights):
@@ -116,13 +147,18 @@ SOURCES = {
     "scored in pieces": {"score_in": 3, "normalize": False},
     "negatives": {"negatives": "others", "normalize": False},
 }
-STEPS = [("all", losses.SoftmaxLoss), *itertools.product(SOURCES, (small.top_3, Linear))]
+STEPS = [
+    ("all", losses.SoftmaxLoss),
+    *itertools.product(SOURCES, (small.top_3, Linear)),
+]
 
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(("mode", "optimizer"), MODES)
 @pytest.mark.parametrize(("sources", "make_loss"), STEPS)
-def test_step_is_that_of_dense_lists(sources, make_loss, mode, optimizer, pairs, candidates):
+def test_step_is_that_of_dense_lists(
+    sources, make_loss, mode, optimizer, pairs, candidates
+):
     loss = make_loss()
     model = make(candidates, **SOURCES[sources])
     modes = {"run_eagerly": mode == "eager", "jit_compile": mode == "xla"}
@@ -143,14 +179,20 @@ def test_step_is_that_of_dense_lists(sources, make_loss, mode, optimizer, pairs,
         y["others"] = {k: v[12:36, None] for k, v in candidates.items()}
 
     def before(number, logs=None):
-        of_batch = tf.nest.map_structure(lambda part: part[8 * number : 8 * number + 8], (x, y))
+        of_batch = tf.nest.map_structure(
+            lambda part: part[8 * number : 8 * number + 8], (x, y)
+        )
         steps.append(reference.step(loss, *of_batch, RATE))
 
     def after(number, logs):  # The mean over the batches until now.
-        assert float(logs["loss"]) == pytest.approx(np.mean([v for v, _ in steps]), rel=1e-5)
+        assert float(logs["loss"]) == pytest.approx(
+            np.mean([v for v, _ in steps]), rel=1e-5
+        )
         assert_all_close(weights(model), steps[-1][1], 1e-4, 1e-5)
 
-    check = keras.callbacks.LambdaCallback(on_train_batch_begin=before, on_train_batch_end=after)
+    check = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=before, on_train_batch_end=after
+    )
     model.fit(x, y, batch_size=8, verbose=0, shuffle=False, callbacks=[check])
     assert len(steps) == 3
 
@@ -167,10 +209,16 @@ def test_strings_are_ids_and_features(rng):
     names = np.array([f"film {i}" for i in IDS])
     keras.utils.set_random_seed(1)
     inputs = keras.layers.Input((), dtype="string")
-    numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(inputs)
-    tower = keras.Model(inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers))
+    numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(
+        inputs
+    )
+    tower = keras.Model(
+        inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers)
+    )
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    encoder = keras.Sequential(
+        [keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)]
+    )
     model = models.TwoTower(encoder, tower)
     model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
@@ -184,7 +232,9 @@ def test_strings_are_ids_and_features(rng):
 
 @small.needs_keras_3
 def test_xla_is_not_asked_for_strings(candidates):
-    model = make({**candidates, "id": np.array([f"film {i}" for i in IDS])}, jit_compile=True)
+    model = make(
+        {**candidates, "id": np.array([f"film {i}" for i in IDS])}, jit_compile=True
+    )
     assert not model.jit_compile and not model.supports_jit
 
 
@@ -214,7 +264,9 @@ def test_weights_of_examples(pairs):
     encodings = model(pairs[0])
 
     def value(weight):
-        return float(model.compute_loss(*pairs, encodings, tf.constant(weight), training=False))
+        return float(
+            model.compute_loss(*pairs, encodings, tf.constant(weight), training=False)
+        )
 
     singles = [value(row) for row in np.eye(24)[:3]]
     expected = singles[0] + 2 * singles[1] + 0.5 * singles[2]
@@ -223,8 +275,8 @@ def test_weights_of_examples(pairs):
 
 @pytest.mark.parametrize("options", ["all", "several are mined"])
 def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
-    # Of 24, the last batch is smaller than the first, and no multiple of the pieces; XLA would
-    # compile it anew.
+    # Of 24, the last batch is smaller than the first, and no multiple of the pieces;
+    # XLA would compile it anew.
     number = 20 if options == "all" else 24
     rows = rng.integers(0, NUM_CANDIDATES, number if options == "all" else [number, 3])
     x, y = {"words": rng.integers(0, 40, [number, 3])}, {"row": rows, "id": IDS[rows]}
@@ -232,24 +284,33 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
 
     def train(encode_in, score_in):
         sizes = {"encode_in": encode_in, "score_in": score_in}
-        model = models.TwoTower(*small.towers_with_tables(), candidate_id="id", **sizes, **kwargs)
+        model = models.TwoTower(
+            *small.towers_with_tables(), candidate_id="id", **sizes, **kwargs
+        )
         loss = losses.SoftmaxLoss() if options == "all" else small.top_3()
-        xla = options == "all" and tf.__version__ >= "2.16"  # Older ones cannot cut these pieces.
+        xla = (
+            options == "all" and tf.__version__ >= "2.16"
+        )  # Older ones cannot cut these pieces.
         model.compile(keras.optimizers.SGD(0.5), loss=loss, jit_compile=xla)
         if options == "all":
             model.index({"row": np.arange(NUM_CANDIDATES), "id": IDS})
         weight = np.linspace(0, 2, number)
-        history = model.fit(x, y, 20, 2, sample_weight=weight, shuffle=False, verbose=0).history
+        history = model.fit(
+            x, y, 20, 2, sample_weight=weight, shuffle=False, verbose=0
+        ).history
         return [*weights(model), history["loss"]]
 
-    # Gradients sum over the examples, of magnitudes up to 1. Each size alone is in `SOURCES`.
+    # Gradients sum over the examples, of magnitudes up to 1. Each size alone is in
+    # `SOURCES`.
     assert_all_close(train(3, 7), train(None, None), rounding(24), rounding(24))
 
 
 @small.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
 def test_pieces_draw_the_same_in_both_passes(rng):
-    """The gradient is that of the loss: differences of it, with the generators set back."""
-    model = models.TwoTower(*small.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5)
+    """The gradient is the loss's: differences of it, with generators set back."""
+    model = models.TwoTower(
+        *small.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5
+    )
     model.compile("sgd", loss=losses.SoftmaxLoss())
     rows = rng.integers(0, NUM_CANDIDATES, 24)
     x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
@@ -285,10 +346,14 @@ def test_pieces_draw_the_same_in_both_passes(rng):
 def test_a_layer_sees_the_rows_of_a_piece_alone(rng):
     inputs = keras.layers.Input((WIDTH,))
     normalised = keras.layers.BatchNormalization(momentum=0.5)
-    model = models.TwoTower(towers()[0], keras.Model(inputs, normalised(inputs)), encode_in=8)
+    model = models.TwoTower(
+        towers()[0], keras.Model(inputs, normalised(inputs)), encode_in=8
+    )
     model.compile("sgd", losses.SoftmaxLoss(), jit_compile=True)
     features = rng.normal(3, size=[26, WIDTH]).astype(np.float32)
-    model.fit(np.ones([26, FEATURES]), features, batch_size=26, verbose=0, shuffle=False)
+    model.fit(
+        np.ones([26, FEATURES]), features, batch_size=26, verbose=0, shuffle=False
+    )
     mean, variance = np.zeros(WIDTH), np.ones(WIDTH)
     for piece in np.split(features.astype(float), [8, 16, 24]):
         mean, variance = (mean + piece.mean(0)) / 2, (variance + piece.var(0)) / 2
@@ -316,7 +381,9 @@ class WithRating(models.TwoTower):
 def test_a_model_of_several_tasks(pairs, candidates, rng, reloaded):
     x, y = pairs[0], {**pairs[1], "stars": rng.normal(size=24).astype(np.float32)}
     model = WithRating(*towers(), candidate_id="id", encode_in=5)
-    model.compile(keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.compile(
+        keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()]
+    )
     films = model.candidate_encoder({"features": y["features"]})
     encodings = np.concatenate([model.query_encoder(x), films], axis=1).astype(float)
     kernel, bias = head = model.rating.get_weights()
@@ -327,7 +394,9 @@ def test_a_model_of_several_tasks(pairs, candidates, rng, reloaded):
     error = np.mean(errors**2)
     assert history["loss"][0] == pytest.approx(error + np.sum(retrieval), rel=1e-5)
     assert history["error"][0] == pytest.approx(error, rel=1e-5)
-    expected = [old - 0.5 * gradient for old, gradient in zip(head, gradients, strict=True)]
+    expected = [
+        old - 0.5 * gradient for old, gradient in zip(head, gradients, strict=True)
+    ]
     assert_all_close(model.rating.get_weights(), expected, 1e-4, 1e-6)
     results = []
     for each in (model, reloaded(model)):
@@ -358,10 +427,16 @@ def test_two_devices_and_xla_train_as_one(pairs, candidates, two_devices):
             model = make(None, small.top_3(), jit_compile=jit_compile, **options)
         model.index(candidates)
         options = {"batch_size": 8, "verbose": 0}
-        fitted = model.fit(*pairs, epochs=2, shuffle=False, validation_data=pairs, **options)
+        fitted = model.fit(
+            *pairs, epochs=2, shuffle=False, validation_data=pairs, **options
+        )
         evaluated = model.evaluate(*pairs, **options)
         of_model = [*weights(model), *map(np.array, model.non_trainable_weights)]
-        return of_model, [fitted.history["loss"], fitted.history["val_mrr"], evaluated[1]]
+        return of_model, [
+            fitted.history["loss"],
+            fitted.history["val_mrr"],
+            evaluated[1],
+        ]
 
     one = tf.distribute.get_strategy()
     expected = trained(one, False)
@@ -395,7 +470,9 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
 
 @pytest.mark.keras2
 def test_mixed_precision(pairs, candidates, mixed_precision):
-    model = make(candidates, **small.ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()])
+    model = make(
+        candidates, **small.ALL, frequencies=True, num_mined=4, metrics=[metrics.MRR()]
+    )
     history = model.fit(*pairs, validation_data=pairs, verbose=0).history
     assert all(np.isfinite(values).all() for values in history.values())
     values, _ = model.top_k(pairs[0], 3)
@@ -403,7 +480,7 @@ def test_mixed_precision(pairs, candidates, mixed_precision):
 
 
 def several(rng, ragged, candidates):
-    """One to three candidates for each of 24 queries, padded, with further negatives."""
+    """One to three candidates for each of 24 queries, padded, with more negatives."""
     rows = np.array([rng.choice(12, 5, replace=False) for _ in range(24)])
     kept = np.arange(5) < rng.integers(1, 4, 24)[:, None]
     kept[:, 3:] = rng.random((24, 2)) < 0.6  # The last two are negatives.
@@ -423,10 +500,16 @@ def several(rng, ragged, candidates):
 
 @pytest.mark.parametrize(
     ("options", "ragged"),
-    [("plain", True), ("negatives", False), ("weights", False), ("weights", True), ("log-Q", True)],
+    [
+        ("plain", True),
+        ("negatives", False),
+        ("weights", False),
+        ("weights", True),
+        ("log-Q", True),
+    ],
 )
 def test_several_candidates_of_a_query(options, ragged, rng, candidates):
-    """Values and gradients of the lists that the docstring describes, in float64, list by list."""
+    """Values and gradients of the lists in the docstring, in float64, list by list."""
     kwargs = {} if options == "plain" else {"negatives": "others"}
     if options == "weights":
         kwargs["negative_weight"] = "weight"
@@ -451,16 +534,23 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
     counts = np.bincount(of_columns[:num_own], minlength=40)[of_columns[:num_own]]
     expected = np.ones([24, len(columns)])
     if options == "log-Q":
-        expected[:, :num_own] = [(num_own - len(mine)) * counts / num_own for mine in own]
+        expected[:, :num_own] = [
+            (num_own - len(mine)) * counts / num_own for mine in own
+        ]
     if options == "weights":
         expected[:, num_own:] = 1 / weights_of[of_columns[num_own:]]
     before, variables = weights(model), float64_variables(model)
     with tf.GradientTape() as tape:
         encode = Reference(model, None, None).encoded
-        q, c = encode(x, variables[:2]), encode(candidates["features"][of_columns], variables[2:])
+        q, c = (
+            encode(x, variables[:2]),
+            encode(candidates["features"][of_columns], variables[2:]),
+        )
         value = loss_of_lists(loss, q / 0.5, c, own, of_columns, expected)
     gradients = tape.gradient(value, variables)
-    data = tf.data.Dataset.from_tensors((x, y))  # Keras takes no arrays that are ragged.
+    data = tf.data.Dataset.from_tensors(
+        (x, y)
+    )  # Keras takes no arrays that are ragged.
     found = model.fit(data, verbose=0, shuffle=False).history["loss"][0]
     assert found == pytest.approx(float(value), rel=1e-5)
     changes = [old - new for old, new in zip(before, weights(model), strict=True)]
@@ -469,17 +559,24 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
 
 @pytest.mark.keras2
 def test_one_candidate_in_the_form_of_several(pairs, candidates):
-    """Positives and negatives `[batch, 1, ...]` are those of `[batch, 2, ...]` with padding."""
+    """Positives and negatives `[batch, 1, ...]` are as padded `[batch, 2, ...]`."""
     others = {k: np.roll(v, 5, axis=0) for k, v in pairs[1].items()}
 
     def loss(width):
         def form(y):
             filler = {"id": -1, "features": 0}
-            rows = {k: [v, *[np.full_like(v, filler[k])] * (width - 1)] for k, v in y.items()}
+            rows = {
+                k: [v, *[np.full_like(v, filler[k])] * (width - 1)]
+                for k, v in y.items()
+            }
             return {k: np.stack(v, axis=1) for k, v in rows.items()} if width else y
 
         y = {**form(pairs[1]), "others": form(others)}
-        return make(negatives="others").fit(pairs[0], y, batch_size=24, verbose=0).history["loss"]
+        return (
+            make(negatives="others")
+            .fit(pairs[0], y, batch_size=24, verbose=0)
+            .history["loss"]
+        )
 
     np.testing.assert_allclose([loss(1), loss(2)], [loss(0)] * 2, rtol=1e-5)
 
@@ -489,7 +586,9 @@ def test_a_memory_keeps_positives_only(pairs, candidates):
     y = {**pairs[1], "others": {k: v[12:36] for k, v in candidates.items()}}
     model.fit(pairs[0], y, batch_size=24, verbose=0)
     assert not np.isin(model._memory.ids, IDS[12:36]).any()
-    with pytest.raises(tf.errors.InvalidArgumentError, match="an id other than -1 for each query"):
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="an id other than -1 for each query"
+    ):
         model.fit(pairs[0], {**y, "id": np.full(24, -1)}, batch_size=24, verbose=0)
 
 
@@ -512,11 +611,16 @@ def test_features_that_are_ragged(rng):
             return tf.reduce_mean(inputs["words"].with_values(rows), axis=1)
 
     words = tf.RaggedTensor.from_row_lengths(rng.integers(0, 50, 60), [1, 2] * 20)
-    model = models.TwoTower(towers()[0], Words(50, WIDTH), candidate_id="id", num_random=5)
+    model = models.TwoTower(
+        towers()[0], Words(50, WIDTH), candidate_id="id", num_random=5
+    )
     model.compile("sgd", loss=losses.SoftmaxLoss(), jit_compile=False)
     model.index({"id": IDS, "words": words})
     own = rng.integers(0, NUM_CANDIDATES, 24)
-    pairs = rng.normal(size=(24, FEATURES)), {"id": IDS[own], "words": tf.gather(words, own)}
+    pairs = (
+        rng.normal(size=(24, FEATURES)),
+        {"id": IDS[own], "words": tf.gather(words, own)},
+    )
     data = tf.data.Dataset.from_tensor_slices(pairs).batch(8)
     assert np.isfinite(model.fit(data, verbose=0, shuffle=False).history["loss"]).all()
     assert model.top_k(pairs[0], 3)[1].shape == (24, 3)
@@ -528,10 +632,14 @@ def test_labels_of_several_ranks(pairs):
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])
     loss, _ = model.evaluate(pairs[0], own, verbose=0)
     step = tf.function(
-        lambda queries, ids: model.compute_loss(queries, ids, model(queries), training=True),
+        lambda queries, ids: model.compute_loss(
+            queries, ids, model(queries), training=True
+        ),
         [tf.TensorSpec([None, FEATURES]), tf.TensorSpec(None, tf.int64)],
     )
     for labels in (own[:, None], np.stack([own, np.full(24, -1)], axis=1), own):
-        assert model.evaluate(pairs[0], labels, verbose=0)[0] == pytest.approx(loss, rel=1e-5)
+        assert model.evaluate(pairs[0], labels, verbose=0)[0] == pytest.approx(
+            loss, rel=1e-5
+        )
         found = step(tf.constant(pairs[0]), tf.constant(labels))
         assert float(found) == pytest.approx(loss, rel=1e-5)

@@ -12,11 +12,13 @@ NUM_CANDIDATES, WIDTH, FEATURES = 40, 6, 5
 # Ids that are no numbers of rows.
 IDS = np.random.default_rng(7).permutation(1000)[:NUM_CANDIDATES]
 
-needs_keras_3 = pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such thing.")
+needs_keras_3 = pytest.mark.skipif(
+    not _keras.KERAS_3, reason="Keras 2 has no such thing."
+)
 
 
 def towers():
-    """Linear encoders of two layers: neither gradient contains the kernel that it belongs to."""
+    """Linear encoders of two layers: neither gradient contains its own kernel."""
     keras.utils.set_random_seed(1)
     features = keras.layers.Input((FEATURES,), name="features")
     candidates = keras.Model({"features": features}, dense(WIDTH, FEATURES)(features))
@@ -38,7 +40,9 @@ def make(index=None, loss=None, rate=0.5, **options):
 
 def dense_scores(model, queries, features):
     of_candidates = model.candidate_encoder({"features": features})
-    encodings = [np.array(x, float) for x in (model.query_encoder(queries), of_candidates)]
+    encodings = [
+        np.array(x, float) for x in (model.query_encoder(queries), of_candidates)
+    ]
     if model.normalize:
         encodings = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in encodings]
     return encodings[0] @ encodings[1].T / model.temperature
@@ -73,6 +77,8 @@ def by_ids():
     ids = keras.layers.Input((), dtype="int64")
     tower = keras.Sequential([ids, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)])
     model = models.TwoTower(towers()[0], tower, seed=3)
-    model.compile(keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    model.compile(
+        keras.optimizers.SGD(0.5), loss=losses.SoftmaxLoss(), metrics=[metrics.MRR()]
+    )
     model.index(np.arange(NUM_CANDIDATES))
     return model

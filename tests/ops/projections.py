@@ -4,7 +4,7 @@ import numpy as np
 
 
 def bisect(too_low, low, high):
-    """Where the monotone `too_low` turns from True to False, of numbers or of arrays."""
+    """Where the monotone `too_low` turns from True to False, of numbers or arrays."""
     for _ in range(100):
         middle = (low + high) / 2
         is_low = too_low(middle)
@@ -23,7 +23,9 @@ def euclidean(z, k, alpha=1.0):
 def entropy(z, k, alpha=1.0):
     z = alpha * np.asarray(z, np.float64)
     low, high = z.min() - 2, z.max() + 50
-    log_z = bisect(lambda c: np.minimum(1, np.exp(np.minimum(z - c, 1))).sum() > k, low, high)
+    log_z = bisect(
+        lambda c: np.minimum(1, np.exp(np.minimum(z - c, 1))).sum() > k, low, high
+    )
     return np.minimum(1, np.exp(np.minimum(z - log_z, 1)))
 
 
@@ -32,5 +34,7 @@ def rankmax(z, ids, k, margin=1.0):
     z = np.asarray(z, np.float64)
     d = z - (np.minimum(z[ids], np.sort(z)[-k]) - margin)[:, np.newaxis]
     low = np.full((len(d), 1), -80.0)
-    log_alpha = bisect(lambda a: np.clip(np.exp(a) * d, 0, 1).sum(1, keepdims=True) < k, low, -low)
+    log_alpha = bisect(
+        lambda a: np.clip(np.exp(a) * d, 0, 1).sum(1, keepdims=True) < k, low, -low
+    )
     return np.clip(np.exp(log_alpha) * d, 0, 1)

@@ -37,7 +37,9 @@ def test_ranks_of_ids_outside_raise_or_are_nan(ids):
     """On a GPU they would be those of other scores."""
     for function in (ops.expected_ranks, ops.ranks_of_positives):
         for step in (function, tf.function(function)):
-            with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=OF_CLASSES):
+            with pytest.raises(
+                (ValueError, tf.errors.InvalidArgumentError), match=OF_CLASSES
+            ):
                 step(SCORES, ids)
         found = tf.function(function, jit_compile=True)(SCORES, tf.constant(ids))
         above = found if function is ops.expected_ranks else found[0]
@@ -49,32 +51,65 @@ MASKED = [name for name in FUNCTIONS if "mask" in parameters_of(name)]
 
 
 @pytest.mark.parametrize("name", MASKED)
-@pytest.mark.parametrize("bad", [np.ones((2, 3)), np.ones((1, 3), bool), np.ones(3, bool)])
+@pytest.mark.parametrize(
+    "bad", [np.ones((2, 3)), np.ones((1, 3), bool), np.ones(3, bool)]
+)
 def test_masks_are_booleans_of_all_scores(name, bad):
-    with pytest.raises(ValueError, match="`mask` must be booleans of the shape of the scores"):
+    with pytest.raises(
+        ValueError, match="`mask` must be booleans of the shape of the scores"
+    ):
         FUNCTIONS[name](**{**needed(name, "class_ids"), "mask": bad})
 
 
 LISTS = ops.as_lists([[2.0, 1.0, 0.0]], [0])
 ERRORS = [
     *(
-        (lambda name=name: ops.as_lists(LISTS, **{name: [[0]]}), f"`{name}` must be None where `sc")
+        (
+            lambda name=name: ops.as_lists(LISTS, **{name: [[0]]}),
+            f"`{name}` must be None where `sc",
+        )
         for name in ("class_ids", "relevance", "mask")
     ),
     (lambda: ops.as_lists(SCORES, np.zeros((2, 1, 1), int)), f"{OF_CLASSES} of shape"),
-    (lambda: ops.ranks_of_positives(SCORES, [[0], [1]], [[1.0]]), "the shape of `class_ids`"),
-    (lambda: ops.ranks_of_positives(SCORES, [[True]] * 2), f"{OF_CLASSES} as integers. .*bool"),
-    (lambda: ops.ranks_of_positives([["3", "1"]], [[0]]), "`scores` must be numbers. .*: string"),
-    (lambda: ops.ranks_of_positives(SCORES, [0]), r"`class_ids` must have the shape \[batch, P\]"),
+    (
+        lambda: ops.ranks_of_positives(SCORES, [[0], [1]], [[1.0]]),
+        "the shape of `class_ids`",
+    ),
+    (
+        lambda: ops.ranks_of_positives(SCORES, [[True]] * 2),
+        f"{OF_CLASSES} as integers. .*bool",
+    ),
+    (
+        lambda: ops.ranks_of_positives([["3", "1"]], [[0]]),
+        "`scores` must be numbers. .*: string",
+    ),
+    (
+        lambda: ops.ranks_of_positives(SCORES, [0]),
+        r"`class_ids` must have the shape \[batch, P\]",
+    ),
     # A discount of NumPy would have no gradient.
     (
-        lambda: ops.soft_ndcg([[2.0]], [[1.0]], discount=lambda rank: 1 / np.log2(1 + rank)),
+        lambda: ops.soft_ndcg(
+            [[2.0]], [[1.0]], discount=lambda rank: 1 / np.log2(1 + rank)
+        ),
         "`discount` must return a tensor",
     ),
-    (lambda: ops.euclidean_projection(SCORES, 4), "`k` must be at most the number of items, 3"),
-    (lambda: ops.entropy_projection(SCORES, 4), "`k` must be at most the number of items, 3"),
-    (lambda: ops.simplex_projection(SCORES, LINEAR, 4), "`k` must be at most the number of items"),
-    (lambda: ops.sample_distinct(5, 6, [1, 2]), r"`size` must be in \[1, 5\]. Received: size=6"),
+    (
+        lambda: ops.euclidean_projection(SCORES, 4),
+        "`k` must be at most the number of items, 3",
+    ),
+    (
+        lambda: ops.entropy_projection(SCORES, 4),
+        "`k` must be at most the number of items, 3",
+    ),
+    (
+        lambda: ops.simplex_projection(SCORES, LINEAR, 4),
+        "`k` must be at most the number of items",
+    ),
+    (
+        lambda: ops.sample_distinct(5, 6, [1, 2]),
+        r"`size` must be in \[1, 5\]. Received: size=6",
+    ),
 ]
 
 
@@ -98,7 +133,9 @@ def test_ids_of_each_shape():
     ranks = ops.ranks_of_positives(SCORES, none, tf.zeros([2, 0]))
     assert ranks.above.shape == ranks.tied.shape == (2, 0)
     for compute in (loss, step):
-        np.testing.assert_array_equal(compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES))
+        np.testing.assert_array_equal(
+            compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES)
+        )
     ragged = tf.ragged.constant([[0], [2, 1]])
     np.testing.assert_array_equal(loss(SCORES, ragged), loss(SCORES, [[0, -1], [2, 1]]))
     np.testing.assert_array_equal(loss(SCORES, [0, 1]), loss(SCORES, [[0], [1]]))
@@ -111,7 +148,9 @@ def test_ids_of_each_shape():
 
 def test_projection_of_bfloat16():
     scores = tf.constant([[2.0, 1.5, 0.0]], tf.bfloat16)
-    np.testing.assert_allclose(ops.simplex_projection(scores, "euclidean"), [[0.75, 0.25, 0.0]])
+    np.testing.assert_allclose(
+        ops.simplex_projection(scores, "euclidean"), [[0.75, 0.25, 0.0]]
+    )
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -122,14 +161,18 @@ def test_counts_of_scores_in_half_precision(dtype):
         ranks = ops.ranks_of_positives(scores, ids)
         np.testing.assert_array_equal(ranks.above[:, 0], [5000, 0])
         np.testing.assert_array_equal(ranks.tied[:, 0], [1, 5000])
-        np.testing.assert_array_equal(ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5])
+        np.testing.assert_array_equal(
+            ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5]
+        )
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_scores_may_be_large_integers(dtype):
     """Such as times in seconds, which float32 would make ties."""
     scores = tf.constant([[0, 1, 2, 3]], dtype) + 1_700_000_000
-    np.testing.assert_array_equal(ops.expected_ranks(scores, [[0, 1, 2, 3]]), [[4, 3, 2, 1]])
+    np.testing.assert_array_equal(
+        ops.expected_ranks(scores, [[0, 1, 2, 3]]), [[4, 3, 2, 1]]
+    )
     assert ops.ranks_of_positives(scores, [[0]]).above == 3
     lists = ops.as_lists(scores, [[2]])
     assert lists.dtype == tf.float64 and lists.sum_over_differences(tf.nn.relu) == 1
@@ -138,12 +181,15 @@ def test_scores_may_be_large_integers(dtype):
 # Numbers that may be 0, negative or anything.
 OF_ANY_SIZE = {"batch", "data", "relevance", "width"}
 OF_NUMBERS = {int, float, "int", "<class 'int'>", "float", "<class 'float'>"}
-ARGUMENTS = [(name, *item) for name in FUNCTIONS for item in parameters_of(name).items()]
+ARGUMENTS = [
+    (name, *item) for name in FUNCTIONS for item in parameters_of(name).items()
+]
 NUMBERS = [
     (name, argument)
     for name, argument, parameter in ARGUMENTS
     if (argument not in OF_ANY_SIZE and name != "soft_recall")
-    and {type(parameter.default), str(parameter.annotation).replace(" | None", "")} & OF_NUMBERS
+    and {type(parameter.default), str(parameter.annotation).replace(" | None", "")}
+    & OF_NUMBERS
 ]
 assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
 
@@ -151,17 +197,23 @@ assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
 @pytest.mark.parametrize(("name", "argument"), NUMBERS)
 def test_numbers_out_of_range_raise(name, argument):
     for value in (-1, -0.5, float("nan"), float("inf"), "1", True):
-        with pytest.raises(ValueError, match=f"`{argument}` must be .*{argument}={value!r}"):
+        with pytest.raises(
+            ValueError, match=f"`{argument}` must be .*{argument}={value!r}"
+        ):
             FUNCTIONS[name](**{**needed(name, "class_ids"), argument: value})
 
 
 # Arguments that are one of some names, a layer or function of the user's aside.
-NAMED = [(name, x) for name, x, parameter in ARGUMENTS if "str" in str(parameter.annotation)]
+NAMED = [
+    (name, x) for name, x, parameter in ARGUMENTS if "str" in str(parameter.annotation)
+]
 
 
 @pytest.mark.parametrize(("name", "argument"), NAMED)
 def test_unknown_names_raise(name, argument):
-    with pytest.raises(ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"):
+    with pytest.raises(
+        ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"
+    ):
         FUNCTIONS[name](**{**needed(name), argument: "nonsense"})
 
 

@@ -23,7 +23,9 @@ def value_and_gradients(function, inputs, upstream, **options):
 @pytest.mark.parametrize(("n", "units"), [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])
 def test_latent_cross(batch, n, units, options, rng, monkeypatch):
-    monkeypatch.setattr(blocks, "_MANY_ENTRIES", 1)  # The way for many classes: n >= units.
+    monkeypatch.setattr(
+        blocks, "_MANY_ENTRIES", 1
+    )  # The way for many classes: n >= units.
     inputs = [tf.constant(rng.normal(size=s)) for s in ((batch, 6), (n, 6), (6, units))]
     upstream = tf.constant(rng.normal(size=(batch, n, units)))
     h, c, w = (x.numpy() for x in inputs)
@@ -42,13 +44,17 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
 def test_latent_cross_of_own_candidates(rng):
     h, c, w = (rng.normal(size=s) for s in ((2, 6), (2, 7, 6), (6, 3)))
     ours = blocks.latent_cross(*map(tf.constant, (h, c, w)))
-    np.testing.assert_allclose(ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9)
+    np.testing.assert_allclose(
+        ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9
+    )
 
 
 def score(candidates, block, shared):
     del block
     encodings, kernel = shared["h"], shared["w"]
-    return tf.reduce_sum(tf.tanh(blocks.latent_cross(encodings, candidates, kernel)), axis=-1)
+    return tf.reduce_sum(
+        tf.tanh(blocks.latent_cross(encodings, candidates, kernel)), axis=-1
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
@@ -67,17 +73,21 @@ def test_blocks_equal_plain(n, many, options, rng, monkeypatch):
         return score(c, 0, {"h": h, "w": w})
 
     specs = [tf.TensorSpec(s, tf.float64) for s in ([n, 6], [None, 6], [6, 2])]
-    results = value_and_gradients(by_blocks, inputs, upstream, input_signature=specs, **options)
+    results = value_and_gradients(
+        by_blocks, inputs, upstream, input_signature=specs, **options
+    )
     expected = with_gradients(lambda: plain(*inputs), *inputs, upstream=upstream)
     assert results[0].shape == (4, n)
     assert_all_close(results, expected, 1e-9, 1e-9)
 
 
 def test_blocks_are_told_apart():
-    """Where random numbers depend on the block, the backward pass draws the same again."""
+    """Where random numbers depend on the block, the backward pass draws them again."""
 
     def noisy(candidates, block, shared):
-        noise = ops.uniform([2, tf.shape(candidates)[0]], ops.fold_in([1, 2], block), tf.float64)
+        noise = ops.uniform(
+            [2, tf.shape(candidates)[0]], ops.fold_in([1, 2], block), tf.float64
+        )
         return tf.matmul(shared[0], candidates, transpose_b=True) * noise
 
     inputs = [tf.ones([7, 1], tf.float64), tf.ones([2, 1], tf.float64)]

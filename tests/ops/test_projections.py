@@ -24,7 +24,9 @@ PROJECTIONS = {
     "separable euclidean": (separable(LINEAR), projections.euclidean),
     "separable entropy": (separable(EXPONENTIAL), projections.entropy),
 }
-every_projection = pytest.mark.parametrize(("project", "reference"), PROJECTIONS.values())
+every_projection = pytest.mark.parametrize(
+    ("project", "reference"), PROJECTIONS.values()
+)
 
 
 @every_projection
@@ -34,7 +36,9 @@ def test_value_and_jacobian_against_bisection(project, reference, seed):
     n = int(rng.integers(2, 12))
     k, alpha = int(rng.integers(1, n)), rng.choice([0.3, 1.0, 2.0])
     z, weights = rng.normal(size=(2, n)) * 1.5
-    of_lists = value_and_gradient(lambda z: project(z, k, alpha), z[None], weights[None])
+    of_lists = value_and_gradient(
+        lambda z: project(z, k, alpha), z[None], weights[None]
+    )
     x, gradient = (found.numpy()[0] for found in of_lists)
     np.testing.assert_allclose(x, reference(z, k, alpha), atol=1e-9)
     expected = oracles.gradient(lambda z: weights @ reference(z, k, alpha), z)
@@ -49,14 +53,18 @@ def test_alpha_per_example_and_its_gradient(project, reference, rng):
     for given in (alpha, [*alpha]):
         np.testing.assert_allclose(project(z, 2, given), expected, atol=1e-9)
     weights = rng.normal(size=6)
-    found = gradient_of(lambda a: project(z[:1], 2, a) * weights, tf.constant(0.8, tf.float64))
+    found = gradient_of(
+        lambda a: project(z[:1], 2, a) * weights, tf.constant(0.8, tf.float64)
+    )
     numeric = oracles.gradient(lambda a: weights @ reference(z[0], 2, a[0]), [0.8])
     np.testing.assert_allclose(found, numeric[0], atol=1e-6)
 
 
 def test_the_conjugate_of_an_item_far_below_is_0():
     scores = tf.constant([-np.inf, -1.0, 0.5, 2.0])
-    np.testing.assert_array_equal(LINEAR.conjugate(scores, tf.constant(0.0)), [0, 0, 0.125, 1.5])
+    np.testing.assert_array_equal(
+        LINEAR.conjugate(scores, tf.constant(0.0)), [0, 0, 0.125, 1.5]
+    )
 
 
 @pytest.mark.parametrize("n", [50, 10_000])
@@ -96,14 +104,17 @@ def test_softmax_and_masks_and_nan(name, rng):
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("k", [1, 5])
 def test_long_lists(rng, jit_compile, k):
-    # A narrow spread has all items in the support, so that the largest alone do not suffice.
+    # A narrow spread has all items in the support, so that the largest alone do not
+    # suffice.
     of_spreads = [rng.normal(size=(2, 1999)) * spread for spread in (1e-4, 1.0, 1e15)]
     for name in ("euclidean", "entropy"):
         project, reference = PROJECTIONS[name]
         compiled = tf.function(lambda z, p=project: p(z, k), jit_compile=jit_compile)
         for z in of_spreads:
             z = tf.constant(z, tf.float32)
-            expected = [reference(row - row.max(), k) for row in z.numpy().astype(np.float64)]
+            expected = [
+                reference(row - row.max(), k) for row in z.numpy().astype(np.float64)
+            ]
             np.testing.assert_allclose(compiled(z), expected, rtol=1e-4, atol=2e-6)
 
 
@@ -122,7 +133,9 @@ def test_rankmax_against_bisection(seed):
         return ops.rankmax(z, ids[None], k, margin) @ weights[:, np.newaxis]
 
     gradient = gradient_of(weighted, tf.constant(z[None]))[0]
-    slopes = oracles.gradient(lambda z: (projections.rankmax(z, ids, k, margin) @ weights).sum(), z)
+    slopes = oracles.gradient(
+        lambda z: (projections.rankmax(z, ids, k, margin) @ weights).sum(), z
+    )
     np.testing.assert_allclose(gradient, slopes, rtol=1e-5, atol=1e-5)
 
 
@@ -132,8 +145,11 @@ def test_rankmax_at_its_edges(rng):
     np.testing.assert_allclose(ops.rankmax(z, [[0, 1]], k=3), np.ones((1, 2, 3)))
     np.testing.assert_array_equal(ops.rankmax(z, [[-1]]), np.zeros((1, 1, 3)))
     ties = np.array([[3.0, 1.0, 1.0, 1.0, -5.0]])
-    # 0 is far above the others and selected whole; the three share what is left: 1 / 3 each.
-    np.testing.assert_allclose(ops.rankmax(ties, [[1]], k=2)[0], [[1, 1 / 3, 1 / 3, 1 / 3, 0]])
+    # 0 is far above the others and selected whole; the three share what is left: 1 / 3
+    # each.
+    np.testing.assert_allclose(
+        ops.rankmax(ties, [[1]], k=2)[0], [[1, 1 / 3, 1 / 3, 1 / 3, 0]]
+    )
 
 
 @pytest.mark.parametrize("place", range(5))
@@ -146,18 +162,24 @@ def test_a_nan_among_the_scores_shows(place, k):
         assert np.isnan(projection(scores, k)).all()
 
 
-TSALLIS = ops.Regularizer(lambda u: (tf.nn.relu(u + 4 / 3) / 2) ** 2, lambda x: (x**1.5 - x) / 0.75)
+TSALLIS = ops.Regularizer(
+    lambda u: (tf.nn.relu(u + 4 / 3) / 2) ** 2, lambda x: (x**1.5 - x) / 0.75
+)
 
 
 def test_against_entmax(rng):
     torch = pytest.importorskip("torch", reason="the extra `oracles` is not installed")
-    entmax = pytest.importorskip("entmax", reason="the extra `oracles` is not installed")
+    entmax = pytest.importorskip(
+        "entmax", reason="the extra `oracles` is not installed"
+    )
     z, weights = rng.normal(size=(2, 20, 100)) * 2
     pairs = ("euclidean", entmax.sparsemax, 1e-9), (TSALLIS, entmax.entmax15, 1e-6)
     for ours, theirs, atol in pairs:
         x = torch.tensor(z, requires_grad=True)
         expected = theirs(x, dim=-1)
         (gradient,) = torch.autograd.grad(expected, x, torch.tensor(weights))
-        found = value_and_gradient(lambda z, r=ours: ops.simplex_projection(z, r), z, weights)
+        found = value_and_gradient(
+            lambda z, r=ours: ops.simplex_projection(z, r), z, weights
+        )
         np.testing.assert_allclose(found[0], expected.detach().numpy(), atol=atol)
         np.testing.assert_allclose(found[1], gradient.numpy(), atol=atol)

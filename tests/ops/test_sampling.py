@@ -1,4 +1,4 @@
-"""Random numbers from hashes, and samples without replacement: what, how often, in every mode."""
+"""Random numbers by hash, samples without replacement: what, how often, each mode."""
 
 import collections
 import itertools
@@ -12,7 +12,9 @@ from rank4class_tf import ops
 from rank4class_tf.ops import sampling
 
 SIZE, DRAWS = 1 << 18, 20_000
-graph_and_xla = pytest.mark.parametrize("jit_compile", [False, True], ids=["graph", "xla"])
+graph_and_xla = pytest.mark.parametrize(
+    "jit_compile", [False, True], ids=["graph", "xla"]
+)
 
 
 def draw(*seed, size=SIZE):
@@ -28,7 +30,9 @@ def test_each_bit_is_fair_and_independent_of_its_neighbours():
     assert np.abs(signs.mean(axis=0)).max() < bound
     assert np.abs(signs.T @ signs / SIZE - np.eye(23)).max() < bound
     for lag in (1, 2, 3, 10, 1000, 1 << 16):
-        assert np.abs((signs[lag:].T @ signs[:-lag]) / (SIZE - lag)).max() < 6 / np.sqrt(SIZE - lag)
+        assert np.abs(
+            (signs[lag:].T @ signs[:-lag]) / (SIZE - lag)
+        ).max() < 6 / np.sqrt(SIZE - lag)
 
 
 @pytest.mark.parametrize("other", [(1, 3), (2, 2), (1 + 2**32, 2), (1, 2 + 2**32)])
@@ -53,7 +57,9 @@ def test_integers_are_the_product_with_64_bits_in_every_shape():
     expected = [(a * 2**32 + b) * limit >> 64 for a, b in zip(high, low, strict=True)]
     assert sampling.uniform_integers([100], seed, limit).numpy().tolist() == expected
     line = sampling.bits([24], (1, 2)).numpy()
-    np.testing.assert_array_equal(sampling.bits([2, 3, 4], (1, 2)).numpy().ravel(), line)
+    np.testing.assert_array_equal(
+        sampling.bits([2, 3, 4], (1, 2)).numpy().ravel(), line
+    )
     assert sampling.bits([], (1, 2)).numpy() == line[0]
     assert sampling.bits([3, 0], (1, 2)).shape == (3, 0)
     assert len(set(sampling.bits([SIZE], (3, 1)).numpy())) == SIZE
@@ -62,7 +68,9 @@ def test_integers_are_the_product_with_64_bits_in_every_shape():
 @graph_and_xla
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_gumbel_noise(dtype, jit_compile):
-    noise = tf.function(ops.gumbel_noise, jit_compile=jit_compile)([200_000], [1, 2], dtype).numpy()
+    noise = tf.function(ops.gumbel_noise, jit_compile=jit_compile)(
+        [200_000], [1, 2], dtype
+    ).numpy()
     assert np.isfinite(noise).all() and noise.dtype == dtype.as_numpy_dtype
     assert scipy.stats.kstest(noise, "gumbel_r").pvalue > 1e-4
     for half in (tf.float16, tf.bfloat16):
@@ -92,7 +100,7 @@ def test_the_seed_alone_decides(name, jit_compile):
 
 
 def pvalue(draws, of):
-    """Of the null hypothesis that all tuples are equally frequent, of which each occurs."""
+    """Of the null hypothesis that all tuples are equally frequent; each occurs."""
     counts = collections.Counter(map(tuple, np.asarray(draws).tolist()))
     assert set(counts) == set(of)
     return scipy.stats.chisquare([counts[one] for one in of]).pvalue
@@ -103,7 +111,9 @@ def test_all_subsets_of_items_are_equally_frequent():
     drawn = ops.sample_items((3, 4), np.tile(eligible, (DRAWS, 1)), 2).numpy()
     items = np.flatnonzero(eligible).tolist()
     assert pvalue(np.sort(drawn, axis=1), [*itertools.combinations(items, 2)]) > 1e-3
-    assert pvalue(drawn, [*itertools.permutations(items, 2)]) > 1e-3  # Order is random too.
+    assert (
+        pvalue(drawn, [*itertools.permutations(items, 2)]) > 1e-3
+    )  # Order is random too.
 
 
 @pytest.mark.parametrize("num_sampled", [1, 30, 400])
@@ -119,7 +129,9 @@ def test_no_item_twice_and_nothing_else(rng, num_sampled):
 def test_few_eligible_items_are_all_there():
     eligible = np.array([[True, False, True, False], [False] * 4, [True] * 4])
     drawn = np.sort(ops.sample_items([0, 0], eligible, 6).numpy(), axis=1)
-    np.testing.assert_array_equal(drawn, [[-1] * 4 + [0, 2], [-1] * 6, [-1, -1, 0, 1, 2, 3]])
+    np.testing.assert_array_equal(
+        drawn, [[-1] * 4 + [0, 2], [-1] * 6, [-1, -1, 0, 1, 2, 3]]
+    )
 
 
 @pytest.mark.parametrize("size", [1, 7, 20, 21, 40], ids=lambda size: f"{size}_of_40")

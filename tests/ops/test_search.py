@@ -1,4 +1,4 @@
-"""Searching, counting, gathering, ranks and the top of rows, also by blocks, against NumPy."""
+"""Search, counts, gathering, ranks and top of rows, also by blocks, against NumPy."""
 
 import itertools
 from collections.abc import Callable
@@ -17,7 +17,9 @@ from rank4class_tf.ops.blocks import count_others_by_blocks
 from ..contract import tables
 from ..derivatives import value_and_gradient
 
-graph_and_xla = pytest.mark.parametrize("jit_compile", [None, True], ids=["graph", "xla"])
+graph_and_xla = pytest.mark.parametrize(
+    "jit_compile", [None, True], ids=["graph", "xla"]
+)
 
 
 # Thresholds, of which there are n, and values.
@@ -25,7 +27,10 @@ LISTS = {
     "spread": lambda rng, n: (rng.normal(size=n), rng.normal(size=300)),
     "ties": lambda rng, n: (rng.integers(0, 12, n), rng.integers(-1, 13, 300)),
     "all equal": lambda rng, n: (np.full(n, 2.5), np.array([2.5, 2.0, 3.0] * 100)),
-    "an outlier": lambda rng, n: (np.append(rng.normal(size=n - 1), -1e30), rng.normal(size=300)),
+    "an outlier": lambda rng, n: (
+        np.append(rng.normal(size=n - 1), -1e30),
+        rng.normal(size=300),
+    ),
     "a cluster": lambda rng, n: (
         np.append(1 + 1e-6 * rng.normal(size=n - 1), 0),
         1 + 1e-6 * rng.normal(size=300),
@@ -55,8 +60,12 @@ def test_searchsorted(rng, n, side, route):
     if route != "eager":
         signature = [tf.TensorSpec([None, None])] * 2 if route == "any shape" else None
         find = tf.function(find, signature, jit_compile=route == "xla")
-    for name, *row, found in zip(LISTS, rising, values, find(rising, values), strict=True):
-        np.testing.assert_array_equal(found, np.searchsorted(*row, side=side), err_msg=name)
+    for name, *row, found in zip(
+        LISTS, rising, values, find(rising, values), strict=True
+    ):
+        np.testing.assert_array_equal(
+            found, np.searchsorted(*row, side=side), err_msg=name
+        )
 
 
 @graph_and_xla
@@ -64,7 +73,9 @@ def test_searchsorted(rng, n, side, route):
 @pytest.mark.parametrize("offset", [0, 2.0**23])
 def test_excess(rng, num_levels, offset, jit_compile):
     """Among scores and levels of which many are equal, against sums over all pairs."""
-    scores = offset + np.append(rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1)
+    scores = offset + np.append(
+        rng.integers(-5, 6, size=(3, 99)), np.full((3, 1), -np.inf), axis=1
+    )
     levels = offset + rng.integers(-5, 9, size=(3, num_levels))
     coefficients = rng.uniform(size=(3, num_levels))
 
@@ -81,13 +92,22 @@ def test_excess(rng, num_levels, offset, jit_compile):
     shares = coefficients[..., np.newaxis] * (above > 0)
     np.testing.assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
     np.testing.assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose([counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5)
+    np.testing.assert_allclose(
+        [counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5
+    )
 
 
 FEW, MANY = [[3, 0, 3], [1, 1, 1]], [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]
-PLACES: dict = {"items": ((2, 4), FEW), "one item": ((2, 4), [3, 1]), "blocks": ((2, 4, 5), FEW)}
+PLACES: dict = {
+    "items": ((2, 4), FEW),
+    "one item": ((2, 4), [3, 1]),
+    "blocks": ((2, 4, 5), FEW),
+}
 PLACES |= {"many": ((2, 4), MANY), "many blocks": ((2, 4, 5), MANY)}
-PLACES |= {"no lists": ((0, 4), np.zeros((0, 3))), "many of none": ((0, 4), np.zeros((0, 20)))}
+PLACES |= {
+    "no lists": ((0, 4), np.zeros((0, 3))),
+    "many of none": ((0, 4), np.zeros((0, 20))),
+}
 
 
 @graph_and_xla
@@ -122,7 +142,7 @@ def scorer(scores):
 
 
 def above_and_tied(score, num_classes, class_ids, own, *args):
-    """Counts of the classes above and of those tied, 0 for padding and for a NaN score."""
+    """Counts of the classes above and those tied, 0 for padding and a NaN score."""
     class_ids = tf.cast(class_ids, tf.int32)
     own = tf.convert_to_tensor(own)
     above, others = count_others_by_blocks(score, num_classes, class_ids, own, *args)
@@ -144,7 +164,9 @@ def test_top_k_of_many_blocks(distinct, order, rng):
     for find, k in [(top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
         values, ids = find(scorer(scores), 4000, k, 512)
         np.testing.assert_array_equal(ids, expected)
-        np.testing.assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
+        np.testing.assert_array_equal(
+            values, np.take_along_axis(scores, expected, axis=1)
+        )
 
 
 def test_top_k_where_few_are_left(rng):
@@ -170,8 +192,12 @@ def test_ranks(scores, block_size):
     own[1, 1] = np.nan
     above, tied = above_and_tied(scorer(scores), 103, class_ids, own, block_size)
     there = (class_ids >= 0) & ~np.isnan(own)
-    np.testing.assert_array_equal(above, (scores[:, None] > own[:, :, None]).sum(-1) * there)
-    np.testing.assert_array_equal(tied, (scores[:, None] == own[:, :, None]).sum(-1) * there)
+    np.testing.assert_array_equal(
+        above, (scores[:, None] > own[:, :, None]).sum(-1) * there
+    )
+    np.testing.assert_array_equal(
+        tied, (scores[:, None] == own[:, :, None]).sum(-1) * there
+    )
 
 
 def test_own_score_counts_once_whatever_its_rounding(scores):
@@ -187,9 +213,15 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
 
 
 def test_scores_within_the_tolerance_tie():
-    scores = np.array([[1.0, 1.25, 1.5, 1.75, 2.0, np.nan, -np.inf, np.inf]], np.float32)
+    scores = np.array(
+        [[1.0, 1.25, 1.5, 1.75, 2.0, np.nan, -np.inf, np.inf]], np.float32
+    )
     ids, own = [[0, 2, 4, 5, -1]], [[1.0, 1.5, 2.0, np.nan, 1.0]]
-    for tolerance, tied in ((0.0, [1, 1, 1, 0, 0]), (0.25, [2, 3, 2, 0, 0]), (1, [5, 5, 5, 0, 0])):
+    for tolerance, tied in (
+        (0.0, [1, 1, 1, 0, 0]),
+        (0.25, [2, 3, 2, 0, 0]),
+        (1, [5, 5, 5, 0, 0]),
+    ):
         for block_size in (1, 3, 8):
             given = scorer(scores), 8, ids, tf.constant(own)
             above, found = above_and_tied(*given, block_size, tolerance)
@@ -201,11 +233,17 @@ def test_scores_within_the_tolerance_tie():
 
 @pytest.mark.parametrize("tolerance", [0.0, 1e30, np.inf, np.nan])
 def test_infinite_scores_tie_with_their_equals_alone(tolerance):
-    """Whatever a bound that overflows is: it is finite where a score is finite and not excluded."""
+    """Even if a bound overflows: finite where a score is finite and not excluded."""
     inf, highest = np.inf, np.finfo(np.float32).max
-    scores = np.array([[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32)
+    scores = np.array(
+        [[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32
+    )
     # Others tie within a bound that is finite.
-    for own, above, tied in ((0, 0, 2), (5, 5, 2), *([(2, 2, 1), (4, 4, 1)] * (tolerance < inf))):
+    for own, above, tied in (
+        (0, 0, 2),
+        (5, 5, 2),
+        *([(2, 2, 1), (4, 4, 1)] * (tolerance < inf)),
+    ):
         of_own = tf.constant(scores[:, own : own + 1])
         found = above_and_tied(scorer(scores), 8, [[own]], of_own, 3, tolerance)
         assert [int(x[0, 0]) for x in found] == [above, tied]
@@ -225,16 +263,24 @@ def counts(values, thresholds):
 def test_counts(rng, mode):
     signature = [tf.TensorSpec([3, None]), tf.TensorSpec([3, None], tf.int32)]
     signature = signature if mode == "any shape" else None
-    count = tf.function(count_above_and_tied, signature, jit_compile=mode == "xla" or None)
+    count = tf.function(
+        count_above_and_tied, signature, jit_compile=mode == "xla" or None
+    )
     for size, width in itertools.product((1, 5, 60, 4095, 4096, 9001), (1, 3, 40)):
         values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
         values[rng.random(values.shape) < 0.1] = np.nan
         values[rng.random(values.shape) < 0.1] = -np.inf
         ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
         ids = ids.astype(np.int32)
-        positives = np.where(ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan)
-        for actual, expected in zip(count(values, ids), counts(values, positives), strict=True):
-            np.testing.assert_array_equal(actual, expected, f"{size} items, {width} ids")
+        positives = np.where(
+            ids >= 0, np.take_along_axis(values, np.maximum(ids, 0), 1), np.nan
+        )
+        for actual, expected in zip(
+            count(values, ids), counts(values, positives), strict=True
+        ):
+            np.testing.assert_array_equal(
+                actual, expected, f"{size} items, {width} ids"
+            )
 
 
 def test_counts_of_all_items_under_xla(rng):
@@ -259,13 +305,15 @@ METRICS: dict[str, Callable] = {
 
 
 def batch(rng, ties, positives, n=60):
-    """Graded lists: some scores are NaN, some items masked, some lists without a positive."""
+    """Graded lists with some NaN scores, masked items, lists without a positive."""
     scores = rng.normal(size=(9, n))
     if ties:
         scores = np.round(scores * ties) / ties
     scores[rng.uniform(size=scores.shape) < 0.05] = np.nan
     scores[1] = np.where(rng.uniform(size=n) < 0.3, -np.inf, scores[1])
-    labels = rng.integers(1, 4, scores.shape) * (rng.uniform(size=scores.shape) < positives)
+    labels = rng.integers(1, 4, scores.shape) * (
+        rng.uniform(size=scores.shape) < positives
+    )
     labels[2] = 0
     labels[rng.uniform(size=scores.shape) < 0.1] = -1
     return labels.astype(np.float32), scores.astype(np.float32)

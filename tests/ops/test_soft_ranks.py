@@ -1,4 +1,4 @@
-"""Soft ranks, against NumPy, SciPy and scikit-learn, and what learned ones are made of."""
+"""Soft ranks, against NumPy, SciPy, scikit-learn, and what learned ones are made of."""
 
 import functools
 import math
@@ -35,7 +35,9 @@ def projected(scores, regularization):
     for row, list_ in enumerate(scores):
         order = np.argsort(-list_, kind="stable")
         scaled = -list_[order] / regularization
-        ranks[row, order] = scaled - isotonic_regression(scaled - np.arange(1, len(list_) + 1))
+        ranks[row, order] = scaled - isotonic_regression(
+            scaled - np.arange(1, len(list_) + 1)
+        )
     return ranks
 
 
@@ -67,7 +69,9 @@ def test_ranks_equal_the_definition(function, oracle, rng, smoothness):
         np.testing.assert_allclose(function(scores, smoothness), expected, rtol=1e-10)
         single = scores.astype(np.float32)
         expected = oracle(single.astype(np.float64), smoothness)
-        np.testing.assert_allclose(function(single, smoothness), expected, rtol=2e-6, atol=1e-5)
+        np.testing.assert_allclose(
+            function(single, smoothness), expected, rtol=2e-6, atol=1e-5
+        )
 
 
 @forms
@@ -77,7 +81,9 @@ def test_gradients_equal_central_differences(function, oracle, rng, size, masked
     scores, weights = rng.normal(size=(3, size)), rng.normal(size=(3, size))
     mask = rng.random((3, size)) < 0.7 if masked else None
     kept = np.ones_like(scores, bool) if mask is None else mask
-    _, gradient = value_and_gradient(lambda x: function(x, 0.3, mask), scores, weights * kept)
+    _, gradient = value_and_gradient(
+        lambda x: function(x, 0.3, mask), scores, weights * kept
+    )
     gradient = gradient.numpy()
     for row in range(3):
         keep = np.nonzero(kept[row])[0]
@@ -89,16 +95,22 @@ def test_gradients_equal_central_differences(function, oracle, rng, size, masked
 
 @pytest.mark.parametrize("num_positives", [1, 4, 8, 16])
 @pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-def test_a_temperature_has_a_gradient_for_any_number_of_positives(rng, num_positives, mode):
+def test_a_temperature_has_a_gradient_for_any_number_of_positives(
+    rng, num_positives, mode
+):
     scores = rng.normal(size=(2, 1000))
     ids = np.argsort(rng.random((2, 1000)), axis=1)[:, :num_positives]
     ranks = functools.partial(ops.sigmoid_ranks, scores, ids)
     compute = functools.partial(gradient_of, lambda t: ranks(temperature=t))
     if mode != "eager":
         compute = tf.function(compute, jit_compile=mode == "xla")
-    differences = scores[:, np.newaxis] - np.take_along_axis(scores, ids, 1)[..., np.newaxis]
+    differences = (
+        scores[:, np.newaxis] - np.take_along_axis(scores, ids, 1)[..., np.newaxis]
+    )
     slopes = -differences / 0.4**2 / (2 + 2 * np.cosh(differences / 0.4))
-    np.testing.assert_allclose(compute(tf.constant(0.4, tf.float64)), slopes.sum(), rtol=1e-9)
+    np.testing.assert_allclose(
+        compute(tf.constant(0.4, tf.float64)), slopes.sum(), rtol=1e-9
+    )
 
 
 def test_ranks_among_positives(rng):
@@ -115,7 +127,9 @@ def test_long_laplace_ranks_are_as_exact_as_float32(rng, temperature):
     weights = rng.normal(size=(2, size)) + 10
     double = scores.astype(np.float64)
     upstream = tf.constant(weights, tf.float32)
-    ranks, gradient = value_and_gradient(lambda x: laplace_ranks(x, temperature), scores, upstream)
+    ranks, gradient = value_and_gradient(
+        lambda x: laplace_ranks(x, temperature), scores, upstream
+    )
     # Half the distance of two neighbouring float32 numbers is 6e-5 at 2,000.
     np.testing.assert_allclose(ranks, by_laplace(double, temperature), atol=1e-4)
     near = np.exp(-np.abs(double[:, None, :] - double[:, :, None]) / temperature)
@@ -137,8 +151,12 @@ def test_long_projections(rng, regularization):
 def test_sigmoid_ranks_by_blocks(rng, mode, size):
     """Blocks that the items do not fill; and no items."""
     scores = rng.normal(size=(2, size))
-    spec = tf.TensorSpec([None, None] if mode == "unknown shape" else scores.shape, tf.float64)
-    compiled = tf.function(lambda x: all_sigmoid_ranks(x, 0.1), [spec], jit_compile=mode == "xla")
+    spec = tf.TensorSpec(
+        [None, None] if mode == "unknown shape" else scores.shape, tf.float64
+    )
+    compiled = tf.function(
+        lambda x: all_sigmoid_ranks(x, 0.1), [spec], jit_compile=mode == "xla"
+    )
     np.testing.assert_allclose(compiled(scores), by_sigmoid(scores, 0.1), rtol=1e-12)
 
 
@@ -148,7 +166,9 @@ def test_memory_of_sigmoid_ranks_is_linear(rng):
     scores = tf.constant(rng.normal(size=(1, size)), tf.float32)
     slopes = functools.partial(gradient_of, lambda x: all_sigmoid_ranks(x, 0.1))
     compute = tf.function(slopes, jit_compile=True)
-    shapes = re.findall(r"\[([\d,]+)\]", compute.experimental_get_compiler_ir(scores)(stage="hlo"))
+    shapes = re.findall(
+        r"\[([\d,]+)\]", compute.experimental_get_compiler_ir(scores)(stage="hlo")
+    )
     sizes = [math.prod(int(n) for n in shape.split(",")) for shape in shapes]
     assert size <= max(sizes) < size**2 / 50
 
@@ -189,7 +209,9 @@ def test_standardized_scores(rng):
     for scale, shift in ((1, 0), (1e-12, 3e-13), (1e15, -7e14), (3e29, 1e29)):
         scores = (scale * rng.standard_normal((4, 9)) + shift).astype(np.float32)
         expected = [standard(row) for row in scores.astype(np.float64)]
-        np.testing.assert_allclose(standardize(tf.constant(scores)), expected, atol=3e-6)
+        np.testing.assert_allclose(
+            standardize(tf.constant(scores)), expected, atol=3e-6
+        )
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -197,24 +219,32 @@ def test_standardized_scores_of_masked_items_and_their_gradient(rng, masked):
     scores, weights = rng.standard_normal((2, 2, 6))
     mask = rng.random((2, 6)) < 0.7 if masked else np.ones((2, 6), bool)
     given = np.where(mask, scores, 50), tf.constant(mask) if masked else None
-    found, gradient = value_and_gradient(lambda x: standardize(x, given[1]), given[0], weights)
+    found, gradient = value_and_gradient(
+        lambda x: standardize(x, given[1]), given[0], weights
+    )
     gradient = gradient.numpy()
     for row, keep in enumerate(mask):
         np.testing.assert_allclose(found[row][keep], standard(scores[row, keep]))
         of_row = weights[row, keep]
-        expected = oracles.gradient(lambda s, w=of_row: standard(s) @ w, scores[row, keep])
+        expected = oracles.gradient(
+            lambda s, w=of_row: standard(s) @ w, scores[row, keep]
+        )
         np.testing.assert_allclose(gradient[row, keep], expected, atol=1e-7)
     assert not found.numpy()[~mask].any() and not gradient[~mask].any()
 
 
-@pytest.mark.parametrize("scores", [[[2.0]], [[1e15, 1e15]], [[0.0, 0.0, 0.0]], [[1e-38, 2e-38]]])
+@pytest.mark.parametrize(
+    "scores", [[[2.0]], [[1e15, 1e15]], [[0.0, 0.0, 0.0]], [[1e-38, 2e-38]]]
+)
 def test_equal_scores_and_none_are_standardized_to_0(scores):
     size = len(scores[0])
     first, gradient = value_and_gradient(lambda x: standardize(x)[:, 0], scores)
     np.testing.assert_allclose(first, [0], atol=1e-30)
     expected = np.where(np.arange(size) == 0, 1 - 1 / size, -1 / size)
     np.testing.assert_allclose(gradient, [expected], atol=1e-6)
-    none = value_and_gradient(lambda x: standardize(x, tf.zeros([1, size], tf.bool)), scores)
+    none = value_and_gradient(
+        lambda x: standardize(x, tf.zeros([1, size], tf.bool)), scores
+    )
     np.testing.assert_array_equal(none, np.zeros((2, 1, size)))
 
 
@@ -227,7 +257,7 @@ def lstm_weights(rng):
 
 
 def for_keras(values):
-    """The same with Keras's order of the gates, i, f, g, o, and all of the bias in the weight."""
+    """The same with Keras's gate order, i, f, g, o, and all bias in the weight."""
     *kernels, bias = values
     bias = bias + np.repeat([0, 1, 0, 0], UNITS)
     parts = [np.split(x, 4, axis=-1) for x in (*kernels, bias)]
@@ -241,7 +271,9 @@ def test_the_lstm_is_that_of_keras(rng):
     layer = keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True))
     layer.build(inputs.shape)
     layer.set_weights([*for_keras(forward), *for_keras(backward)])
-    found = value_and_gradient(lambda x: bidirectional_lstm(x, forward, backward), inputs, upstream)
+    found = value_and_gradient(
+        lambda x: bidirectional_lstm(x, forward, backward), inputs, upstream
+    )
     expected = value_and_gradient(layer, inputs, upstream)
     np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-5)

@@ -43,8 +43,16 @@ CASES = {
     "sgd": (optimizers.RowwiseSGD, {}, sgd),
     "momentum": (optimizers.RowwiseSGD, {"momentum": 0.9}, momentum),
     "nesterov": (optimizers.RowwiseSGD, {"momentum": 0.9, "nesterov": True}, nesterov),
-    "rows without": (optimizers.RowwiseSGD, {"momentum": 0.9, "row_momentum": False}, sgd),
-    "adagrad": (optimizers.RowwiseAdagrad, {"initial_accumulator_value": 0.125}, adagrad),
+    "rows without": (
+        optimizers.RowwiseSGD,
+        {"momentum": 0.9, "row_momentum": False},
+        sgd,
+    ),
+    "adagrad": (
+        optimizers.RowwiseAdagrad,
+        {"initial_accumulator_value": 0.125},
+        adagrad,
+    ),
     "adam": (optimizers.RowwiseAdam, {}, adam),
 }
 cases = pytest.mark.parametrize(("make", "kwargs", "rule"), CASES.values(), ids=CASES)
@@ -52,7 +60,9 @@ cases = pytest.mark.parametrize(("make", "kwargs", "rule"), CASES.values(), ids=
 
 def variable(values):
     layer = keras.layers.Layer()
-    weight = layer.add_weight(name="w", shape=values.shape, initializer="zeros", dtype="float64")
+    weight = layer.add_weight(
+        name="w", shape=values.shape, initializer="zeros", dtype="float64"
+    )
     weight.assign(values)
     return weight
 
@@ -75,7 +85,9 @@ def sparse(rng, ids, shape):
     values = rng.normal(size=(len(ids), *shape[1:]))
     dense = np.zeros(shape)
     np.add.at(dense, ids, values)
-    return tf.IndexedSlices(tf.constant(values), tf.constant(ids), tf.constant(shape)), dense
+    return tf.IndexedSlices(
+        tf.constant(values), tf.constant(ids), tf.constant(shape)
+    ), dense
 
 
 @cases
@@ -88,7 +100,9 @@ def test_rows_follow_the_dense_rule(make, kwargs, rule, rng, jit_compile):
         batches = [[5, 2, 5], [2, 2], [5, 3, 2, 2]]
     pairs = [sparse(rng, ids, start.shape) for ids in batches]
     optimizer = make(learning_rate=LEARNING_RATE, **kwargs)
-    weights = steps(optimizer, variable(start), [gradient for gradient, _ in pairs], jit_compile)
+    weights = steps(
+        optimizer, variable(start), [gradient for gradient, _ in pairs], jit_compile
+    )
     expected, state = start, {}
     for _, dense in pairs:
         expected = rule(expected, dense, state)
@@ -103,7 +117,9 @@ def test_moments_of_adam_rest_while_a_row_is_not_touched(rng):
     weights = steps(optimizer, variable(start), [g for g, _ in pairs])
     first, _, third = (dense[0] for _, dense in pairs)
     mean, square = 0.1 * first, 0.001 * first**2
-    row = start[0] - LEARNING_RATE * np.sqrt(0.001) / 0.1 * mean / (np.sqrt(square) + 1e-7)
+    row = start[0] - LEARNING_RATE * np.sqrt(0.001) / 0.1 * mean / (
+        np.sqrt(square) + 1e-7
+    )
     mean, square = 0.9 * mean + 0.1 * third, 0.999 * square + 0.001 * third**2
     rate = LEARNING_RATE * np.sqrt(1 - 0.999**3) / (1 - 0.9**3)
     row -= rate * mean / (np.sqrt(square) + 1e-7)
@@ -126,13 +142,15 @@ def test_dense_gradients_are_those_of_keras(make, kwargs, rule, rng):
 
 @cases
 def test_rows_and_dense_weights_have_rates_of_their_own(make, kwargs, rule, rng):
-    """With a multiplier, rows move as at the multiplied rate, dense weights as at the plain one."""
+    """With a multiplier, rows move at the multiplied rate, dense weights as without."""
     gradient, _ = sparse(rng, [1, 0, 1], (2, 3))
     dense = tf.constant(rng.normal(size=(4,)))
     start, of_dense = rng.normal(size=(2, 3)), rng.normal(size=(4,))
 
     def train(learning_rate, row_multiplier):
-        optimizer = make(learning_rate=learning_rate, row_multiplier=row_multiplier, **kwargs)
+        optimizer = make(
+            learning_rate=learning_rate, row_multiplier=row_multiplier, **kwargs
+        )
         table, weight = variable(start), variable(of_dense)
         optimizer.build([table, weight])
         for _ in range(3):
@@ -149,11 +167,13 @@ def test_rows_and_dense_weights_have_rates_of_their_own(make, kwargs, rule, rng)
 @pytest.mark.keras2
 @cases
 def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
-    """Both rates, also one that changed on the way, by a saved model and by a checkpoint."""
+    """Both rates, even if changed on the way, by a saved model and by a checkpoint."""
     ids, target = rng.integers(0, 5, [8, 2]), rng.normal(size=(8, 3)).astype(np.float32)
 
     def new():
-        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Embedding(5, 4)])
+        model = keras.Sequential(
+            [keras.layers.Input((2,)), keras.layers.Embedding(5, 4)]
+        )
         model.add(keras.layers.Flatten())
         model.add(keras.layers.Dense(3))
         optimizer = make(LEARNING_RATE, row_multiplier=4.0, name="mine", **kwargs)
@@ -179,11 +199,13 @@ def test_training_goes_on_where_it_was_saved(make, kwargs, rule, rng, tmp_path):
 
 
 def test_adagrad_moves_rows_of_small_gradients_from_the_first_step():
-    """As those of class embeddings of length 1, of which one example in 256 has the gradient."""
+    """As of class embeddings of length 1, where one example in 256 has the gradient."""
     weight, gradient = variable(np.zeros([2, 4])), np.full([1, 4], 1 / 256 / 2)
     row = tf.IndexedSlices(tf.constant(gradient), tf.constant([1]), tf.constant([2, 4]))
     moved = steps(optimizers.RowwiseAdagrad(0.25), weight, [row])
-    np.testing.assert_allclose(moved[1], -0.25 * gradient[0] / np.sqrt(gradient[0] ** 2 + 1.1e-7))
+    np.testing.assert_allclose(
+        moved[1], -0.25 * gradient[0] / np.sqrt(gradient[0] ** 2 + 1.1e-7)
+    )
     assert (moved[1] < -0.2).all() and not moved[0].any()
 
 
@@ -192,7 +214,9 @@ def test_a_schedule_holds_for_both_rates():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([0], [0.5, 0.25])
     optimizer = optimizers.RowwiseSGD(schedule, row_multiplier=8)
     optimizer.build([table, weight])
-    row = tf.IndexedSlices(tf.ones([1, 1], tf.float64), tf.constant([0]), tf.constant([1, 1]))
+    row = tf.IndexedSlices(
+        tf.ones([1, 1], tf.float64), tf.constant([0]), tf.constant([1, 1])
+    )
     for rate in (0.5, 0.5 + 0.25):
         optimizer.apply_gradients([(row, table), (tf.ones([1], tf.float64), weight)])
         assert np.array(table) == -8 * rate and np.array(weight) == -rate
@@ -205,9 +229,15 @@ def test_a_schedule_holds_for_both_rates():
 def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
     gradient, dense = sparse(rng, [2, 0, 2, 2, 2], (3, 4))
     assert (np.abs(dense[2]) > 1).any() and np.linalg.norm(dense) > 2
-    once = tf.IndexedSlices(tf.constant(dense[[0, 2]]), tf.constant([0, 2]), tf.constant([3, 4]))
+    once = tf.IndexedSlices(
+        tf.constant(dense[[0, 2]]), tf.constant([0, 2]), tf.constant([3, 4])
+    )
     ours, expected = (
-        steps(make(learning_rate=LEARNING_RATE, **kwargs, **clipping), variable(np.ones([3, 4])), g)
+        steps(
+            make(learning_rate=LEARNING_RATE, **kwargs, **clipping),
+            variable(np.ones([3, 4])),
+            g,
+        )
         for g in ([gradient] * 2, [once] * 2)
     )
     np.testing.assert_allclose(ours, expected, rtol=1e-9)
@@ -216,7 +246,9 @@ def test_clipping_sees_the_sum_of_a_row(make, kwargs, rule, clipping, rng):
 @cases
 def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
     """Untouched rows rest, and touched ones move by a rate of their own."""
-    gradients = [sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2, 2, 2], [3, 2, 2])]
+    gradients = [
+        sparse(rng, ids, (4, 3))[0] for ids in ([0, 2, 2], [2, 2, 2], [3, 2, 2])
+    ]
     start = rng.normal(size=(4, 3))
     arguments = {"learning_rate": LEARNING_RATE, "row_multiplier": 4.0, **kwargs}
     expected = steps(make(**arguments), variable(start), gradients)
@@ -231,7 +263,10 @@ def test_options_that_change_no_step_leave_rows_rows(make, kwargs, rule, rng):
 @pytest.mark.parametrize("clipping", [{}, {"clipnorm": 1.0}])
 def test_slices_may_be_lists(clipping):
     def moved(*parts):
-        weight, optimizer = variable(np.ones([3, 1])), optimizers.RowwiseAdam(**clipping)
+        weight, optimizer = (
+            variable(np.ones([3, 1])),
+            optimizers.RowwiseAdam(**clipping),
+        )
         optimizer.apply_gradients([(tf.IndexedSlices(*parts), weight)])
         return np.array(weight)
 
@@ -256,7 +291,7 @@ def test_sgd_without_momentum_keeps_nothing_but_the_weights():
 @pytest.mark.keras2
 @pytest.mark.parametrize("name", ["RowwiseSGD", "RowwiseAdagrad", "RowwiseAdam"])
 def test_averages_of_weights_of_half_precision(name):
-    """With the momentum .999, which bfloat16 rounds to 1; Keras 2 keeps averages in bfloat16."""
+    """With momentum .999, which bfloat16 rounds to 1; Keras 2 averages in bfloat16."""
     table = layers.ClassTable(4, 2, dtype="bfloat16")
     table.build((None, 2))
     optimizer = getattr(optimizers, name)(0.5, use_ema=True, ema_momentum=0.999)

@@ -1,4 +1,4 @@
-"""Programs: what computes and compares their figures; marked slow, the short form of each."""
+"""Programs: what computes and compares their figures; marked slow, each short form."""
 
 import csv
 import importlib
@@ -16,7 +16,14 @@ from tensorflow import keras
 from rank4class_tf import data, encoders, layers
 from scripts import tables
 from scripts.benchmarks import thresholds
-from scripts.reproductions import next_item, noisy_labels, rare_classes, retrieval, sodeep, tasks
+from scripts.reproductions import (
+    next_item,
+    noisy_labels,
+    rare_classes,
+    retrieval,
+    sodeep,
+    tasks,
+)
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 from tests.encoders import presets
@@ -25,11 +32,27 @@ from tests.encoders import presets
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    ["losses", "heads", "metrics", "sorters", "retrieval", "many_classes", "fit", "thresholds"],
+    [
+        "losses",
+        "heads",
+        "metrics",
+        "sorters",
+        "retrieval",
+        "many_classes",
+        "fit",
+        "thresholds",
+    ],
 )
 def test_short_form_of_a_benchmark(name, tmp_path):
     path = tmp_path / "figures.csv"
-    command = [sys.executable, "-m", f"scripts.benchmarks.{name}", "--quick", "--csv", path]
+    command = [
+        sys.executable,
+        "-m",
+        f"scripts.benchmarks.{name}",
+        "--quick",
+        "--csv",
+        path,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     lines = path.read_text().splitlines()
     heads = [i + 1 for i, line in enumerate(lines) if line.startswith("#") and i > 1]
@@ -37,7 +60,9 @@ def test_short_form_of_a_benchmark(name, tmp_path):
     assert len(rows) >= len(heads) >= 1
     for row in csv.reader(lines[i] for i in rows):
         cells = [cell.split()[0] for cell in row[1:] if cell[:1].isdigit()]
-        assert cells and not any(bad in cell for cell in row for bad in ("fails", "memory", "over"))
+        assert cells and not any(
+            bad in cell for cell in row for bad in ("fails", "memory", "over")
+        )
 
 
 @pytest.mark.parametrize("name", thresholds.CASES)
@@ -50,7 +75,9 @@ def test_a_threshold_that_is_measured_exists(name):
 @pytest.mark.filterwarnings("ignore:.* found in sys.modules:RuntimeWarning")
 def test_help_of_every_program(monkeypatch, capsys):
     runpy.run_module("scripts", run_name="__main__")
-    names = re.findall(r"^python -m (\S+)\n    \w", capsys.readouterr().out, re.MULTILINE)
+    names = re.findall(
+        r"^python -m (\S+)\n    \w", capsys.readouterr().out, re.MULTILINE
+    )
     assert {"scripts.benchmarks.losses", "scripts.robustness.judge"} <= set(names)
     for name in names:
         monkeypatch.setattr(sys, "argv", [name, "--help"])
@@ -58,7 +85,10 @@ def test_help_of_every_program(monkeypatch, capsys):
             runpy.run_module(name, run_name="__main__", alter_sys=True)
         text = capsys.readouterr().out
         options = re.findall(r"^  (?:-\w, )?--\S+.*\n?.*", text, re.MULTILINE)
-        assert all(re.search(r"\S(  +|\n {10,})\S", x) for x in options), (name, options)
+        assert all(re.search(r"\S(  +|\n {10,})\S", x) for x in options), (
+            name,
+            options,
+        )
         assert not re.search(r"(\w+, \w+, \w+, \w+).*\1", text, re.DOTALL), name
 
 
@@ -96,7 +126,9 @@ def test_short_form_of_robustness(name, tmp_path):
     if name == "strategies":
         results = {row[2]: row[4] for row in rows if row[1] == "3"}
         number = len(strategies.objects("shards")) + 1
-        assert results["one"] == "trains" and results["mirrored"].startswith(f"{number}/{number} ")
+        assert results["one"] == "trains" and results["mirrored"].startswith(
+            f"{number}/{number} "
+        )
     if name == "faults":
         ((_, kills, _, same, other, error, *damages),) = rows
         assert (kills, other, error) == ("2", "0", "0") and int(same) > 0
@@ -105,14 +137,20 @@ def test_short_form_of_robustness(name, tmp_path):
 
 
 def test_measures_of_sorters():
-    """Of the handcrafted sorter the paper has 0.0350, this mixture in the mean 0.0344."""
+    """Of the handcrafted sorter the paper has 0.0350, this mixture a mean of 0.0344."""
     figures = sodeep.measure(layers.SigmoidSorter(0.1), count=2000)
     assert figures["l1_100"] == pytest.approx(0.0344, abs=0.003)
     # Each rank falls by twice the own score, and rises by any other.
-    slopes = sodeep.own_slopes(lambda s: tf.reduce_sum(s, 1, keepdims=True) - 3 * s, 20, 10)
+    slopes = sodeep.own_slopes(
+        lambda s: tf.reduce_sum(s, 1, keepdims=True) - 3 * s, 20, 10
+    )
     np.testing.assert_allclose(slopes, np.full(20, -0.2), atol=1e-6)
     shares = sodeep.slope_shares(np.array([-0.5, -0.04, 0.0, 0.1]))
-    assert list(shares.values()) == [0.5, 0.25, -0.02]  # Vanishing, wrong, and the median.
+    assert list(shares.values()) == [
+        0.5,
+        0.25,
+        -0.02,
+    ]  # Vanishing, wrong, and the median.
 
 
 @pytest.fixture
@@ -124,17 +162,28 @@ def test_films_and_what_is_held_out(task):
     films, user = task.films, task.users[5]
     assert films["id"][:3].tolist() == [3, 13, 23] and films["decade"][0] == 6
     # "the" and "night" stand in each title of its genre, the number of the film in one.
-    assert set(films["words"][1, :2]) == set(films["words"][4, :2]) and films["words"][1, 2] == 1
-    assert set(np.flatnonzero(films["number"])) == {film for u in task.users for film in u[:-2]}
+    assert (
+        set(films["words"][1, :2]) == set(films["words"][4, :2])
+        and films["words"][1, 2] == 1
+    )
+    assert set(np.flatnonzero(films["number"])) == {
+        film for u in task.users for film in u[:-2]
+    }
     assert (task.queries(2)[1][5], task.queries(1)[1][5]) == (user[-2], user[-1])
-    assert task.queries(1)[0]["history"][5, :8].tolist() == (user[:-1][::-1] + 1).tolist()
+    assert (
+        task.queries(1)[0]["history"][5, :8].tolist() == (user[:-1][::-1] + 1).tolist()
+    )
     found = [
         (*history, row)
         for queries, film in task.pairs(12, 0)
-        for history, row in zip(queries["history"].numpy(), film["row"].numpy(), strict=True)
+        for history, row in zip(
+            queries["history"].numpy(), film["row"].numpy(), strict=True
+        )
     ]
     ends = [(u, end) for u in task.users for end in range(1, 7)]
-    assert sorted(found) == sorted((*retrieval.history(u[:end]), u[end]) for u, end in ends)
+    assert sorted(found) == sorted(
+        (*retrieval.history(u[:end]), u[end]) for u, end in ends
+    )
 
 
 def test_figures_of_retrieval_are_those_of_ranks(task, rng):
@@ -143,7 +192,11 @@ def test_figures_of_retrieval_are_those_of_ranks(task, rng):
     own = scores[np.arange(24), [user[-1] for user in task.users]]
     ranks = 1 + np.sum(left * (scores > own[:, None]), axis=1)
     gains = np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0)
-    for name, of in (("recall_at_10", ranks <= 10), ("mrr", 1 / ranks), ("ndcg_at_10", gains)):
+    for name, of in (
+        ("recall_at_10", ranks <= 10),
+        ("mrr", 1 / ranks),
+        ("ndcg_at_10", gains),
+    ):
         assert found[name] == pytest.approx(of.mean())
 
 
@@ -157,26 +210,40 @@ def test_ease_is_its_closed_form(task):
 
 
 def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
-    positive, negatives, counts = np.array([0.5]), np.array([[1.0, -2.0]]), np.array([[1.0, 0.0]])
+    positive, negatives, counts = (
+        np.array([0.5]),
+        np.array([[1.0, -2.0]]),
+        np.array([[1.0, 0.0]]),
+    )
     found = next_item.gbce(positive, negatives, counts, 0.3)
-    sigmoid = 1 / (1 + np.exp([-0.5, 1.0]))  # Of the positive, and 1 less that of the negative.
+    sigmoid = 1 / (
+        1 + np.exp([-0.5, 1.0])
+    )  # Of the positive, and 1 less that of the negative.
     np.testing.assert_allclose(found, [-0.3 * np.log(sigmoid[0]) - np.log(sigmoid[1])])
-    # Item i scores i. Of the items that they had not before, the first user's test item 0 is behind
-    # 1, and the second's, 2, behind 3; their validation items are the first and the third.
-    users = data.UserItems.from_pairs([(np.repeat([1, 2], 3), [2, 3, 0, 0, 1, 2])], split="last")
+    # Item i scores i. Of the items that they had not before, the first user's test item
+    # 0 is behind 1, and the second's, 2, behind 3; their validation items are the first
+    # and the third.
+    users = data.UserItems.from_pairs(
+        [(np.repeat([1, 2], 3), [2, 3, 0, 0, 1, 2])], split="last"
+    )
     table = layers.ClassTable.from_rows(np.arange(4.0, dtype=np.float32)[:, np.newaxis])
     arguments = (lambda inputs: tf.ones([*inputs.shape, 1])), table, users
     found = next_item.values_of_users(*arguments, "test", 5, 1)
-    assert found[next_item.NDCG] == pytest.approx([1 / np.log2(3), 1 / np.log2(3)], abs=1e-4)
+    assert found[next_item.NDCG] == pytest.approx(
+        [1 / np.log2(3), 1 / np.log2(3)], abs=1e-4
+    )
     found = next_item.values_of_users(*arguments, "validation", 5, 2)
     assert found == {next_item.NDCG: [1, pytest.approx(0.5)], next_item.HR: [1, 1]}
 
 
-Y, CLEAR = np.arange(240) % 3, np.arange(240) % 10 > 0  # Nothing tells every tenth's class.
+Y, CLEAR = (
+    np.arange(240) % 3,
+    np.arange(240) % 10 > 0,
+)  # Nothing tells every tenth's class.
 
 
 def features(task, folder, monkeypatch):
-    """The FILE of a task from `features.py`, and what was encoded: to train, and to test."""
+    """The FILE of a task from `features.py`, and what was encoded to train and test."""
     tfds, _ = map(pytest.importorskip, ("tensorflow_datasets", "keras_hub"))
     parts, preset = {"train": Y, "test": Y[::-1]}, folder / "encoder"
     if task == "banking77":
@@ -184,13 +251,24 @@ def features(task, folder, monkeypatch):
         words = np.where(CLEAR, np.array(["bad", "good", "great"])[Y], "day")
         texts = [f"the {w} film" for w in words], [f"of {w} news" for w in words[::-1]]
         for n, part in zip(parts, texts, strict=True):
-            np.savetxt(folder / n, np.r_[[["text", "category"]], np.c_[part, parts[n]]], "%s", ",")
-        encoder, paths = encoders.TextEncoder(preset, pooling="mean"), [folder / n for n in parts]
+            np.savetxt(
+                folder / n,
+                np.r_[[["text", "category"]], np.c_[part, parts[n]]],
+                "%s",
+                ",",
+            )
+        encoder, paths = (
+            encoders.TextEncoder(preset, pooling="mean"),
+            [folder / n for n in parts],
+        )
         encoded = [encoder.upper(encoder.tokenize(part).to_tensor()) for part in texts]
         encoded = [keras.utils.normalize(part) for part in encoded]
     else:
         presets.save_images(preset)
-        splits, shades = ("train[:16000]", "test[:4000]"), (40 * Y**2, 40 * Y[::-1] ** 2 + 20)
+        splits, shades = (
+            ("train[:16000]", "test[:4000]"),
+            (40 * Y**2, 40 * Y[::-1] ** 2 + 20),
+        )
         grey = [np.tile(s[:, None, None, None], (32, 32, 3)) for s in shades]
         found = {
             split: tf.data.Dataset.from_tensor_slices(
@@ -198,20 +276,27 @@ def features(task, folder, monkeypatch):
             )
             for split, x, c in zip(splits, grey, parts.values(), strict=True)
         }
-        monkeypatch.setattr(tfds, "load", lambda name, data_dir, split: [found[s] for s in split])
+        monkeypatch.setattr(
+            tfds, "load", lambda name, data_dir, split: [found[s] for s in split]
+        )
         encoder, paths = encoders.ImageEncoder(preset, (128, 128, 3)), [folder]
         encoded = [encoder.upper(tf.image.resize(x, (128, 128))).numpy() for x in grey]
     arguments = [task, *paths, "--encoder", preset, "--out", folder / "made"]
     monkeypatch.setattr(sys, "argv", ["features", *map(str, arguments)])
-    runpy.run_module("scripts.reproductions.features", run_name="__main__", alter_sys=True)
+    runpy.run_module(
+        "scripts.reproductions.features", run_name="__main__", alter_sys=True
+    )
     return str(folder / "made"), encoded
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "labels"), [("banking77", {"weak10": 10, "weak20": 20}), ("cifar10", {"worse": 0})]
+    ("name", "labels"),
+    [("banking77", {"weak10": 10, "weak20": 20}), ("cifar10", {"worse": 0})],
 )
-def test_features_are_encodings_about_the_mean_of_training(name, labels, tmp_path, monkeypatch):
+def test_features_are_encodings_about_the_mean_of_training(
+    name, labels, tmp_path, monkeypatch
+):
     file, encoded = features(name, tmp_path, monkeypatch)
     task = tasks.load(name, file, None)
     assert task.y.tolist() == Y.tolist() and task.test_y.tolist() == Y[::-1].tolist()
@@ -226,10 +311,12 @@ def test_features_are_encodings_about_the_mean_of_training(name, labels, tmp_pat
 
 
 def users(version, data_dir, seed):
-    """Thirty users with ten items each; both halves of them like one half of the items."""
+    """Thirty users with ten items each; both halves like one half of the items."""
     rng = np.random.default_rng(0)
     items = [20 * (user % 2) + rng.permutation(20)[:10] for user in range(30)]
-    return data.UserItems.from_pairs([(np.repeat(range(30), 10), np.concatenate(items))], seed=seed)
+    return data.UserItems.from_pairs(
+        [(np.repeat(range(30), 10), np.concatenate(items))], seed=seed
+    )
 
 
 @pytest.mark.slow
@@ -237,29 +324,53 @@ def users(version, data_dir, seed):
     ("command", "start"),
     [
         ("sodeep", "# Table 1\nsorter,the paper,"),
-        ("snm --files {0} --batch-size 40", "# B = 1,024\nmethod,rate of rows,over dense,"),
+        (
+            "snm --files {0} --batch-size 40",
+            "# B = 1,024\nmethod,rate of rows,over dense,",
+        ),
         ("calibration", "# Calibration\nloss,Top-1,T,"),
-        ("learning_to_rank", "# few graded lists\n,NDCG@5,NDCG@10,MRR,setting\nsoftmax,0."),
+        (
+            "learning_to_rank",
+            "# few graded lists\n,NDCG@5,NDCG@10,MRR,setting\nsoftmax,0.",
+        ),
         ("rankmax --expansion 1 2", "# Test, 30 users, "),
         (
-            "retrieval --zip {0}/tiny.zip --batch-size 24 --tables methods negatives libraries",
+            (
+                "retrieval --zip {0}/tiny.zip --batch-size 24 --tables methods "
+                "negatives "
+                "libraries"
+            ),
             "# Methods: 24 users, 60 films\nmethod,Recall@10,",
         ),
-        ("next_item {0}/log.txt", "# Test, 300 users, 300 items\nmethod,NDCG@10,HR@10,"),
+        (
+            "next_item {0}/log.txt",
+            "# Test, 300 users, 300 items\nmethod,NDCG@10,HR@10,",
+        ),
     ],
 )
 def test_short_form(command, start, tmp_path, monkeypatch, capsys):
-    for seed, (name, points) in enumerate((("train", 400), ("validation", 40), ("test", 40))):
+    for seed, (name, points) in enumerate(
+        (("train", 400), ("validation", 40), ("test", 40))
+    ):
         planted_points.write(tmp_path / f"{name}.txt", points, 100, 1100, seed)
     movielens_files.write(tmp_path / "tiny.zip")
-    np.savetxt(tmp_path / "log.txt", (np.arange(300).reshape(-1, 1) + np.arange(8)) % 300, "%d")
+    np.savetxt(
+        tmp_path / "log.txt", (np.arange(300).reshape(-1, 1) + np.arange(8)) % 300, "%d"
+    )
     monkeypatch.setattr(data, "movielens", users)
     softmax = {"towers, softmax": (retrieval.two_tower, {}, [[{"temperature": 0.2}]])}
     monkeypatch.setattr(retrieval, "OF_LOSSES", softmax)
     program, *options = command.format(tmp_path).split()
     module = importlib.import_module(f"scripts.reproductions.{program}")
     path = tmp_path / "csv" / "table.csv"
-    arguments = ["--quick", *options, "--out", str(tmp_path / "out"), "--csv", str(path)]
+    arguments = [
+        "--quick",
+        *options,
+        "--out",
+        str(tmp_path / "out"),
+        "--csv",
+        str(path),
+    ]
     module.main(arguments)
     written = path.read_text()
     assert written.startswith(start) and "nan" not in written
@@ -278,7 +389,9 @@ def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
     assert "step 5: training" in capsys.readouterr().out
     train_sorter.main([*arguments, "--steps", "8", "--resume"])
     card = json.loads((tmp_path / "convolutional_sorter.json").read_text())
-    sorter = layers.ConvolutionalSorter.pretrained(tmp_path / "convolutional_sorter.npz")
+    sorter = layers.ConvolutionalSorter.pretrained(
+        tmp_path / "convolutional_sorter.npz"
+    )
     assert (sorter.units, sorter.frequencies, card["steps"]) == (4, 2, 8)
     found = sodeep.measure(sorter, count=50)
     assert {name: round(x, 6) for name, x in found.items()} == card["figures"]
@@ -288,7 +401,10 @@ def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
 
 def test_deviations_are_over_one_less():
     # 1 and 2 are half a unit off their mean: the root of (1/4 + 1/4) / 1.
-    assert (tables.plus_minus([1, 2]), tables.plus_minus([2])) == ("1.500 ± 0.707", "2.000")
+    assert (tables.plus_minus([1, 2]), tables.plus_minus([2])) == (
+        "1.500 ± 0.707",
+        "2.000",
+    )
 
 
 @pytest.mark.slow
@@ -332,9 +448,16 @@ def test_planted_labels_and_a_long_tail(rng):
     wrong = labels != labelled.y
     assert 0.3 < wrong.mean() < 0.5
     assert set(labels[(labelled.y == 0) & wrong]) == {1}
-    assert set(noisy_labels.noisy(labelled, "nearest-3", 0.4)[labelled.y == 0]) == {0, 1, 2, 3}
+    assert set(noisy_labels.noisy(labelled, "nearest-3", 0.4)[labelled.y == 0]) == {
+        0,
+        1,
+        2,
+        3,
+    }
     assert (noisy_labels.noisy(labelled, "weak", 0.4) == -1).all()
     counts = noisy_labels.confusions(labels, labelled.y, 4)
     assert counts[0, 1] == np.sum(wrong & (labelled.y == 0)) and counts.sum() == 200
     tail = np.sort(np.bincount(rare_classes.imbalanced(labelled, 10.0).y))
-    np.testing.assert_array_equal(tail, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3)))
+    np.testing.assert_array_equal(
+        tail, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3))
+    )

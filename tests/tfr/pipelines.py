@@ -1,4 +1,7 @@
-"""Small pipelines on lists with a pattern to learn. Without TF-Ranking, an import of it skips."""
+"""Small pipelines on lists with a pattern to learn.
+
+Without TF-Ranking, an import of it skips.
+"""
 
 import dataclasses
 import os
@@ -23,8 +26,12 @@ NUM_CLASSES = 5
 
 def make_lists(num_lists, seed=0):
     """Classification of four features: the context; all five classes: the examples."""
-    features = np.random.default_rng(seed).normal(size=(num_lists, 4)).astype(np.float32)
-    class_ids = (features @ np.random.default_rng(1).normal(size=(4, NUM_CLASSES))).argmax(axis=1)
+    features = (
+        np.random.default_rng(seed).normal(size=(num_lists, 4)).astype(np.float32)
+    )
+    class_ids = (
+        features @ np.random.default_rng(1).normal(size=(4, NUM_CLASSES))
+    ).argmax(axis=1)
     return list(elwc.lists([(features, class_ids)], NUM_CLASSES))
 
 
@@ -35,7 +42,7 @@ def write_files(folder, num_lists=96):
 
 
 class ModelBuilder(_tfr.keras.model.AbstractModelBuilder):
-    """A dot product of the features and the embedding of the class, for one or more outputs.
+    """A dot product of features and the class's embedding, for one or more outputs.
 
     Each model begins with the same weights, whatever was drawn before.
     """
@@ -73,7 +80,7 @@ def dataset_hparams(folder, **changes):
 
 
 def in_order(builder):
-    """`builder`, whose batches come in one order, with a global seed; TF-Ranking leaves it open."""
+    """`builder`, whose batches keep one order by a global seed; TF-Ranking's do not."""
     options = tf.data.Options()
     options.deterministic = True
     train, valid = builder.build_train_dataset, builder.build_valid_dataset
@@ -86,13 +93,20 @@ def dataset_builder(folder, sample_weight_spec=None, **changes):
     """A `RankingDatasetBuilder` in order, for the files of `write_files`."""
     hparams = dataset_hparams(folder, **changes)
     specs = (CONTEXT_SPEC, EXAMPLE_SPEC, MASK, LABEL_SPEC)
-    builder = tfr.RankingDatasetBuilder(*specs, hparams, sample_weight_spec=sample_weight_spec)
+    builder = tfr.RankingDatasetBuilder(
+        *specs, hparams, sample_weight_spec=sample_weight_spec
+    )
     return in_order(builder)
 
 
 def hparams(folder, **changes):
     values = {"model_dir": os.path.join(folder, "model"), "loss": "softmax_loss"}
-    values |= {"num_epochs": 3, "steps_per_epoch": 6, "validation_steps": 4, "learning_rate": 0.1}
+    values |= {
+        "num_epochs": 3,
+        "steps_per_epoch": 6,
+        "validation_steps": 4,
+        "learning_rate": 0.1,
+    }
     values |= {"steps_per_execution": 1}
     return _tfr.keras.pipeline.PipelineHparams(**{**values, **changes})
 
@@ -102,7 +116,9 @@ def history(pipeline, exports=False):
     logs = []
     if not exports:
         pipeline.export_saved_model = lambda *args, **kwargs: None
-    recorder = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, log: logs.append(log))
+    recorder = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, log: logs.append(log)
+    )
     build = pipeline.build_callbacks
     pipeline.build_callbacks = lambda: [*build(), recorder]
     pipeline.train_and_validate()

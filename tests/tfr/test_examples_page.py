@@ -26,7 +26,9 @@ def applied(diff, program):
         lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
         before = "".join(text for sign, text in lines if sign in "- ")
         assert program.count(before) == 1, f"not once in the program:\n{before}"
-        program = program.replace(before, "".join(text for sign, text in lines if sign in "+ "))
+        program = program.replace(
+            before, "".join(text for sign, text in lines if sign in "+ ")
+        )
     return program
 
 
@@ -49,9 +51,13 @@ def test_pipeline(files):
     after = run(applied(DIFFS[0], PROGRAMS[0]))
     labels = tf.constant([[1.0, 0.0, 1.0, -1.0]])
     scores = tf.constant([[0.1, 0.4, -0.3, 0.2]])
-    values = [float(of["pipeline"].build_loss()(labels, scores)) for of in (before, after)]
+    values = [
+        float(of["pipeline"].build_loss()(labels, scores)) for of in (before, after)
+    ]
     np.testing.assert_allclose(*values, rtol=1e-5)
-    assert "top_k" in tf.saved_model.load("model/export/best_model_by_metric").signatures
+    assert (
+        "top_k" in tf.saved_model.load("model/export/best_model_by_metric").signatures
+    )
 
 
 def test_ragged_lists(files):

@@ -16,7 +16,9 @@ pytestmark = pytest.mark.keras2
 
 
 def model_builder(scorer, example_spec=pipelines.EXAMPLE_SPEC):
-    of_specs = _tfr.keras.model.FeatureSpecInputCreator(pipelines.CONTEXT_SPEC, example_spec)
+    of_specs = _tfr.keras.model.FeatureSpecInputCreator(
+        pipelines.CONTEXT_SPEC, example_spec
+    )
     return _tfr.keras.model.ModelBuilder(
         input_creator=of_specs,
         preprocessor=_tfr.keras.model.PreprocessorWithSpec(),
@@ -63,7 +65,9 @@ class OfAUser(r4c.layers.Interaction):
 @pytest.mark.parametrize("interaction", ["dot_product", OfAUser])
 def test_scores_by_definition(rng, interaction):
     embedding = keras.layers.Embedding(5, 4)
-    model = model_builder(tfr.InteractionScorer(tf.identity, embedding, interaction)).build()
+    model = model_builder(
+        tfr.InteractionScorer(tf.identity, embedding, interaction)
+    ).build()
     class_ids = np.array([[3, 1], [0, 4]])
     given = inputs(rng, class_ids, np.ones((2, 2), bool))
     classes = embedding.embeddings.numpy().astype(np.float64)[class_ids]
@@ -75,7 +79,7 @@ def test_scores_by_definition(rng, interaction):
 
 
 def test_padding_changes_nothing(rng):
-    """Neither its ids nor NaN in its features: scores and gradients are those without it."""
+    """Neither its ids nor NaN features: scores and gradients are those without it."""
     spec = {**pipelines.EXAMPLE_SPEC, "x": tf.io.FixedLenFeature([2], tf.float32)}
     embedding, dense = keras.layers.Embedding(5, 6), keras.layers.Dense(6)
 
@@ -90,10 +94,14 @@ def test_padding_changes_nothing(rng):
         given = inputs(values, np.array([[3, 1], [0, 2]]), np.ones((2, 2), bool))
         given["x"] = tf.constant(values.normal(size=(2, 2, 2)), tf.float32)
         for name, value in filling.items():
-            paddings = [[0, 0], [0, width - 2]] + [[0, 0]] * (given[name].shape.rank - 2)
+            paddings = [[0, 0], [0, width - 2]] + [[0, 0]] * (
+                given[name].shape.rank - 2
+            )
             given[name] = tf.pad(given[name], paddings, constant_values=value)
         loss = r4c.losses.RankmaxLoss(label_format="ids")
-        _, *slopes = with_gradients(lambda: loss([0, 1], model(given)), *model.trainable_variables)
+        _, *slopes = with_gradients(
+            lambda: loss([0, 1], model(given)), *model.trainable_variables
+        )
         return model(given).numpy(), slopes
 
     plain, plain_gradients = scores_and_gradients(2, {})
@@ -117,8 +125,12 @@ def test_several_tasks_have_encoders_of_their_own(rng):
     scores = model(given)
     assert set(scores) == {"click", "buy"} and scores["buy"].shape == (8, 3)
     before = [w.numpy() for w in model.trainable_weights]
-    model.compile("sgd", dict.fromkeys(scores, r4c.losses.SoftmaxLoss(label_format="relevance")))
-    model.fit(given, dict.fromkeys(scores, tf.constant([[1.0, 0.0, -1.0]] * 8)), verbose=0)
+    model.compile(
+        "sgd", dict.fromkeys(scores, r4c.losses.SoftmaxLoss(label_format="relevance"))
+    )
+    model.fit(
+        given, dict.fromkeys(scores, tf.constant([[1.0, 0.0, -1.0]] * 8)), verbose=0
+    )
     pairs = zip(model.trainable_weights, before, strict=True)
     # The last bias of a task moves all its scores alike.
     assert sum((w.numpy() != old).any() for w, old in pairs) >= len(before) - 2
@@ -131,5 +143,7 @@ def test_mixed_precision_ends_in_float32(mixed_precision, rng):
 
 
 def test_unknown_interaction():
-    with pytest.raises(ValueError, match="concat, cosine, dot_product, .*Received: 'x'"):
+    with pytest.raises(
+        ValueError, match="concat, cosine, dot_product, .*Received: 'x'"
+    ):
         tfr.InteractionScorer(None, None, "x")

@@ -21,7 +21,9 @@ def loaded():
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 is active.")
 def test_keras_3_is_refused():
-    with pytest.raises(ImportError, match="TF_USE_LEGACY_KERAS=1 before TensorFlow is first"):
+    with pytest.raises(
+        ImportError, match="TF_USE_LEGACY_KERAS=1 before TensorFlow is first"
+    ):
         tfr.load()
 
 
@@ -47,16 +49,24 @@ def test_other_versions_are_refused(version, monkeypatch):
         return version
 
     monkeypatch.setattr(importlib.metadata, "version", found)
-    message = f">= 0.5.3 and < 0.6. Received: {version}" if version else "is not installed"
+    message = (
+        f">= 0.5.3 and < 0.6. Received: {version}" if version else "is not installed"
+    )
     with pytest.raises(ImportError, match=f"TF-Ranking.*{message}"):
         tfr.load()
 
 
 @pytest.mark.skipif(_keras.KERAS_3, reason="needs Keras 2")
-@pytest.mark.skipif(tf.__version__ < "2.16", reason="this TensorFlow has no need of tf_keras")
+@pytest.mark.skipif(
+    tf.__version__ < "2.16", reason="this TensorFlow has no need of tf_keras"
+)
 def test_missing_tf_keras_is_named():
     program = "import sys; sys.modules['tf_keras'] = None; import rank4class_tf"
-    environment = {**os.environ, "PYTHONPATH": str(pages.ROOT), "TF_USE_LEGACY_KERAS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(pages.ROOT),
+        "TF_USE_LEGACY_KERAS": "1",
+    }
     command = [sys.executable, "-c", program]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert "ImportError: TensorFlow's Keras is not installed" in done.stderr

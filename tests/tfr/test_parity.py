@@ -1,4 +1,4 @@
-"""What docs/coming_from.md says is the same in TF-Ranking, and what differs, by how much."""
+"""What docs/coming_from.md says equals TF-Ranking, and what differs, by how much."""
 
 import math
 import pathlib
@@ -22,11 +22,18 @@ from rank4class_tf.tfr import pipeline  # noqa: E402
 pytestmark = pytest.mark.keras2
 
 LIST_SIZE = 7
-# What TF-Ranking's value is multiplied with: its mean of a pairwise or pointwise loss is over the
-# items of all lists, ours over the lists.
+# What TF-Ranking's value is multiplied with: its mean of a pairwise or pointwise loss
+# is over the items of all lists, ours over the lists.
 LOSSES = dict.fromkeys(["pairwise_hinge_loss", "pairwise_logistic_loss"], LIST_SIZE)
-LOSSES |= dict.fromkeys(["pairwise_soft_zero_one_loss", "sigmoid_cross_entropy_loss"], LIST_SIZE)
-LOSSES |= {"approx_mrr_loss": 1, "approx_ndcg_loss": 1, "softmax_loss": 1, "unique_softmax_loss": 1}
+LOSSES |= dict.fromkeys(
+    ["pairwise_soft_zero_one_loss", "sigmoid_cross_entropy_loss"], LIST_SIZE
+)
+LOSSES |= {
+    "approx_mrr_loss": 1,
+    "approx_ndcg_loss": 1,
+    "softmax_loss": 1,
+    "unique_softmax_loss": 1,
+}
 SAME = "ndcg ndcg_at_3 dcg dcg_at_3 mrr mrr_at_2 precision_at_3 precision recall_at_3"
 # Ours with TF-Ranking's name for it.
 METRICS = {name: name for name in SAME.split()}
@@ -34,8 +41,10 @@ METRICS |= {"average_precision": "map", "top_k_accuracy_at_2": "hits_at_2"}
 
 
 def make_batch(rng, grades):
-    """Scores without ties and labels up to `grades`, with padding; each list has a positive."""
-    scores = rng.permutation(40 * LIST_SIZE).reshape(40, LIST_SIZE).astype(np.float32) / 50
+    """Scores without ties, labels up to `grades`, padding; each list has a positive."""
+    scores = (
+        rng.permutation(40 * LIST_SIZE).reshape(40, LIST_SIZE).astype(np.float32) / 50
+    )
     labels = rng.integers(0, grades + 1, size=scores.shape).astype(np.float32)
     labels[:, 0] = grades
     labels[:, -2:][rng.random((40, 2)) < 0.6] = -1
@@ -44,7 +53,11 @@ def make_batch(rng, grades):
 
 def weights_of(what):
     shape = {"not": None, "lists": (40, 1), "items": (40, LIST_SIZE)}[what]
-    return None if shape is None else np.random.default_rng(3).random(shape).astype(np.float32)
+    return (
+        None
+        if shape is None
+        else np.random.default_rng(3).random(shape).astype(np.float32)
+    )
 
 
 def build_loss(name):
@@ -73,12 +86,14 @@ def result(metric, labels, scores, weights=None):
 @pytest.mark.parametrize("ours", METRICS)
 def test_metrics(rng, ours, weighted, grades):
     batch = *make_batch(rng, grades), weights_of(weighted)
-    assert result(ours, *batch) == pytest.approx(result(f"tfr.{METRICS[ours]}", *batch), rel=1e-5)
+    assert result(ours, *batch) == pytest.approx(
+        result(f"tfr.{METRICS[ours]}", *batch), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("ours", METRICS)
 def test_metrics_of_lists_without_positives(rng, ours):
-    """Theirs count them with the value 0, even a list of padding; ours do so with `count_empty`."""
+    """Theirs count them as 0, even a list of padding; ours do with `count_empty`."""
     labels, scores = make_batch(rng, 1)
     labels[::3] = np.minimum(labels[::3], 0)
     labels[3] = -1
@@ -92,20 +107,29 @@ def test_metrics_of_lists_without_positives(rng, ours):
 @pytest.mark.parametrize("weighted", ["not", "lists", "items"])
 @pytest.mark.parametrize("ours", [name for name in METRICS if "dcg" not in name])
 def test_metrics_of_grades_below_1(rng, ours, weighted):
-    """Theirs count a label of 1 or more as relevant; ours do so with `relevant_from=1`."""
+    """Theirs count a label of 1 or more as relevant; ours do with `relevant_from=1`."""
     labels, scores = make_batch(rng, 4)
     labels = np.where(labels > 0, labels / 2, labels)
     theirs = result(f"tfr.{METRICS[ours]}", labels, scores, weights_of(weighted))
-    metric = metrics.get(ours, relevant_from=1, count_empty=True, label_format="relevance")
-    assert result(metric, labels, scores, weights_of(weighted)) == pytest.approx(theirs, rel=1e-5)
+    metric = metrics.get(
+        ours, relevant_from=1, count_empty=True, label_format="relevance"
+    )
+    assert result(metric, labels, scores, weights_of(weighted)) == pytest.approx(
+        theirs, rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_average_precision_at_a_cutoff(rng, k):
     """Theirs divide by all positives, ours by k if that is less."""
     labels, scores = make_batch(rng, 1)
-    theirs, name = result(f"tfr.map_at_{k}", labels, scores), f"average_precision_at_{k}"
-    over_all = metrics.AveragePrecisionAtK(k, over_all_positives=True, label_format="relevance")
+    theirs, name = (
+        result(f"tfr.map_at_{k}", labels, scores),
+        f"average_precision_at_{k}",
+    )
+    over_all = metrics.AveragePrecisionAtK(
+        k, over_all_positives=True, label_format="relevance"
+    )
     assert result(over_all, labels, scores) == pytest.approx(theirs, rel=1e-5)
     assert result(name, labels, scores) > 1.01 * theirs
     few = np.where(np.cumsum(labels > 0, axis=1) > k, np.minimum(labels, 0), labels)
@@ -118,12 +142,16 @@ def test_precision_of_short_lists(rng):
     labels, scores = make_batch(rng, 1)
     labels[:, 3:] = -1
     theirs = result("tfr.precision_at_5", labels, scores)
-    assert result("precision_at_5", labels, scores) * 5 == pytest.approx(theirs * 3, rel=1e-5)
+    assert result("precision_at_5", labels, scores) * 5 == pytest.approx(
+        theirs * 3, rel=1e-5
+    )
 
 
-@pytest.mark.parametrize("name", ["mrr", "precision", "recall_at_3", "ndcg", "dcg_at_3"])
+@pytest.mark.parametrize(
+    "name", ["mrr", "precision", "recall_at_3", "ndcg", "dcg_at_3"]
+)
 def test_grades_between_0_and_1(rng, name):
-    """Relevant from 1 on in theirs, above 0 in ours; no matter where a grade has a gain."""
+    """Relevant from 1 in theirs, above 0 in ours; no matter where grades have gains."""
     labels, scores = make_batch(rng, 1)
     half = np.where(labels == 1, 0.5, labels).astype(np.float32)
     theirs = result(f"tfr.{METRICS[name]}", half, scores)
@@ -150,31 +178,41 @@ def test_losses_that_need_no_positive(name, peer, scale, rng):
 
 
 def test_the_table_has_all_names():
-    """Each key, and each class without one, is there, and what stands there is built."""
+    """Each key, and each class without one, is there, and what is there is built."""
     page = (pathlib.Path(__file__).parents[2] / "docs" / "coming_from.md").read_text()
     section = page.split("## Name by name")[1].split("## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)` \| `([\w.]+)` \|", section, re.MULTILINE))
     lists = section.split("The same name here:")[1].split("| TF-Ranking |")[0]
-    rows |= {name.removeprefix("tfr."): name for name in re.findall(r"`([a-z_.]+)`", lists)}
+    rows |= {
+        name.removeprefix("tfr."): name for name in re.findall(r"`([a-z_.]+)`", lists)
+    }
     enumerations = _tfr.keras.losses.RankingLossKey, _tfr.keras.metrics.RankingMetricKey
-    keys = {value for x in enumerations for name, value in vars(x).items() if name.isupper()}
+    keys = {
+        value for x in enumerations for name, value in vars(x).items() if name.isupper()
+    }
     if "calibrated_softmax_loss" not in keys:  # TF-Ranking 0.5.3
         del rows["calibrated_softmax_loss"]
     assert set(rows) == keys | {"ClickEMLoss", "MixtureEMLoss", "RecallMetric"}
     for theirs, here in rows.items():
         of_loss = theirs.lower().endswith("loss")
         built = build_loss(here) if of_loss else pipeline.build_metric(here, "")
-        assert type(built).__module__.startswith("tensorflow_ranking") == here.startswith("tfr.")
+        assert type(built).__module__.startswith(
+            "tensorflow_ranking"
+        ) == here.startswith("tfr.")
 
 
 def test_metrics_of_subtopics_by_name():
     labels, scores = [[[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]], [[3.0, 2.0, 1.0]]
     assert result("tfr.precision_ia_at_2", labels, scores) == pytest.approx(2 / (2 * 2))
     expected = 1 + 1 / np.log2(3)  # Each item brings a new subtopic.
-    assert result("tfr.alpha_dcg_at_2", labels, scores) == pytest.approx(expected, rel=1e-5)
+    assert result("tfr.alpha_dcg_at_2", labels, scores) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
-@pytest.mark.parametrize("build", [build_loss, lambda name: pipeline.build_metric(name, "")])
+@pytest.mark.parametrize(
+    "build", [build_loss, lambda name: pipeline.build_metric(name, "")]
+)
 def test_all_names_that_an_error_offers_can_be_built(build):
     with pytest.raises(ValueError, match="must name one of") as raised:
         build("unknown")
@@ -183,14 +221,21 @@ def test_all_names_that_an_error_offers_can_be_built(build):
     for name in names:
         try:
             build(name)
-        except (TypeError, ValueError) as error:  # A name whose loss or metric needs more.
-            assert re.search(r"missing \d+ required", str(error)) or "'hits_at_5'" in str(error)
+        except (
+            TypeError,
+            ValueError,
+        ) as error:  # A name whose loss or metric needs more.
+            assert re.search(
+                r"missing \d+ required", str(error)
+            ) or "'hits_at_5'" in str(error)
 
 
 def test_metrics_of_whole_lists_have_no_cutoff():
     for name in ("arp", "ordered_pair_accuracy"):
         assert pipeline.build_metric(f"tfr.{name}", "").name == name
-        with pytest.raises(ValueError, match=f"'{name}' without a cutoff. .*'tfr.{name}_at_2'"):
+        with pytest.raises(
+            ValueError, match=f"'{name}' without a cutoff. .*'tfr.{name}_at_2'"
+        ):
             pipeline.build_metric(f"tfr.{name}_at_2", "")
 
 
@@ -202,10 +247,13 @@ def test_bpref(k, share, rng):
     labels[:, 3] = 1
     labels[:, 9:][rng.random((40, 3)) < 0.5] = -1
     expected, _ = metrics_impl.BPrefMetric("bpref", k).compute(labels, scores)
-    assert result(metrics.BPref(k), labels, scores) == pytest.approx(np.mean(expected), rel=1e-5)
+    assert result(metrics.BPref(k), labels, scores) == pytest.approx(
+        np.mean(expected), rel=1e-5
+    )
 
 
-# Values and gradients of losses, of each list: with padding, grades, ties and weights of items
+# Values and gradients of losses, of each list: with padding, grades, ties and weights
+# of items
 
 NONE = tf.keras.losses.Reduction.NONE
 BATCH, N = 6, 11
@@ -215,7 +263,7 @@ LISTWISE = ["SoftmaxLoss", "UniqueSoftmaxLoss", "ApproxNDCGLoss", "ApproxMRRLoss
 
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
 def lists(request, rng):
-    """Labels with grades, ties of grades and items that are not there; scores; item weights."""
+    """Labels with grades, tied grades and missing items; scores; item weights."""
     scores = rng.normal(size=(BATCH, N)).astype(np.float32)
     labels = rng.integers(0, 4, (BATCH, N)).astype(np.float32)
     labels[:, 0] = 2
@@ -228,14 +276,20 @@ def lists(request, rng):
 def per_list(loss, labels, scores, weights=None):
 
     def of_lists(scores):
-        return tf.reduce_sum(tf.reshape(loss(labels, scores, weights), [BATCH, -1]), axis=1)
+        return tf.reduce_sum(
+            tf.reshape(loss(labels, scores, weights), [BATCH, -1]), axis=1
+        )
 
     return [x.numpy() for x in value_and_gradient(of_lists, scores)]
 
 
 def compare(name, lists, scale=1.0, ours=None, theirs=None, peer=None, shift=0.0):
-    value, gradient = per_list(getattr(losses, name)(reduction="none", **(ours or {})), *lists)
-    peer = getattr(_tfr.keras.losses, peer or name)(reduction=NONE, **(theirs or ours or {}))
+    value, gradient = per_list(
+        getattr(losses, name)(reduction="none", **(ours or {})), *lists
+    )
+    peer = getattr(_tfr.keras.losses, peer or name)(
+        reduction=NONE, **(theirs or ours or {})
+    )
     expected, expected_gradient = per_list(peer, *lists)
     scale = np.broadcast_to(scale, [BATCH])
     np.testing.assert_allclose(value, expected * scale + shift, rtol=1e-5)
@@ -258,13 +312,15 @@ def test_losses_of_lists_and_of_pairs(name, temperature, lists):
 def test_lambda_weights(name, top_k, smooth_fraction, lists):
     """Theirs grow with the width of the labels, ours with the items that are there."""
     ours = losses.NDCGLambdaWeights(top_k, smooth_fraction)
-    theirs = _tfr.keras.losses.NDCGLambdaWeight(topn=top_k, smooth_fraction=smooth_fraction)
+    theirs = _tfr.keras.losses.NDCGLambdaWeight(
+        topn=top_k, smooth_fraction=smooth_fraction
+    )
     scale = (lists[0] >= 0).sum(axis=1) / N
     compare(name, lists, scale, {"lambda_weights": ours}, {"lambda_weight": theirs})
 
 
 def test_losses_of_all_items(lists):
-    """Theirs is a value per item; ours is the mean over items or pairs that are there, or a sum."""
+    """Theirs is per item; ours is the mean over present items or pairs, or a sum."""
     n = (lists[0] >= 0).sum(axis=1)
     compare("MeanSquaredLoss", lists, 1 / n)
     compare("PairwiseMeanSquaredLoss", lists, 1 / (n * (n - 1)), peer="PairwiseMSELoss")
@@ -272,10 +328,14 @@ def test_losses_of_all_items(lists):
 
 
 def test_list_mle(rng):
-    """Theirs adds log(m!) for m items that are not there, and orders tied items at random."""
+    """Theirs adds log(m!) for m missing items, and orders tied items at random."""
     labels = np.stack([rng.permutation(N) for _ in range(BATCH)]).astype(np.float32)
     scores = rng.normal(size=(BATCH, N)).astype(np.float32)
     weights = np.random.default_rng(1).random((BATCH, N)).astype(np.float32)
     compare("ListMLELoss", (labels, scores, weights))
     labels[2] = np.where(labels[2] < 3, -1, labels[2] - 3)
-    compare("ListMLELoss", (labels, scores), shift=-math.log(math.factorial(3)) * np.eye(BATCH)[2])
+    compare(
+        "ListMLELoss",
+        (labels, scores),
+        shift=-math.log(math.factorial(3)) * np.eye(BATCH)[2],
+    )

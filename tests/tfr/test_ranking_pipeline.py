@@ -1,4 +1,4 @@
-"""RankingPipeline trains, evaluates, exports and resumes, with anything given by name or object."""
+"""RankingPipeline trains, evaluates, exports, resumes; all given by name or object."""
 
 import contextlib
 import json
@@ -26,12 +26,19 @@ def folder(tmp_path):
 
 
 def make_pipeline(
-    folder, tasks=None, dataset=None, metrics=("ndcg_at_1", "ndcg"), of_pipeline=None, **changes
+    folder,
+    tasks=None,
+    dataset=None,
+    metrics=("ndcg_at_1", "ndcg"),
+    of_pipeline=None,
+    **changes,
 ):
     hparams = pipelines.hparams(folder, **changes)
     options = {"metrics": metrics} if of_pipeline is None else of_pipeline
     dataset = dataset or pipelines.dataset_builder(folder)
-    return tfr.RankingPipeline(pipelines.ModelBuilder(tasks), dataset, hparams, **options)
+    return tfr.RankingPipeline(
+        pipelines.ModelBuilder(tasks), dataset, hparams, **options
+    )
 
 
 def of_two_tasks(folder):
@@ -49,7 +56,10 @@ def best_by(metric):
 def test_learns_by_the_steps_of_plain_keras(folder):
     """The loss of the first step, from the pipeline and by hand."""
     pipeline = make_pipeline(
-        folder, loss="rankmax_loss:0.7,tfr.softmax_loss:0.3", steps_per_epoch=1, num_epochs=9
+        folder,
+        loss="rankmax_loss:0.7,tfr.softmax_loss:0.3",
+        steps_per_epoch=1,
+        num_epochs=9,
     )
     dataset = pipelines.dataset_builder(folder).build_valid_dataset()
     pipeline._dataset_builder.build_train_dataset = lambda: dataset
@@ -70,7 +80,9 @@ def test_learns_by_the_steps_of_plain_keras(folder):
 
 def test_objects_and_schedules(folder):
     """With lists of any length."""
-    optimizer = keras.optimizers.Adagrad(keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5))
+    optimizer = keras.optimizers.Adagrad(
+        keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
+    )
     several = [r4c.losses.SoftmaxLoss(), r4c.losses.RankmaxLoss(margin=2.0)]
     of_weights = r4c.losses.WeightedSumLoss(several, [0.5, 0.5])
     macro = r4c.metrics.MacroAverage(r4c.metrics.TopKAccuracy(1), 5)
@@ -79,7 +91,11 @@ def test_objects_and_schedules(folder):
         loss=[(of_weights, 0.5), (_tfr.keras.losses.SoftmaxLoss(), 1.0)],
         optimizer=optimizer,
         learning_rate=None,
-        metrics=[r4c.metrics.NDCG(3), _tfr.keras.metrics.MRRMetric(name="mrr", topn=2), macro],
+        metrics=[
+            r4c.metrics.NDCG(3),
+            _tfr.keras.metrics.MRRMetric(name="mrr", topn=2),
+            macro,
+        ],
         dataset=pipelines.dataset_builder(folder, list_size=None),
     )
     names = {"metric/ndcg_at_3", "val_metric/mrr", "metric/macro_top_k_accuracy_at_1"}
@@ -87,7 +103,9 @@ def test_objects_and_schedules(folder):
     assert isinstance(pipeline._optimizer, keras.optimizers.Adagrad)
     assert int(pipeline._optimizer.iterations) == 18
     # That of the last of 18 steps.
-    assert float(pipeline._optimizer.learning_rate) == pytest.approx(0.2 * 0.5 ** (17 / 6))
+    assert float(pipeline._optimizer.learning_rate) == pytest.approx(
+        0.2 * 0.5 ** (17 / 6)
+    )
     assert int(optimizer.iterations) == 0  # A copy was used.
 
 
@@ -95,10 +113,14 @@ def test_schedule_with_an_optimizer_by_name(folder):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.2, 6, 0.5)
     pipeline = make_pipeline(folder, learning_rate=schedule, num_epochs=1)
     history(pipeline)
-    # By name, TF-Ranking's optimisers are Keras's older ones, which hand out the schedule itself.
+    # By name, TF-Ranking's optimisers are Keras's older ones, which hand out the
+    # schedule itself.
     rate = pipeline._optimizer.learning_rate(pipeline._optimizer.iterations)
     assert float(rate) == pytest.approx(0.2 * 0.5)
-    for wrong in ({"learning_rate": schedule}, {"optimizer": keras.optimizers.SGD(schedule)}):
+    for wrong in (
+        {"learning_rate": schedule},
+        {"optimizer": keras.optimizers.SGD(schedule)},
+    ):
         with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
             make_pipeline(folder, automatic_reduce_lr=True, **wrong)
     make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
@@ -118,7 +140,9 @@ def test_weights_of_items_train_as_in_tf_ranking(folder):
     loss, metrics = "pairwise_logistic_loss", ["ndcg_at_3", "mrr"]
     ours = history(make_pipeline(folder, loss=loss, metrics=metrics, **changes))
     changes |= {"model_dir": os.path.join(folder, "theirs"), "loss": f"tfr.{loss}"}
-    theirs = history(make_pipeline(folder, metrics=["tfr.ndcg_at_3", "tfr.mrr"], **changes))
+    theirs = history(
+        make_pipeline(folder, metrics=["tfr.ndcg_at_3", "tfr.mrr"], **changes)
+    )
     # Adam's steps don't change with the factor between the two losses.
     for log, expected in zip(ours, theirs, strict=True):
         for name in ("val_metric/ndcg_at_3", "val_weighted_metric/ndcg_at_3"):
@@ -130,21 +154,30 @@ def test_multi_task(folder):
     options = {
         "tasks": ["click", "buy"],
         "dataset": of_two_tasks(folder),
-        "loss": {"click": "rankmax_loss:0.5,softmax_loss", "buy": "tfr.pairwise_logistic_loss"},
+        "loss": {
+            "click": "rankmax_loss:0.5,softmax_loss",
+            "buy": "tfr.pairwise_logistic_loss",
+        },
         "loss_weights": {"click": 1.0, "buy": 2.0},
     }
     metrics = {"click": ["ndcg_at_1"], "buy": ["tfr.mrr"]}
     pipeline = make_pipeline(folder, metrics=metrics, **options, **best_by("buy/mrr"))
     log = history(pipeline, exports=True)[-1]
-    assert {"val_click_metric/ndcg_at_1", "val_buy_metric/mrr", "click_loss"} <= set(log)
-    assert log["loss"] == pytest.approx(log["click_loss"] + 2 * log["buy_loss"], rel=1e-5)
-    assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
+    assert {"val_click_metric/ndcg_at_1", "val_buy_metric/mrr", "click_loss"} <= set(
+        log
+    )
+    assert log["loss"] == pytest.approx(
+        log["click_loss"] + 2 * log["buy_loss"], rel=1e-5
+    )
+    assert os.path.isdir(
+        os.path.join(folder, "model", "export", "best_model_by_metric")
+    )
     with pytest.raises(ValueError, match=r"for the tasks \['buy', 'click'\]"):
         make_pipeline(folder, metrics={"click": ["ndcg"]}, **options).build_metrics()
 
 
 def test_outputs_of_other_names_raise_before_training(folder):
-    """Keras logs `restore_list_metric/ndcg_at_1`, so that nothing could be monitored."""
+    """Keras logs `restore_list_metric/ndcg_at_1`, so nothing could be monitored."""
 
     class Builder(pipelines.ModelBuilder):
         def build(self):
@@ -160,20 +193,27 @@ def test_outputs_of_other_names_raise_before_training(folder):
     hparams = pipelines.hparams(folder, loss=loss, **best_by("buy/ndcg"))
     dataset = of_two_tasks(folder)
     pipeline = tfr.RankingPipeline(Builder([*loss]), dataset, hparams, metrics=["ndcg"])
-    with pytest.raises(ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"):
+    with pytest.raises(
+        ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"
+    ):
         pipeline.train_and_validate()
 
 
 def test_exports_the_best_model(folder):
-    """With a learning rate that destroys the model from the second epoch on, the first is best."""
+    """With a rate that destroys the model from epoch two on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
     dataset = pipelines.dataset_builder(folder)
     options = {"dataset": dataset, "learning_rate": schedule, "optimizer": "sgd"}
-    logs = history(make_pipeline(folder, **options, **best_by("ndcg_at_1")), exports=True)
+    logs = history(
+        make_pipeline(folder, **options, **best_by("ndcg_at_1")), exports=True
+    )
     values = [log["val_metric/ndcg_at_1"] for log in logs]
     assert np.argmax(values) == 0 and values[0] > values[2]
     dataset = dataset.build_valid_dataset().take(4)
-    for name, value in (("best_model_by_metric", values[0]), ("latest_model", values[2])):
+    for name, value in (
+        ("best_model_by_metric", values[0]),
+        ("latest_model", values[2]),
+    ):
         model = keras.models.load_model(os.path.join(folder, "model", "export", name))
         found = model.evaluate(dataset, verbose=0, return_dict=True)["metric/ndcg_at_1"]
         assert found == pytest.approx(value)
@@ -182,7 +222,9 @@ def test_exports_the_best_model(folder):
 def test_tensorboard_is_optional(folder, monkeypatch):
     pipeline = make_pipeline(folder, num_epochs=1)
     pipeline._tensorboard = False
-    assert not any(isinstance(c, keras.callbacks.TensorBoard) for c in pipeline.build_callbacks())
+    assert not any(
+        isinstance(c, keras.callbacks.TensorBoard) for c in pipeline.build_callbacks()
+    )
     history(make_pipeline(folder, num_epochs=1))
     assert os.path.exists(os.path.join(folder, "model", "train"))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -192,28 +234,64 @@ def test_tensorboard_is_optional(folder, monkeypatch):
 
 def worse_by(metric, higher_better):
     direction = {"best_exporter_metric_higher_better": higher_better}
-    return {"metrics": ["ndcg_at_1", "mean_rank"], "best_exporter_metric": metric, **direction}
+    return {
+        "metrics": ["ndcg_at_1", "mean_rank"],
+        "best_exporter_metric": metric,
+        **direction,
+    }
 
 
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"loss": "spearman_loss"}, ValueError, r"rankmax_loss.*tfr\.list_mle_loss.*'spearman_lo"),
+        (
+            {"loss": "spearman_loss"},
+            ValueError,
+            r"rankmax_loss.*tfr\.list_mle_loss.*'spearman_lo",
+        ),
         ({"loss": "softmax_loss:much"}, ValueError, "'softmax_loss:much'"),
         ({"loss": 3}, TypeError, "Received: 3"),
         ({"loss": []}, ValueError, "at least one"),
-        ({"loss": "softmax_loss:-1,rankmax_loss"}, ValueError, "`weights` must be a finite number"),
+        (
+            {"loss": "softmax_loss:-1,rankmax_loss"},
+            ValueError,
+            "`weights` must be a finite number",
+        ),
         ({"loss": "softmax_loss:nan"}, ValueError, "`weights` must be a finite number"),
-        ({"loss": [("softmax_loss", "x")]}, ValueError, "`weights` must be .*weights='x'"),
+        (
+            {"loss": [("softmax_loss", "x")]},
+            ValueError,
+            "`weights` must be .*weights='x'",
+        ),
         ({"loss": [("softmax_loss",)]}, ValueError, "`loss` must hold pairs"),
-        ({"metrics": ["nonsense_at_3"]}, ValueError, r"average_precision.*tfr\.mrr.*'nonsense'"),
-        ({"metrics": ["spearman_correlation"]}, ValueError, "must name one of: average_precision"),
+        (
+            {"metrics": ["nonsense_at_3"]},
+            ValueError,
+            r"average_precision.*tfr\.mrr.*'nonsense'",
+        ),
+        (
+            {"metrics": ["spearman_correlation"]},
+            ValueError,
+            "must name one of: average_precision",
+        ),
         ({"metrics": ["tfr.mrr_at_0"]}, ValueError, "'tfr.mrr_at_0'"),
         ({"metrics": [3]}, TypeError, "Received: 3"),
         ({"metrics": "ndcg_at_5"}, TypeError, "`metrics` must be a list.*'ndcg_at_5'"),
-        ({"metrics": ["ndcg", "tfr.ndcg"]}, ValueError, "`metrics` must have different names"),
-        ({"of_pipeline": {"weighted_metrics": "mrr"}}, TypeError, "`weighted_metrics` must be a l"),
-        ({"best_exporter_metric": "mrr"}, ValueError, "loss, ndcg_at_1, .*. Received: 'mrr'"),
+        (
+            {"metrics": ["ndcg", "tfr.ndcg"]},
+            ValueError,
+            "`metrics` must have different names",
+        ),
+        (
+            {"of_pipeline": {"weighted_metrics": "mrr"}},
+            TypeError,
+            "`weighted_metrics` must be a l",
+        ),
+        (
+            {"best_exporter_metric": "mrr"},
+            ValueError,
+            "loss, ndcg_at_1, .*. Received: 'mrr'",
+        ),
         (worse_by("ndcg_at_1", False), ValueError, "must be True for 'ndcg_at_1'"),
         (worse_by("mean_rank", True), ValueError, "must be False for 'mean_rank'"),
         (worse_by("loss", True), ValueError, "must be False for 'loss'"),
@@ -226,15 +304,24 @@ def test_what_is_wrong_shows_when_it_is_built(folder, changes, error, message):
 
 def test_the_best_model_by_each_name_of_a_metric(folder):
     several = r4c.metrics.NDCG([1, 5], name="list")
-    metrics = ["top_k_accuracy_at_1", "tfr.mrr_at_3", several, r4c.metrics.TopKAccuracy([2, 3])]
+    metrics = [
+        "top_k_accuracy_at_1",
+        "tfr.mrr_at_3",
+        several,
+        r4c.metrics.TopKAccuracy([2, 3]),
+    ]
     metrics.append(r4c.metrics.MacroAverage(r4c.metrics.NDCG([1, 2], name="list"), 8))
 
     def by(wanted):
         return make_pipeline(folder, metrics=metrics, num_epochs=1, **best_by(wanted))
 
     logs = history(by("macro_list_at_2"), exports=True)[-1]
-    assert os.path.isdir(os.path.join(folder, "model", "export", "best_model_by_metric"))
-    names = "top_k_accuracy_at_1 tfr.mrr_at_3 list_at_5 macro_list_at_2 top_k_accuracy_at_3"
+    assert os.path.isdir(
+        os.path.join(folder, "model", "export", "best_model_by_metric")
+    )
+    names = (
+        "top_k_accuracy_at_1 tfr.mrr_at_3 list_at_5 macro_list_at_2 top_k_accuracy_at_3"
+    )
     for wanted in names.split():
         key = f"val_metric/{wanted.removeprefix('tfr.')}"
         assert by(wanted)._monitored == key and key in logs
@@ -298,11 +385,17 @@ def test_exported_model(folder, tmp_path):
         order = np.argsort(-masked, axis=1)[:, :width]
         best = np.take_along_axis(masked, order, axis=1)
         of_k = {"k": tf.constant(k)}
-        of_serialized = call["top_k"](**{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k)
+        of_serialized = call["top_k"](
+            **{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k
+        )
         for found in (of_serialized, call["top_k_tensors"](**inputs, **of_k)):
-            np.testing.assert_array_equal(found["indices"], np.where(best > -np.inf, order, -1))
+            np.testing.assert_array_equal(
+                found["indices"], np.where(best > -np.inf, order, -1)
+            )
             np.testing.assert_allclose(found["scores"], best, rtol=1e-6)
-            assert (found["indices"].numpy()[1, 2:] == -1).all()  # The list has two classes.
+            assert (
+                found["indices"].numpy()[1, 2:] == -1
+            ).all()  # The list has two classes.
 
 
 def test_several_tasks():
@@ -314,8 +407,12 @@ def test_several_tasks():
     scores = signatures[tf.saved_model.PREDICT_METHOD_NAME](serialized)
     assert set(best) == {"click_indices", "click_scores", "buy_indices", "buy_scores"}
     for task in ("click", "buy"):
-        np.testing.assert_array_equal(best[f"{task}_scores"][:, 0], scores[task].numpy().max(1))
-        np.testing.assert_array_equal(best[f"{task}_indices"][:, 0], scores[task].numpy().argmax(1))
+        np.testing.assert_array_equal(
+            best[f"{task}_scores"][:, 0], scores[task].numpy().max(1)
+        )
+        np.testing.assert_array_equal(
+            best[f"{task}_indices"][:, 0], scores[task].numpy().argmax(1)
+        )
 
 
 def test_ragged_models_have_the_serialized_signatures():
@@ -371,7 +468,9 @@ pathlib.Path(sys.argv[1], f"result{index}").write_text(json.dumps(logs))
 @pytest.mark.slow
 def test_two_processes_train_together(folder, tmp_path):
     two_processes.run(tmp_path, "-c", _WORKER, folder)
-    first, second = (json.loads((tmp_path / f"result{i}").read_text()) for i in range(2))
+    first, second = (
+        json.loads((tmp_path / f"result{i}").read_text()) for i in range(2)
+    )
     assert len(first) == 2 and first == second  # Both see the result of all lists.
     assert first[1]["loss"] < first[0]["loss"]
     # Without a task of the type `chief`, TF-Ranking gives each worker a folder.

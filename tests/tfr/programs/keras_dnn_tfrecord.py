@@ -1,11 +1,13 @@
-"""A pipeline in the style of TF-Ranking's example of this name, as it is written for it."""
+"""A pipeline in the style of TF-Ranking's example of this name, as written for it."""
 
 import tensorflow as tf
 import tensorflow_ranking as tfr
 
 context_spec: dict = {}
 example_spec = {
-    f"custom_features_{i + 1}": tf.io.FixedLenFeature([1], tf.float32, default_value=0.0)
+    f"custom_features_{i + 1}": tf.io.FixedLenFeature(
+        [1], tf.float32, default_value=0.0
+    )
     for i in range(5)
 }
 label_spec = ("utility", tf.io.FixedLenFeature([1], tf.float32, default_value=-1.0))
