@@ -194,9 +194,7 @@ def ids(name: str, value: Any, strings: bool = True) -> Any:
         value = tf.convert_to_tensor(value)
         if value.shape.num_elements() == 0 and value.dtype != tf.string:
             return tf.cast(value, tf.int64)  # An empty list has no dtype of its own.
-    value = _keras.unaveraged_labels(
-        value
-    )  # Keras 3 may build models with float64 ids.
+    value = _keras.given_labels(value)  # Keras 3 may build models with float64 ids.
     rule = f"`{name}` must hold {'integers or strings' if strings else 'integers'}."
     is_right = value.dtype.is_integer or strings and value.dtype == tf.string
     require(is_right, rule, value.dtype.name)

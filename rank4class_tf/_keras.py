@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 from tensorflow.python.autograph.core import ag_ctx, config
 
+from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Tensor
 
 # `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and
@@ -135,13 +136,13 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), num_items)
 
 
-def unaveraged_labels(y_true: Array) -> Array:
-    """Labels as the user gave them, even where Keras 3 builds a strategy's model."""
-    # In that graph, which never runs, Keras passes the mean of the devices' labels,
-    # which is float64 even for integers. We cast it to integers, so that ids look like
-    # ids.
+def given_labels(y_true: Array) -> Array:
+    """Labels as the user gave them, in memory of their own."""
+    # Where Keras 3 builds a model that a strategy trains, in a graph that never runs,
+    # it passes the mean of the devices' labels, which is float64 even for integers. We
+    # cast it to integers, so that ids look like ids.
     is_averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
-    return tf.cast(y_true, tf.int64) if is_averaged else y_true
+    return tf.cast(y_true, tf.int64) if is_averaged else owned(y_true)
 
 
 def builds_symbolically() -> bool:

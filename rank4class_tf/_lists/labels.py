@@ -313,8 +313,10 @@ def padded_ids(
     if known is None and max_exact is not None:
         is_invalid |= ids >= max_exact
     bound = "the number of classes" if known is None else known
-    rule = f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding"
-    rule = f"{rule}, where PyTorch has -100"
+    rule = (
+        f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding, where "
+        "PyTorch has -100"
+    )
     if known == 1:
         rule = f"{rule} ({WAYS_WITH_ONE_SCORE})"
     is_broken = check(is_invalid, ids, rule)

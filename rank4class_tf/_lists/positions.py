@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras
@@ -174,20 +175,22 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
     `last` holds its position, `[batch]`; True means the last one that the mask does not
     leave out, False all positions.
     """
-    if last is False:
+    rule = "`last` must be True, False, positions [batch], or a function to these."
+    is_bool = isinstance(last, bool | np.bool_)
+    require(is_bool or _checks.is_array(last), rule, repr(last))
+    if is_bool and not last:
         return encodings
     rule = "`last` needs encodings of sequences, [batch, time, d]."
     require(encodings.shape.rank == 3, rule, f"shape {encodings.shape}")
     length = tf.shape(encodings, tf.int64)[1]
-    if last is True:
+    if is_bool:
         mask = _keras.mask_of(encodings)
         if mask is None:
             warnings.warn(
                 "`last=True` takes the very last position, even if it is padding, "
-                "because the "
-                f"encodings of {model_name!r} have no mask. Let all layers of the "
-                "encoder keep the "
-                "mask, or pass as `last` the positions, or a function of the features.",
+                f"because the encodings of {model_name!r} have no mask. Let all layers "
+                "of the encoder keep the mask, or pass as `last` the positions, or a "
+                "function of the features.",
                 stacklevel=3,
             )
             return encodings[:, -1]

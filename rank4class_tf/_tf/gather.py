@@ -104,9 +104,12 @@ def sums_once(ids: Tensor, gradients: Tensor) -> Tensor:
     size = tf.size(ids)
     group = group_numbers(ids[tf.newaxis])[0]
     first_of_group = tf.math.unsorted_segment_min(tf.range(size), group, size)
-    return tf.math.unsorted_segment_sum(
-        gradients, tf.gather(first_of_group, group), size
-    )
+    first = tf.gather(first_of_group, group)
+
+    # In half precision, a large sum would lose what is added to it.
+    dtype = gradients.dtype
+    terms = tf.cast(gradients, tf.float32 if dtype.size < 4 else dtype)
+    return tf.cast(tf.math.unsorted_segment_sum(terms, first, size), dtype)
 
 
 def first_occurrences(ids: Tensor) -> Tensor:

@@ -26,6 +26,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._lists.positions import positions_of
+from rank4class_tf._tf.memory import owned
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
@@ -155,7 +156,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         of many positions have losses `[...]`, with the mask of the positions that
         count.
         """
-        y_true = _keras.unaveraged_labels(y_true)
+        y_true, sample_weight = _keras.given_labels(y_true), owned(sample_weight)
         is_products = isinstance(y_pred, ClassProducts)
         outputs = (
             _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred

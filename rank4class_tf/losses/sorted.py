@@ -8,6 +8,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.labels import as_numbers, example_weights
 from rank4class_tf._tf.exact import as_dtype, is_zero
+from rank4class_tf._tf.memory import owned
 from rank4class_tf._tf.raising import check, in_xla, same_sizes
 from rank4class_tf._types import Array, Changing, Tensor
 from rank4class_tf.layers import LaplaceSorter, Sorter
@@ -77,8 +78,9 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
     ) -> Tensor:
         """Computes the loss; weights are a scalar, `[batch]` or `[batch, 1]`."""
+        y_true = _keras.given_labels(y_true)
         if sample_weight is not None:
-            sample_weight = example_weights(sample_weight, y_pred)
+            sample_weight = example_weights(owned(sample_weight), y_pred)
         mask = _keras.mask_of(y_pred)
         if mask is None or mask.shape.rank != 1:
             return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)

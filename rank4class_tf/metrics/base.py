@@ -17,6 +17,7 @@ from rank4class_tf._lists.labels import (
     without,
 )
 from rank4class_tf._lists.positions import Positions, positions_of
+from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import ExactSum
@@ -171,7 +172,7 @@ class RankingMetric(Metric):
             self._check_ranked_ids(y_pred, exclude)
             labels = y_pred.ranks(y_true)
         else:
-            y_true = _keras.unaveraged_labels(y_true)
+            y_true, sample_weight = _keras.given_labels(y_true), owned(sample_weight)
             lists, _ = flatten_positions(
                 y_true, y_pred, sample_weight, exclude, self.label_format
             )

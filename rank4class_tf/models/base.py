@@ -12,6 +12,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists.positions import Positions
+from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
@@ -165,7 +166,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         losses, sample_weight = self._losses_of_step(
             x,
             y_pred,
-            _keras.unaveraged_labels(y),
+            _keras.given_labels(y),
             _example_weights(sample_weight),
             training,
         )
@@ -195,9 +196,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             return results
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
         dtype = tf.float64 if is_wide else tf.float32
-        ranks, positions = self.ranks_of_batch(
-            x, _keras.unaveraged_labels(y), y_pred, dtype
-        )
+        ranks, positions = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
         weights, mask_weights = _example_weights(sample_weight), None
         if positions is not None:
             weights, mask_weights = (
@@ -281,4 +280,4 @@ class RetrievalModel(MultiWorker, keras.Model):
 
 def _example_weights(sample_weight: Any) -> Array:
     """The example weights; Keras repeats them for each part of nested labels."""
-    return None if sample_weight is None else tf.nest.flatten(sample_weight)[0]
+    return None if sample_weight is None else owned(tf.nest.flatten(sample_weight)[0])

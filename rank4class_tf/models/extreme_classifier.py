@@ -43,10 +43,10 @@ class ExtremeClassifier(RetrievalModel):
     - `SigmoidCrossEntropyLoss(gbce_power(num_sampled, K))` is gBCE, with
       `normalize=False`.
 
-    Compile the model with an optimizer of `rank4class_tf.optimizers`; others write to
-    the whole table or take wrong steps. Fit it on `(features, class_ids)`, with ids
-    `[batch]`, `[batch, 1]`, or `[batch, P]` padded with -1, of which each step with a
-    sample draws one.
+    With a sample, use an optimizer of `rank4class_tf.optimizers`; others write to the
+    whole table. Fit the model on `(features, class_ids)`, with ids `[batch]`,
+    `[batch, 1]`, or `[batch, P]` padded with -1, of which each step with a sample draws
+    one.
 
     `evaluate` ranks all classes, in blocks, and reports the loss over all classes or
     over one fixed sample. Calling the model, or `predict`, maps features to encodings.

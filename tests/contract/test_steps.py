@@ -510,3 +510,19 @@ def test_a_gradient_of_a_table_has_each_row_once(name, tied):
         touched = ids[np.any(values != 0, axis=1)]
         assert len(touched) == len(set(touched)) > 0
         assert len(ids) > len(set(ids))  # Else this would show nothing.
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("num_sampled", [4, None])
+def test_gradients_of_a_row_of_half_precision_are_summed_in_float32(num_sampled, dtype):
+    """2,048 examples of one class: in bfloat16 256 + 1 is 256."""
+    table = layers.ClassTable(64, 2, dtype=dtype)
+    linear = keras.layers.Activation("linear", dtype="float32")
+    encoder = keras.Sequential([keras.Input((2,)), linear])
+    model = models.ExtremeClassifier(encoder, table, 2, num_sampled, normalize=False)
+    table.set_weights([np.zeros((64, 2))])
+    loss = losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(1))
+    model.compile(optimizers.RowwiseSGD(1.0, momentum=0.9), loss)
+    model.train_on_batch(np.ones((2048, 2), "float32"), np.zeros(2048, "int32"))
+    # Each violates the margin by one class: the mean of 2,048 slopes of 1.
+    np.testing.assert_allclose(tf.cast(table.rows([0]), tf.float32), [[1.0, 1.0]])

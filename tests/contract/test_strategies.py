@@ -75,46 +75,80 @@ def some_labels(form, rng):
     return aligned(rng.integers(-1, 3, (64, 16)), "float32")
 
 
+def batches(is_static, *arrays):
+    """Batches of 16 that are slices of arrays; their size is known or not."""
+    if not is_static:
+        return Slices(*arrays)
+    specs = tuple(tf.TensorSpec([16, *x.shape[1:]], x.dtype) for x in arrays)
+    slices = Slices(*arrays)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: (slices[i] for i in range(len(slices))), output_signature=specs
+    )
+    return dataset.apply(tf.data.experimental.assert_cardinality(len(slices)))
+
+
+def check_arrays_stay(model, is_static, *arrays):
+    before = [x.copy() for x in arrays]
+    model.fit(batches(is_static, *arrays), epochs=3, shuffle=False, verbose=0)
+    for old, new in zip(before, arrays, strict=True):
+        np.testing.assert_array_equal(new, old)
+
+
+known = pytest.mark.parametrize("is_static", [False, True], ids=["unknown", "known"])
+
+
+@known
 @pytest.mark.parametrize("form", ["ids", "padded", "relevance"])
 @pytest.mark.parametrize("name", ["softmax_loss", "rankmax_loss"])
-def test_fit_leaves_the_arrays_of_the_caller_as_they_are(name, form, rng, two_devices):
-    """Of 64 weights, up to 32 were divided by the batch size, and labels changed."""
+def test_fit_leaves_the_arrays_of_the_caller(name, form, is_static, rng, two_devices):
+    """Up to 32 of 64 weights were divided by the size of a batch; labels changed."""
     labels, weights = some_labels(form, rng), aligned(rng.uniform(1, 2, 64), "float32")
     features = aligned(rng.normal(size=(64, 4)), "float32")
-    before = [x.copy() for x in (features, labels, weights)]
     with two_devices.scope():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(16)])
-        options = {"metrics": [metrics.NDCG(3)], "weighted_metrics": [metrics.MRR()]}
-        model.compile("sgd", losses.get(name), **options)
-    model.fit(Slices(features, labels, weights), epochs=3, shuffle=False, verbose=0)
-    for old, new in zip(before, (features, labels, weights), strict=True):
-        np.testing.assert_array_equal(new, old)
+        ranked = {"metrics": [metrics.NDCG(3)], "weighted_metrics": [metrics.MRR()]}
+        model.compile("sgd", losses.get(name), **ranked)
+    check_arrays_stay(model, is_static, features, labels, weights)
 
 
-def test_fit_of_an_extreme_classifier_leaves_arrays_as_they_are(rng, two_devices):
-    labels, weights = some_labels("ids", rng), aligned(rng.uniform(1, 2, 64), "float32")
-    features = aligned(rng.normal(size=(64, 4)), "float32")
-    before = [x.copy() for x in (features, labels, weights)]
-    for num_sampled in (None, 4):
-        with two_devices.scope():
-            encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
-            model = models.ExtremeClassifier(encoder, 16, 4, num_sampled)
-            model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss())
-        model.fit(Slices(features, labels, weights), epochs=3, shuffle=False, verbose=0)
-    for old, new in zip(before, (features, labels, weights), strict=True):
-        np.testing.assert_array_equal(new, old)
+@known
+@pytest.mark.parametrize("num_sampled", [None, 4])
+@pytest.mark.parametrize("length", [(), (5,)], ids=["lists", "positions"])
+def test_fit_of_models_leaves_arrays(num_sampled, length, is_static, rng, two_devices):
+    shape = (64, *length)
+    items = aligned(rng.integers(0, 16, shape), "int32")
+    labels = aligned(rng.integers(0, 16, shape), "int32")
+    weights = aligned(rng.uniform(1, 2, shape), "float32")
+    with two_devices.scope():
+        inputs = keras.Input(length, dtype="int32")
+        encoder = keras.Model(inputs, keras.layers.Embedding(16, 4)(inputs))
+        model = models.ExtremeClassifier(encoder, 16, 4, num_sampled)
+        ranked = {"weighted_metrics": [metrics.MRR()]}
+        model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss(), **ranked)
+    check_arrays_stay(model, is_static, items, labels, weights)
 
 
-def test_fit_of_two_towers_leaves_arrays_as_they_are(rng, two_devices):
+@known
+def test_fit_of_positions_leaves_arrays(is_static, rng, two_devices):
+    items = aligned(rng.integers(0, 16, (64, 5)), "int32")
+    labels = aligned(rng.integers(0, 16, (64, 5)), "int32")
+    weights = aligned(rng.uniform(1, 2, (64, 5)), "float32")
+    with two_devices.scope():
+        layers_of = [keras.layers.Embedding(16, 4), keras.layers.Dense(16)]
+        model = keras.Sequential([keras.Input((5,), dtype="int32"), *layers_of])
+        ranked = {"weighted_metrics": [metrics.MRR()]}
+        model.compile("sgd", losses.SoftmaxLoss(), **ranked)
+    check_arrays_stay(model, is_static, items, labels, weights)
+
+
+@known
+def test_fit_of_two_towers_leaves_arrays(is_static, rng, two_devices):
     ids, weights = some_labels("ids", rng), aligned(rng.uniform(1, 2, 64), "float32")
     queries = aligned(rng.normal(size=(64, 4)), "float32")
-    before = [x.copy() for x in (queries, ids, weights)]
     with two_devices.scope():
-        query_encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+        encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
         inputs = keras.Input((), dtype="int32")
         items = keras.Model(inputs, keras.layers.Embedding(16, 4)(inputs))
-        model = models.TwoTower(query_encoder, items, memory_size=32)
+        model = models.TwoTower(encoder, items, memory_size=32)
         model.compile(optimizers.RowwiseSGD(0.1), losses.SoftmaxLoss())
-    model.fit(Slices(queries, ids, weights), epochs=3, shuffle=False, verbose=0)
-    for old, new in zip(before, (queries, ids, weights), strict=True):
-        np.testing.assert_array_equal(new, old)
+    check_arrays_stay(model, is_static, queries, ids, weights)
