@@ -228,33 +228,52 @@ def one_for_each_class(
     return array.tolist()
 
 
-# Operations that leave the values of an input as they are, with the place of that
-# input: what layers at positions and masks add after an activation. A mask chooses
-# between values and a filler.
-_KEEPING_VALUES = dict.fromkeys(
-    ["Identity", "Cast", "Reshape", "EnsureShape", "StopGradient"], 0
-)
-_KEEPING_VALUES |= dict.fromkeys(
-    ["ExpandDims", "Squeeze", "Transpose", "StridedSlice", "Pack"], 0
-)
-_KEEPING_VALUES |= {"GatherV2": 0, "GatherNd": 0, "Select": 1, "SelectV2": 1}
+# Operations that leave the values of their first input as they are: what layers at
+# positions and masks add after an activation.
+_KEEPING_VALUES = {
+    *("Identity", "Cast", "EnsureShape", "StopGradient"),
+    *("Reshape", "ExpandDims", "Squeeze", "StridedSlice", "GatherV2", "GatherNd"),
+}
+
+# Operations that choose among inputs, the first of which may be a condition. A mask
+# chooses between values and a constant.
+_FIRST_CHOICE = {"Pack": 0, "Select": 1, "SelectV2": 1}
+_CONSTANTS = ("Const", "ZerosLike", "Fill")
 
 
 def function_behind(scores: Any) -> str | None:
-    """`"softmax"` or `"sigmoid"` if known to have made scores `[..., n]`; else None."""
+    """`"softmax"` or `"sigmoid"` if scores `[..., n]` come from one; else None."""
     # A graph shows the operation, at no cost when it runs. In eager mode we test for
     # rows of positive numbers that sum to 1, as of a softmax: the first row, and all
     # only if it is one.
     if tf.is_symbolic_tensor(scores):
-        operation = scores.op
-        while operation.type in _KEEPING_VALUES:
-            operation = operation.inputs[_KEEPING_VALUES[operation.type]].op
-        name = operation.type.lower()
-        return name if name in ("softmax", "sigmoid") else None
+        return _operation_behind(scores.op)
     if not tf.executing_eagerly() or isinstance(scores, tf.RaggedTensor):
         return None  # A constant of a graph.
     is_softmax = _are_probabilities(scores[:1]) and _are_probabilities(scores)
     return "softmax" if is_softmax else None
+
+
+def _operation_behind(operation: tf.Operation, axis: int = -1) -> str | None:
+    """The softmax or sigmoid of which an operation keeps all values; else None.
+
+    The scores of a list are along an axis of the result, counted from the last one, -1.
+    """
+    inputs = [x.op for x in operation.inputs]
+    if operation.type in _FIRST_CHOICE:
+        choices = inputs[_FIRST_CHOICE[operation.type] :]
+        choices = [x for x in choices if x.type not in _CONSTANTS]
+        functions = {_operation_behind(x, axis) for x in choices}
+        return functions.pop() if len(functions) == 1 else None
+    if operation.type == "Transpose":
+        order = tf.get_static_value(operation.inputs[1])
+        if order is None:
+            return None
+        return _operation_behind(inputs[0], order[axis] - len(order))
+    if operation.type in _KEEPING_VALUES:
+        return _operation_behind(inputs[0], axis)
+    is_softmax = operation.type == "Softmax" and axis == -1  # Its own axis.
+    return operation.type.lower() if is_softmax or operation.type == "Sigmoid" else None
 
 
 def _are_probabilities(scores: Any) -> bool:
@@ -262,8 +281,8 @@ def _are_probabilities(scores: Any) -> bool:
     rows = np.asarray(scores)
     if rows.ndim < 2 or rows.shape[-1] == 1 or not rows.size:
         return False
-    # Half precision rounds each probability.
-    tolerance = 1e-2 if rows.dtype.itemsize == 2 else 1e-5
+    # Half precision rounds each probability, also of scores that are cast later.
+    tolerance = 1e-2 if rows.dtype.itemsize == 2 else 1e-3
     sums = rows.sum(axis=-1, dtype=np.float64)
     return bool((rows > 0).all() and (abs(sums - 1) < tolerance).all())
 
