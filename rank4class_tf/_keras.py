@@ -280,8 +280,8 @@ def add_table(
 
 def is_table(variable: tf.Variable) -> bool:
     """Whether `add_table` made a variable or the distributed variable containing it."""
-    container = getattr(variable, "_distributed_container", lambda: None)()
-    return any(getattr(x, "_rank4class_tf_table", False) for x in (variable, container))
+    container = tf.distribute.get_strategy().extended.value_container(variable)
+    return getattr(container, "_rank4class_tf_table", False)
 
 
 def unlock(layer: keras.layers.Layer) -> None:

@@ -310,3 +310,19 @@ def test_averages_of_weights_of_half_precision(name):
         assert np.abs(expected - values[0]).max() > 1e-4
         np.testing.assert_array_equal(table.rows(), tf.cast(average, "bfloat16"))
     assert table.rows().dtype == "bfloat16"
+
+
+@pytest.mark.keras2
+def test_a_table_keeps_its_own_rate_on_several_devices(two_devices):
+    with two_devices.scope():
+        table = layers.ClassTable(3, 2, initializer="zeros")
+        table.build((None, 2))
+        optimizer = optimizers.RowwiseSGD(0.5, row_multiplier=10.0)
+        weights = table.trainable_variables
+        optimizer.build(weights)
+    step = tf.function(
+        lambda: optimizer.apply_gradients([(tf.ones([3, 2]), weights[0])])
+    )
+    two_devices.run(step)
+    # Two devices, each with a gradient of 1: 0 - 0.5 * 10 * 2.
+    np.testing.assert_array_equal(table.rows(), np.full([3, 2], -10.0))
