@@ -11,6 +11,14 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _intervals, layers, losses, models, optimizers
 from rank4class_tf.trials import report, run
+from rank4class_tf.trials.candidates import (
+    RANGES,
+    Candidate,
+    Training,
+    draw_settings,
+    source,
+)
+from rank4class_tf.trials.data import num_outputs, read, select
 
 NUM_CLASSES = 4
 
@@ -203,7 +211,7 @@ def test_a_source_is_that_of_what_a_function_was_made_with():
         Builder,
         closure,
     ):
-        sources = [run._source(make(rate)) for rate in (0.1, 0.1, 0.5)]
+        sources = [source(make(rate)) for rate in (0.1, 0.1, 0.5)]
         assert sources[0] == sources[1] != sources[2]
 
 
@@ -262,14 +270,12 @@ def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
     clock = [0.0]
 
     def train(self, setting, seed, tested=()):
-        seconds = (
-            10.0 if setting["learning_rate"] == run._draw_settings(9)[0, 0] else 0.1
-        )
+        seconds = 10.0 if setting["learning_rate"] == draw_settings(9)[0, 0] else 0.1
         clock[0] += seconds + 30 * len(tested)
         test = {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.evaluate.names}
-        return {self.name: (run.Training(seconds, seconds, seconds), test)}
+        return {self.name: (Training(seconds, seconds, seconds), test)}
 
-    monkeypatch.setattr(run._Candidate, "run", train)
+    monkeypatch.setattr(Candidate, "run", train)
     monkeypatch.setattr(run.time, "monotonic", lambda: clock[0])
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
     for minutes, seeds, took in (
@@ -295,7 +301,10 @@ def test_what_a_budget_affords():
         (12, (0, 2)),
         (-5, (0, 1)),  # One seed always, but no verdict.
     ):
-        assert run._affordable(left, (10, 5), 20, 8, 7) == expected
+        affordable = run._affordable(
+            left, pass_cost=10, seed_cost=5, most_passes=20, most_seeds=8, enough=7
+        )
+        assert affordable == expected
 
 
 def test_a_candidate_compiles_once(data):
@@ -343,12 +352,12 @@ def test_forms_of_labels():
         (tf.ragged.constant([[1], [2, 8]]), 9),
     ):  # fmt: skip
         part = tf.data.Dataset.from_tensors((np.zeros((2, 1)), labels))
-        assert run._num_outputs([run._read("train", part, rank=2)]) == number
+        assert num_outputs([read("train", part, rank=2)]) == number
     # Of sequences, labels of one number for each position are ids.
     part = tf.data.Dataset.from_tensors(
         (np.zeros((2, 3, 1)), np.array([[0, 3, 3], [1, 0, 2]]))
     )
-    assert run._num_outputs([run._read("train", part, rank=3)]) == 4
+    assert num_outputs([read("train", part, rank=3)]) == 4
 
 
 RANKS = np.array([[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]])
@@ -373,10 +382,7 @@ def test_relevance_or_class_ids(train, test, number):
     for size in (1, 4):
         parts = [(np.ones([4, 2], np.float32), labels) for labels in (train, test)]
         parts = [tf.data.Dataset.from_tensor_slices(x).batch(size) for x in parts]
-        assert (
-            run._num_outputs([run._read("train", part, rank=2) for part in parts])
-            == number
-        )
+        assert num_outputs([read("train", part, rank=2) for part in parts]) == number
 
 
 def test_rankings_get_a_head_of_as_many_outputs():
@@ -609,8 +615,8 @@ def test_no_verdict_without_a_fair_comparison():
 
 
 def test_settings_cover_their_ranges():
-    settings = np.sort(np.log(run._draw_settings(10)), axis=0)
-    for values, ends in zip(settings.T, np.log(run._RANGES), strict=True):
+    settings = np.sort(np.log(draw_settings(10)), axis=0)
+    for values, ends in zip(settings.T, np.log(RANGES), strict=True):
         edges = np.linspace(*ends, 11)
         assert (edges[:-1] <= values).all() and (values <= edges[1:]).all()
 
@@ -664,7 +670,8 @@ def test_wrong_labels_are_estimated(rng):
 
 def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
     """Four times the odds of .4 would be .73; the loss takes less than .5."""
-    monkeypatch.setattr(run, "_RANGES", (*run._RANGES[:2], (3.9, 4.0)))
+    ranges = (*RANGES[:2], (3.9, 4.0))
+    monkeypatch.setattr("rank4class_tf.trials.candidates.RANGES", ranges)
     candidates = {"a": losses.PairwiseLogisticLoss(label_smoothing=0.4)}
     (trial,) = try_out(data, candidates, **SHORT).trials
     assert 0.4 < trial.setting["label_smoothing"] < 0.5
@@ -703,7 +710,7 @@ def test_sparse_features_are_split_and_trained(data):
         sparse.random(9, 4, 0.4, random_state=0).toarray(),
         np.array([5, 0, 8]),
     )
-    (selected,) = run._select((tf.sparse.from_dense(dense),), rows)
+    (selected,) = select((tf.sparse.from_dense(dense),), rows)
     np.testing.assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
     parts = [(sparse.csr_matrix(x), y) for x, y in data]
     candidates = {"a": (losses.SoftmaxLoss(), layers.SparseDense(NUM_CLASSES))}

@@ -1,6 +1,7 @@
 """`try_out`: does a loss or a head help on the user's own data?
 
-`run` trains and measures the candidates, `report` compares them and shows the result.
+`run` screens the candidates and confirms the best: `data` are read and split,
+`candidates` are trained and measured, `report` compares them and shows the result.
 """
 
 from rank4class_tf.trials.report import Trial, TryOut

@@ -1,0 +1,156 @@
+"""The data of a comparison: what they hold, and how each seed splits them."""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import _checks
+from rank4class_tf._batches import Dataset, as_tensors, batches
+
+# What labels as wide as several items may be, the surest last: items ranked from 1 on
+# (class ids would be all classes but 0), class ids, or labels that can only be
+# relevance.
+_RANKINGS, _IDS, _RELEVANCE = 1, 2, 3
+
+
+class Form(NamedTuple):
+    """What labels as wide as several items may be, and how wide."""
+
+    kind: int = 0
+    width: int = 0
+
+
+class Content(NamedTuple):
+    """What a dataset's labels look like, and a checksum that tells it from others."""
+
+    form: Form
+    highest: int
+    checksum: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """The three datasets of a comparison; `validation` may be a share of `train`."""
+
+    train: Dataset
+    validation: Dataset | float
+    test: Dataset
+
+    def contents(self, rank: int) -> dict[str, Content]:
+        """The content of each dataset, by its name, for scores of this rank."""
+        contents = {name: read(name, x, rank) for name, x in vars(self).items()}
+
+        # The values of the same list are compared, so that a shuffled test would mix
+        # them up.
+        if not isinstance(self.test, tuple):
+            is_same = read("test", self.test, rank) == contents["test"]
+            rule = "`test` must give its examples in the same order each time."
+            _checks.require(is_same, rule, "another order of labels")
+        return contents
+
+    def split(self, seed: int) -> Data:
+        """These data, where a share to validate with is drawn from `train`."""
+        train, share = self.train, self.validation
+        if not isinstance(share, float):
+            return self
+        if not isinstance(train, tuple) or not 0 < share < 1:
+            rule = (
+                "`validation` must be a share in (0, 1) of arrays, or data of its own."
+            )
+            raise ValueError(f"{rule} Received: {share} of {type(train).__name__}.")
+
+        order = np.random.default_rng(seed).permutation(train[1].shape[0])
+        size = round(share * len(order))
+        parts = f"at least one of {len(order)} examples to both parts"
+        rule = f"`validation` must leave {parts}."
+        _checks.require(0 < size < len(order), rule, share)
+
+        chosen, others = select(train, order[:size]), select(train, order[size:])
+        return Data(train=others, validation=chosen, test=self.test)
+
+
+def checked(name: str, examples: Dataset | float) -> Any:
+    """Arrays as tensors, a dataset that can be read again, or the share to validate."""
+    if name == "validation" and isinstance(examples, numbers.Real):
+        return float(examples)
+    rule = (
+        f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`; only "
+        "`validation` may be a share of `train`, such as 0.2."
+    )
+    is_once = isinstance(examples, Iterator | Mapping)
+    is_data = isinstance(examples, Iterable) and not is_once
+    _checks.require(is_data, rule, type(examples).__name__)
+    return as_tensors(examples) if isinstance(examples, tuple) else examples
+
+
+def read(name: str, examples: Dataset | float, rank: int) -> Content:
+    """The content of the argument `name`; its checksum is of arrays or of targets."""
+    form, highest, checksum = Form(), 0, 0
+    if isinstance(examples, float):
+        return Content(form, highest, examples)
+
+    for batch in batches(examples, 1024, name):
+        labels = np.asarray(getattr(batch[1], "flat_values", batch[1]))
+        numbering = "as of `np.unique(names, return_inverse=True)`"
+        rule = f"`{name}` must have labels that are numbers, {numbering}."
+        _checks.require(labels.dtype.kind in "iufb", rule, labels.dtype)
+        form = max(form, _form_of(labels, rank))
+        highest = max(highest, int(labels.max(initial=0)))
+
+        for x in map(np.asarray, tf.nest.flatten(batch[0], expand_composites=True)):
+            is_finite = x.dtype.kind != "f" or np.isfinite(x).all()
+            rule = f"`{name}` must have finite features."
+            _checks.require(is_finite, rule, "NaN or infinity")
+
+        # Features of a dataset may be large; its targets tell one from another.
+        parts = batch if isinstance(examples, tuple) else batch[1:]
+        structure = tf.nest.map_structure(lambda x: getattr(x, "dtype", type(x)), parts)
+        checksum = zlib.crc32(str(structure).encode(), checksum)
+        for x in tf.nest.flatten(parts, expand_composites=True):
+            checksum = zlib.crc32(tf.io.serialize_tensor(x).numpy(), checksum)
+    return Content(form, highest, checksum)
+
+
+def _form_of(labels: np.ndarray, rank: int) -> Form:
+    # Dense relevance has the rank of the scores.
+    if labels.ndim != rank or labels.shape[-1] <= 1:
+        return Form()
+    width = labels.shape[-1]
+    rising = np.sort(labels, axis=-1)
+
+    # Class ids of a list are integers that differ, but for the padding.
+    is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
+    if labels.dtype.kind in "fb" or is_repeated.any():
+        return Form(_RELEVANCE, width)
+    is_ranking = np.all(rising == np.arange(1, width + 1))
+    return Form(_RANKINGS if is_ranking else _IDS, width)
+
+
+def num_outputs(contents: Iterable[Content]) -> int:
+    """The number of outputs for which losses read all datasets' labels as meant."""
+    forms, highest, _ = zip(*contents, strict=True)
+    form = max(forms)
+    return form.width if form.kind in (_RANKINGS, _RELEVANCE) else max(highest) + 1
+
+
+def select(examples: Any, indices: np.ndarray) -> Any:
+    """The examples with these indices."""
+
+    def rows(x: tf.Tensor | tf.SparseTensor) -> tf.Tensor | tf.SparseTensor:
+        if not isinstance(x, tf.SparseTensor):
+            return tf.gather(x, indices)
+        position = np.full(x.shape[0], -1)
+        position[indices] = np.arange(len(indices))
+        moved = position[x.indices.numpy()[:, 0]]
+        entries = np.column_stack([moved, x.indices.numpy()[:, 1:]])[moved >= 0]
+        shape = [len(indices), *x.shape[1:]]
+        return tf.sparse.reorder(tf.SparseTensor(entries, x.values[moved >= 0], shape))
+
+    return tf.nest.map_structure(rows, examples)
