@@ -20,7 +20,7 @@ from rank4class_tf import _checks, layers, losses
 from rank4class_tf._batches import Dataset
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf.evaluation import Evaluator, Metrics
-from rank4class_tf.trials.data import Data, select
+from rank4class_tf.trials.data import Data, Split, select
 from rank4class_tf.trials.report import Setting, TestResult
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which
@@ -38,6 +38,7 @@ FOLDS = 4
 _SHARES = ("label_smoothing", "q")
 
 Build: TypeAlias = Callable[..., keras.Model]
+Part: TypeAlias = keras.losses.Loss | keras.layers.Layer
 
 
 class Training(NamedTuple):
@@ -90,7 +91,7 @@ class Task:
 class _Tuned(NamedTuple):
     """The parameter that a candidate's settings vary, of its loss or of its head."""
 
-    part: keras.losses.Loss | keras.layers.Layer
+    part: Part
     name: str
     default: float
 
@@ -162,10 +163,8 @@ class Candidate:
                     raise
                 factor **= 0.5
 
-    def _copy(self, part: Any, setting: Setting) -> Any:
+    def _copy(self, part: Part, setting: Setting) -> Part:
         """A copy of the loss or head; the tuned one has the setting's parameter."""
-        if part is None:
-            return None
         config = {**part.get_config()}
         if self._tuned is not None and part is self._tuned.part:
             config[self._tuned.name] = setting[self._tuned.name]
@@ -173,7 +172,8 @@ class Candidate:
 
     def new(self, setting: Setting) -> keras.Model:
         """A compiled model with parameters that are numbers or variables."""
-        loss, head = self._copy(self.loss, setting), self._copy(self.head, setting)
+        loss = self._copy(self.loss, setting)
+        head = self.head and self._copy(self.head, setting)
         takes_scores = loss.get_config().get("from_logits", True)
         rule = "`candidates` must take scores."
         _checks.require(takes_scores, rule, "from_logits=False")
@@ -203,35 +203,35 @@ class Candidate:
         self, setting: Setting, seed: int, tested: Sequence[str] = ()
     ) -> dict[str, Outcome]:
         """Trains once; the outcome of each candidate served, or of those `tested`."""
-        data = self.task.data.split(seed)
-        training = self.train(setting, seed, data)
+        split = self.task.data.split(seed)
+        training = self.train(setting, seed, split)
 
         outcomes = {}
         for name in tested or (self.name, *self.adjust):
             judged, evaluate = training, self.evaluate
             if name in self.adjust:
                 begin = time.monotonic()
-                model = self.adjust[name](self._model, data.validation)
+                model = self.adjust[name](self._model, split.validation)
                 evaluate = Evaluator(model, self.task.metrics)
-                value = self._monitored(evaluate, data)
+                value = self._monitored(evaluate, split.validation)
                 if training.value == -math.inf:  # What failed stays so.
                     value = training.value
                 seconds = time.monotonic() - begin
                 judged = Training(value, training.seconds, seconds)
-            test = _measured(evaluate, data.test) if tested else {}
+            test = _measured(evaluate, self.task.data.test) if tested else {}
             outcomes[name] = Outcome(judged, test)
         return outcomes
 
-    def _monitored(self, evaluate: Evaluator, data: Data) -> float:
-        measured = evaluate(data.validation, name="validation")
+    def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
+        measured = evaluate(validation, name="validation")
         monitor = self.task.monitor
         return weighted_mean(measured.values[monitor], measured.weights[monitor])
 
-    def train(self, setting: Setting, seed: int, data: Data) -> Training:
+    def train(self, setting: Setting, seed: int, split: Split) -> Training:
         """Trains; the time of the whole training excludes compiling its graph."""
         begin, plan = time.monotonic(), self.task.plan
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
-        train = data.train
+        train = split.train
         if isinstance(train, tuple):
             rows = tf.data.Dataset.from_tensor_slices(train)
             train = rows.shuffle(train[1].shape[0]).batch(plan.batch_size)
@@ -245,7 +245,9 @@ class Candidate:
         for epoch in range(1, plan.epochs + 1):
             history = model.fit(train, epochs=1, verbose=0, shuffle=False).history
             is_finite = np.isfinite(history["loss"][-1])
-            value = self._monitored(self.evaluate, data) if is_finite else -np.inf
+            value = -np.inf
+            if is_finite:
+                value = self._monitored(self.evaluate, split.validation)
             times.append(time.monotonic())
             if value > best:
                 best, best_epoch, weights = value, epoch, model.get_weights()
@@ -328,11 +330,9 @@ class Candidate:
         }
 
 
-def _first_tunable(
-    *parts: keras.losses.Loss | keras.layers.Layer | None,
-) -> _Tuned | None:
+def _first_tunable(*parts: Part | None) -> _Tuned | None:
     """The first parameter with a positive default."""
-    for part in parts:
+    for part in filter(None, parts):
         for name in getattr(type(part), "tunable", ()):
             default = part.get_config()[name]
             if isinstance(default, float) and default > 0:
@@ -426,7 +426,11 @@ def compiled(
     own = {}
     for name, (loss, part) in pairs.items():
         if not isinstance(loss, str):
-            adjust = {x: part for x, (base, part) in pairs.items() if base == name}
+            adjust = {
+                other: function
+                for other, (base, function) in pairs.items()
+                if function is not None and base == name
+            }
             own[name] = Candidate(
                 name=name, loss=loss, head=part or head, adjust=adjust, task=task
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -35,6 +34,13 @@ class Content(NamedTuple):
     checksum: float
 
 
+class Split(NamedTuple):
+    """What one seed trains on and validates with."""
+
+    train: Dataset
+    validation: Dataset
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """The three datasets of a comparison; `validation` may be a share of `train`."""
@@ -55,11 +61,11 @@ class Data:
             _checks.require(is_same, rule, "another order of labels")
         return contents
 
-    def split(self, seed: int) -> Data:
-        """These data, where a share to validate with is drawn from `train`."""
+    def split(self, seed: int) -> Split:
+        """The data of a seed, which draws a share to validate with from `train`."""
         train, share = self.train, self.validation
         if not isinstance(share, float):
-            return self
+            return Split(train, share)
         if not isinstance(train, tuple) or not 0 < share < 1:
             rule = (
                 "`validation` must be a share in (0, 1) of arrays, or data of its own."
@@ -72,14 +78,13 @@ class Data:
         rule = f"`validation` must leave {parts}."
         _checks.require(0 < size < len(order), rule, share)
 
-        chosen, others = select(train, order[:size]), select(train, order[size:])
-        return Data(train=others, validation=chosen, test=self.test)
+        return Split(
+            train=select(train, order[size:]), validation=select(train, order[:size])
+        )
 
 
-def checked(name: str, examples: Dataset | float) -> Any:
-    """Arrays as tensors, a dataset that can be read again, or the share to validate."""
-    if name == "validation" and isinstance(examples, numbers.Real):
-        return float(examples)
+def checked(name: str, examples: Dataset) -> Dataset:
+    """Arrays as tensors, or a dataset that can be read again."""
     rule = (
         f"`{name}` is read many times: it must be arrays or a `tf.data.Dataset`; only "
         "`validation` may be a share of `train`, such as 0.2."

@@ -8,6 +8,7 @@ import inspect
 import itertools
 import json
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -134,9 +135,15 @@ def try_out(
     rule = "`metrics` must have one that is higher for a better model, to choose by."
     _checks.require(bool(measured.rising), rule, measured.names)
     monitor = _checks.one_of("monitor", monitor or measured.names[-1], measured.rising)
+    if isinstance(validation, numbers.Real):
+        validation = float(validation)
     data = Data(
         train=checked("train", train),
-        validation=checked("validation", validation),
+        validation=(
+            validation
+            if isinstance(validation, float)
+            else checked("validation", validation)
+        ),
         test=checked("test", test),
     )
     if _checks.one_of("noise", noise, (None, "estimate")) is not None:
@@ -180,13 +187,15 @@ def try_out(
     for name in ("validation", "test"):
         examples = getattr(data, name)
         if not isinstance(examples, float):
-            batch = itertools.islice(batches(examples, 256, name), 1)
-            baseline.evaluate(batch, name=name)
+            sample: Any = itertools.islice(batches(examples, 256, name), 1)
+            baseline.evaluate(sample, name=name)
 
+    # Take over what an earlier call has finished.
     finished = {}
     if path is not None:
-        names_and_parts = [[*owners], [owner.description() for owner in trained]]
-        finished = _resumed(path, [*names_and_parts, *_header(task, contents)])
+        descriptions = [owner.description() for owner in trained]
+        header = [[*owners], descriptions, *_description(task, contents)]
+        finished = _resumed(path, header)
 
     # Screen all candidates, then confirm the best.
     trainer = _Trainer(
@@ -209,8 +218,9 @@ def try_out(
     # Report.
     tests = {name: [x.test for x in done] for name, done in outcomes.items()}
     fresh = {name: [x.training.value for x in done] for name, done in outcomes.items()}
-    norms = None if encodings is None else tf.norm(encodings, axis=-1)
-    median_norm = None if norms is None else float(np.median(norms))
+    median_norm = None
+    if encodings is not None:
+        median_norm = float(np.median(tf.norm(encodings, axis=-1)))
     notes = [*report.notes(screening.tried, screening.means, fresh, median_norm)]
 
     num_settings, num_seeds = len(screening.means[first]), len(tests[first])
@@ -248,8 +258,8 @@ def _encodings(build: Build, features: Any) -> tf.Tensor | None:
     return tf.cast(encodings, tf.float32)
 
 
-def _header(task: Task, contents: dict[str, Content]) -> list:
-    """What tells this comparison from those of other data or metrics."""
+def _description(task: Task, contents: dict[str, Content]) -> list:
+    """What tells a comparison from others, besides its candidates, for a file."""
     to_config = keras.utils.serialize_keras_object
     metrics = [
         (macro, to_config(metric)) for metric, macro in mean_metrics(task.metrics)
@@ -410,10 +420,8 @@ def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome
     groups: dict[tuple[Candidate, int], list[str]] = {}
     for name, number in report.finalists(screening.means, plan.finalists).items():
         groups.setdefault((trainer.owners[name], number), []).append(name)
-    outcomes: dict[str, list[Outcome]] = {
-        name: [] for names in groups.values() for name in names
-    }
 
+    outcomes: dict[str, list[Outcome]] = {}
     bar.target = screening.num_trainings + screening.num_seeds * len(groups)
     begin = time.monotonic()
     for index in range(screening.num_seeds):
@@ -426,7 +434,7 @@ def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome
         seed = plan.screening_seeds + index
         for (owner, number), names in groups.items():
             for name, outcome in trainer.run(owner, number, seed, names).items():
-                outcomes[name].append(outcome)
+                outcomes.setdefault(name, []).append(outcome)
     return outcomes
 
 
