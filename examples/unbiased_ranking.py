@@ -127,8 +127,7 @@ def main(arguments=None):
     gains = np.array([run["clicks, weighed"] - run["clicks"] for run in runs])
     better = (gains > 0).sum()
     print(
-        f"Weights give {gains.mean():+.3f}; {better} of {args.seeds} seeds are "
-        "better "
+        f"Weights give {gains.mean():+.3f}; {better} of {args.seeds} seeds are better "
         "with them."
     )
 

@@ -25,15 +25,14 @@ except ImportError as error:
     if _backend in (None, "keras", "tf_keras"):
         raise ImportError(
             "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs "
-            "tf_keras, in the "
-            "version of TensorFlow: pip install "
+            "tf_keras, in the version of TensorFlow: pip install "
             f"'tf_keras=={tf.__version__.rpartition('.')[0]}.*'"
         ) from error
 if _backend != "tensorflow":
     raise ImportError(
         "Keras must run on TensorFlow: set KERAS_BACKEND=tensorflow before it is "
-        "imported, or "
-        f"`backend` in ~/.keras/keras.json. Received: Keras on {_backend}."
+        "imported, or `backend` in ~/.keras/keras.json. Received: Keras on "
+        f"{_backend}."
     )
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")

@@ -100,8 +100,7 @@ def calibrate(
         temperature, reason = _ENDS[temperature]
         warnings.warn(
             f"No temperature is the best for these {len(weights)} examples: {reason}. "
-            "The layer has"
-            f" the temperature {temperature:.2g}, the end of the range.",
+            f"The layer has the temperature {temperature:.2g}, the end of the range.",
             stacklevel=2,
         )
     fitted_layer = Probabilities(temperature)
@@ -294,14 +293,12 @@ _ENDS = {
     0.0: (
         math.exp(-10),
         "all have their right classes at the top, so that a lower one always fits "
-        "better, and "
-        "probabilities are 0 or 1; more or harder examples may give others",
+        "better, and probabilities are 0 or 1; more or harder examples may give others",
     ),
     math.inf: (
         math.exp(10),
         "right classes have no higher scores than others on average, so that a higher "
-        "one always "
-        "fits better, and all classes are equally likely",
+        "one always fits better, and all classes are equally likely",
     ),
 }
 

@@ -24,8 +24,7 @@ def _import_hub() -> Any:
     if not _keras.KERAS_3:
         raise ImportError(
             "Pretrained encoders need keras-hub, which works only with Keras 3: "
-            "TensorFlow >= "
-            "2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
+            "TensorFlow >= 2.16 without TF_USE_LEGACY_KERAS. Received: Keras 2."
         )
     return _checks.imported(
         "keras_hub", "Pretrained encoders need keras-hub", "encoders"

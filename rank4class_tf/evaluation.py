@@ -99,8 +99,7 @@ class Evaluation:
         for name, values in self.values.items():
             if _intervals.are_skewed(values, self.weights[name], self.bounds.get(name)):
                 lines.append(
-                    f"{name}: too few lists for values so skewed; its interval is "
-                    "too "
+                    f"{name}: too few lists for values so skewed; its interval is too "
                     "short"
                 )
         return "\n".join(lines)
@@ -227,8 +226,7 @@ class Evaluator:
         self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
         rule = (
             "`exclude` must be None for a model that ranks all items itself; a "
-            "`TwoTower` has an "
-            "`exclude` of its own."
+            "`TwoTower` has an `exclude` of its own."
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         label_format = self._metrics[0][0].label_format if self._metrics else None
@@ -431,8 +429,7 @@ def evaluate_retrieval(
     )
     rule = (
         "`similarity` and `matches` must have one shape [rows, columns]; the default "
-        "of `matches` "
-        "needs a square."
+        "of `matches` needs a square."
     )
     is_same_shape = similarity.ndim == 2 and matches.shape == similarity.shape
     _checks.require(is_same_shape, rule, f"{similarity.shape} and {matches.shape}")

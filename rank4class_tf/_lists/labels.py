@@ -227,11 +227,10 @@ def are_ids(
         return True
     raise ValueError(
         "`label_format` must be 'ids' or 'relevance' if static shapes and dtypes do "
-        "not "
-        "distinguish the two. Received: label_format=None, y_true of dtype "
-        f"{dtype.name} and shape {shape}, y_pred of shape {scores_shape}. "
-        "(Keras forgets the shapes if it calls a model with labels of several ranks "
-        "in turn.)"
+        "not distinguish the two. Received: label_format=None, y_true of dtype "
+        f"{dtype.name} and shape {shape}, y_pred of shape {scores_shape}. (Keras "
+        "forgets the shapes if it calls a model with labels of several ranks in "
+        "turn.)"
     )
 
 
@@ -254,16 +253,15 @@ def _of_ids(
             as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
             rule = (
                 "`label_format` must be 'ids' or 'relevance' for integer labels of a "
-                "shape that is "
-                "not known when the graph is made, and that are as wide as the scores"
+                "shape that is not known when the graph is made, and that are as wide "
+                "as the scores"
             )
             zero = checked(zero, tf.fill(tf.shape(ids), as_wide), ids, rule)
         if width is None or width > 2:
             rule = (
                 "`y_true` must hold class ids or labels of all items; a list of "
-                f"{width or 'more than two'} zeros and ones is neither, since "
-                "`y_pred` scores "
-                f"{static_items} items"
+                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` "
+                f"scores {static_items} items"
             )
             is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
             is_binary &= tf.reduce_all(is_binary, axis=-1, keepdims=True)
@@ -302,10 +300,9 @@ def padded_ids(
     if None not in (known, max_exact) and known > max_exact:
         raise ValueError(
             f"`{argument}` must hold class ids of an integer dtype if there are more "
-            "than "
-            f"{max_exact} classes. Received: {ids.dtype.name}, for {known} classes. "
-            "(Under mixed "
-            "precision Keras 2 casts floating labels to the dtype of the scores.)"
+            f"than {max_exact} classes. Received: {ids.dtype.name}, for {known} "
+            "classes. (Under mixed precision Keras 2 casts floating labels to the "
+            "dtype of the scores.)"
         )
     is_invalid = (ids < -1) | (ids >= as_dtype(num_classes, ids.dtype))
     if ids.dtype.is_floating:

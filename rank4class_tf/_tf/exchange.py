@@ -50,10 +50,8 @@ class Exchange:
         ):
             raise NotImplementedError(
                 "Replicas exchange nothing within a loop or a condition of a graph. A "
-                "loss whose "
-                "formula sums over all classes there, such as `SparsemaxLoss`, does "
-                "not work with "
-                "classes in shards."
+                "loss whose formula sums over all classes there, such as "
+                "`SparsemaxLoss`, does not work with classes in shards."
             )
 
     def joined_lists(self, x: Tensor, padding: float) -> Tensor:

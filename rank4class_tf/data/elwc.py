@@ -80,9 +80,8 @@ def lists(
         if class_ids.ndim == 2:
             for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
                 raise ValueError(
-                    f"{rule}; a row of zeros and ones, or with a label for each "
-                    "class, looks like "
-                    f"one-hot labels. Received: {row}."
+                    f"{rule}; a row of zeros and ones, or with a label for each class, "
+                    f"looks like one-hot labels. Received: {row}."
                 )
         for name, value in features.items():
             received = f"{len(class_ids)} for {len(value)} of {name!r}"

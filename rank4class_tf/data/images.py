@@ -13,8 +13,7 @@ from rank4class_tf.data import splits
 _CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
 _IMAGENET = (
     "ILSVRC2012_img_train.tar and ILSVRC2012_img_val.tar of https://image-net.org "
-    "(which asks for "
-    "a registration)"
+    "(which asks for a registration)"
 )
 
 

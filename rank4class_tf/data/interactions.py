@@ -259,8 +259,8 @@ class UserItems:
                         pairs[0].extend([line_number] * (len(pairs[1]) - len(pairs[0])))
                 except (StopIteration, OverflowError):
                     rule = (
-                        f"{path}, line {line_number}: must be "
-                        f"{' or '.join(formats)}, with ids"
+                        f"{path}, line {line_number}: must be {' or '.join(formats)}, "
+                        "with ids"
                     )
                     received = f"{line[:80]!r}, of {len(line)} characters"
                     raise ValueError(

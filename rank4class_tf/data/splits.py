@@ -69,10 +69,9 @@ def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) ->
     # offline.
     except (AssertionError, OSError, tfds.download.DownloadError) as error:
         raise FileNotFoundError(
-            f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets "
-            "cannot make it: "
-            f"put {source} into the folder `downloads/manual` of the data directory. "
-            f"Received: {error}"
+            f"`{name}` is not in data_dir={data_dir!r}, and TensorFlow Datasets cannot "
+            f"make it: put {source} into the folder `downloads/manual` of the data "
+            f"directory. Received: {error}"
         ) from error
 
 

@@ -20,9 +20,8 @@ _GOEMOTIONS = (
 # TFDS takes several times longer to read examples one by one than in batches.
 READ_BATCH = 1024
 _LINE_RULE = (
-    "`path` must hold lines of 8 fields, separated by tabs: id, category, "
-    "subcategory, title, "
-    "abstract, URL, entities of title and abstract."
+    "`path` must hold lines of 8 fields, separated by tabs: id, category, subcategory, "
+    "title, abstract, URL, entities of title and abstract."
 )
 _MIND = "https://msnews.github.io (MINDlarge_train, MINDlarge_dev and MINDlarge_test)"
 
@@ -171,8 +170,7 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     if not files:
         raise FileNotFoundError(
             "`path` must be a news.tsv of MIND or a folder with such files, which "
-            "come from "
-            f"{_MIND}. Received: {os.fspath(path)!r}."
+            f"come from {_MIND}. Received: {os.fspath(path)!r}."
         )
     articles: dict[str, tuple[str, str]] = {}
     for file in files:

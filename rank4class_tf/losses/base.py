@@ -310,10 +310,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if function is not None:
             self._warn_once(
                 "`y_pred` should hold scores, not probabilities. Received: the output "
-                "of a "
-                f"{function}, from which `{self.name}` learns less. Remove the "
-                f"{function} from the "
-                "model, and apply it to predictions if you need probabilities."
+                f"of a {function}, from which `{self.name}` learns less. Remove the "
+                f"{function} from the model, and apply it to predictions if you need "
+                "probabilities."
             )
 
     def _warn_of_one_score(self, num_items: int | None) -> None:
@@ -321,9 +320,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if num_items == 1 and self.compares_items:
             self._warn_once(
                 "`y_pred` should have two scores or more in a list, since "
-                f"`{self.name}` compares "
-                "them. Received: one, from which it learns nothing: "
-                f"{WAYS_WITH_ONE_SCORE}."
+                f"`{self.name}` compares them. Received: one, from which it learns "
+                f"nothing: {WAYS_WITH_ONE_SCORE}."
             )
 
     def _warn_once(self, message: str) -> None:

@@ -221,8 +221,8 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         if isinstance(n, int) and self.num_sampled >= n - 1:
             warnings.warn(
                 f"num_sampled={self.num_sampled} is at least the number of negatives "
-                f"among {n} "
-                "items, so the loss takes all of them and nothing is random.",
+                f"among {n} items, so the loss takes all of them and nothing is "
+                "random.",
                 stacklevel=2,
             )
             return lists.keep_nan(self.ordered_weighted_sum(negatives))

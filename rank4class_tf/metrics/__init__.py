@@ -58,7 +58,6 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
         if identifier == "hits" and "k" not in kwargs:
             raise ValueError(
                 "`identifier` must have a cutoff, such as 'hits_at_5': TF-Ranking's "
-                "'hits' counts "
-                "all ranks. Received: 'hits'."
+                "'hits' counts all ranks. Received: 'hits'."
             )
     return _registry.get("metric", Metric, identifier, **kwargs)

@@ -34,9 +34,8 @@ class DatasetMetric(Metric):
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
                 f"`{type(self).__name__}` must be built outside the scope of a "
-                "strategy: its "
-                "replicas cannot share the examples that it keeps. Update it with the "
-                "predictions."
+                "strategy: its replicas cannot share the examples that it keeps. "
+                "Update it with the predictions."
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
         # Float64 only on request: not all devices have it.

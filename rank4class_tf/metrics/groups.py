@@ -216,8 +216,7 @@ class ExpectedCalibrationError(RankingMetric):
         bad = ~((confidence >= 0) & (confidence <= 1 + rounding)) & counted
         rule = (
             "`y_pred` must be probabilities in [0, 1]; for scores, set "
-            "`probabilities`, for "
-            "example to layers.Probabilities()"
+            "`probabilities`, for example to layers.Probabilities()"
         )
         clipped = tf.where(
             counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0

@@ -263,17 +263,16 @@ class RetrievalModel(MultiWorker, keras.Model):
         scored = "all classes in blocks" if self._scores_all else self._scored
         rule = (
             "`loss` must be a loss of rank4class_tf.losses that is a `RankingLoss`, "
-            "such as "
-            f"`SoftmaxLoss()`: the model scores {scored}, which others would misread."
+            f"such as `SoftmaxLoss()`: the model scores {scored}, which others would "
+            "misread."
         )
         _checks.require(isinstance(loss, RankingLoss), rule, repr(loss))
         if self._scores_all:
             return
         for name in loss.by_class_id:
             rule = (
-                f"`loss` must have no `{name}`, since the model scores {scored}, "
-                "whose positions "
-                "are not class ids. Examples may have a `sample_weight`."
+                f"`loss` must have no `{name}`, since the model scores {scored}, whose "
+                "positions are not class ids. Examples may have a `sample_weight`."
             )
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
 

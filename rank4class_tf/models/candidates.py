@@ -121,8 +121,8 @@ class Reader:
         ):
             raise ValueError(
                 "`candidate_id` must be given where the features of a candidate are "
-                "several "
-                f"integers. Received: candidate_id=None, ids of shape {ids.shape}."
+                "several integers. Received: candidate_id=None, ids of shape "
+                f"{ids.shape}."
             )
         positives = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
         if training and positives.keys is not None and not positives.allows_several:
@@ -262,8 +262,7 @@ def inputs_for(encoder: keras.layers.Layer, features: Any, argument: str) -> Any
     num_inputs, num_parts = (len(tf.nest.flatten(x)) for x in (inputs, features))
     rule = (
         f"`{argument}` must have a part for each of the {num_inputs} inputs of its "
-        "encoder. A dict "
-        "may have more if the inputs have names."
+        "encoder. A dict may have more if the inputs have names."
     )
     is_right = inputs is None or is_dict or num_inputs == num_parts
     _checks.require(is_right, rule, f"{num_parts} parts")

@@ -121,8 +121,8 @@ class ExtremeClassifier(RetrievalModel):
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
                 rule = (
                     "`callbacks` must not restore weights if classes are in shards, "
-                    "because the "
-                    "weights do not include the rows. Use `ModelCheckpoint`."
+                    "because the weights do not include the rows. Use "
+                    "`ModelCheckpoint`."
                 )
                 restores = getattr(callback, "restore_best_weights", False)
                 _checks.require(not restores, rule, callback)
@@ -143,10 +143,9 @@ class ExtremeClassifier(RetrievalModel):
             if shape.rank != 1 and shape[1:] != [1]:
                 raise ValueError(
                     "`class_weight` must come with class ids [batch] or [batch, 1]: "
-                    "Keras would "
-                    "misread others. Give `loss(class_weight=)`, where a step scores "
-                    "all classes, "
-                    f"or examples a `sample_weight`. Received: labels of shape {shape}."
+                    "Keras would misread others. Give `loss(class_weight=)`, where a "
+                    "step scores all classes, or examples a `sample_weight`. "
+                    f"Received: labels of shape {shape}."
                 )
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
@@ -299,10 +298,8 @@ class ExtremeClassifier(RetrievalModel):
             factor = getattr(self.optimizer, "loss_scale_factor", None)
             rule = (
                 "`optimizer` must not scale losses if classes are in shards, because "
-                "the shards' "
-                "own optimizer would get scaled gradients. Use mixed_bfloat16, or "
-                "compile with "
-                "auto_scale_loss=False."
+                "the shards' own optimizer would get scaled gradients. Use "
+                "mixed_bfloat16, or compile with auto_scale_loss=False."
             )
             scales = factor is not None or hasattr(self.optimizer, "inner_optimizer")
             _checks.require(not scales, rule, type(self.optimizer).__name__)
@@ -312,10 +309,8 @@ class ExtremeClassifier(RetrievalModel):
         if not (self._takes_slices or self._scores_all):
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write "
-                "to the whole "
-                "table of classes, and take wrong steps if the encoder has it too. "
-                "Received: "
-                f"{type(self.optimizer).__name__}.",
+                "to the whole table of classes, and take wrong steps if the encoder "
+                f"has it too. Received: {type(self.optimizer).__name__}.",
                 stacklevel=2,
             )
 

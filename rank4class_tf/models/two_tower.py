@@ -507,9 +507,8 @@ class TwoTower(RetrievalModel):
     def _check_loss(self, loss: Any) -> None:
         super()._check_loss(loss)
         rule = (
-            "`loss` must draw no random numbers with `score_in`, since all pieces of "
-            "a batch would "
-            "draw the same."
+            "`loss` must draw no random numbers with `score_in`, since all pieces of a "
+            "batch would draw the same."
         )
         _checks.require(
             self.score_in is None or not getattr(loss, "is_random", False), rule, loss

@@ -20,10 +20,8 @@ class _Dropped:
     def __new__(cls, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotImplementedError(
             f"`tf.estimator.{cls.__name__}` is gone: TensorFlow dropped estimators in "
-            "2.16. Use a "
-            "Keras pipeline, such as rank4class_tf.tfr.RankingPipeline or "
-            "tfr.keras.pipeline, or "
-            "TensorFlow 2.15."
+            "2.16. Use a Keras pipeline, such as rank4class_tf.tfr.RankingPipeline or "
+            "tfr.keras.pipeline, or TensorFlow 2.15."
         )
 
 
@@ -70,10 +68,9 @@ def load() -> Any:
     if _keras.KERAS_3:
         raise ImportError(
             "TF-Ranking needs Keras 2, but Keras 3 is active. Install tf_keras and "
-            "set the "
-            "environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is first "
-            "imported. "
-            f"Received: TensorFlow {tf.__version__}, Keras {_keras.keras.__version__}."
+            "set the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is "
+            f"first imported. Received: TensorFlow {tf.__version__}, Keras "
+            f"{_keras.keras.__version__}."
         )
     try:
         version = importlib.metadata.version("tensorflow-ranking")
@@ -92,8 +89,8 @@ def load() -> Any:
     if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
         warnings.warn(
             "TensorFlow 2.15 includes Keras 2. If tf_keras is installed as well, "
-            "models that are "
-            "saved after one was loaded cannot be loaded: pip uninstall tf_keras",
+            "models that are saved after one was loaded cannot be loaded: pip "
+            "uninstall tf_keras",
             stacklevel=2,
         )
     for module in (tf, tf.compat.v1):

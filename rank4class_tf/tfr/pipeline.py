@@ -309,8 +309,7 @@ def _with_named_outputs(builder: Any, tasks: list[str]) -> Any:
         if names is not None and sorted(names) != tasks:
             raise ValueError(
                 "The layers of the model's outputs must have the names of the tasks, "
-                f"{tasks}, "
-                "where `best_exporter_metric` is a metric of a task. "
+                f"{tasks}, where `best_exporter_metric` is a metric of a task. "
                 f"Received: {names}. (`keras.layers.Activation('linear', name=task)` "
                 "names one.)"
             )

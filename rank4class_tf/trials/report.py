@@ -307,9 +307,8 @@ def notes(
     if median_norm is not None and not 0.1 <= median_norm <= 100:
         yield (
             f"Before training, the encodings have a length of {median_norm:.2g}. Far "
-            "from 1, they "
-            "slow a Dense down, so that other heads seem better. Try `Rescaling` "
-            "before the head."
+            "from 1, they slow a Dense down, so that other heads seem better. Try "
+            "`Rescaling` before the head."
         )
     first, *others = means
     for name, values in means.items():

@@ -127,9 +127,8 @@ def main(args: argparse.Namespace) -> None:
     wrong = counts * (1 - np.eye(len(counts)))
     print(
         f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most "
-        "frequent "
-        f"confusion of a class has {wrong.max(axis=1).sum() / wrong.sum():.0%} of its "
-        "wrong labels."
+        "frequent confusion of a class has "
+        f"{wrong.max(axis=1).sum() / wrong.sum():.0%} of its wrong labels."
     )
     if rest.x.dtype.kind == "f":  # Not token ids.
         rival = discriminant_analysis.LinearDiscriminantAnalysis(

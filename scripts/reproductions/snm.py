@@ -88,10 +88,8 @@ def method_name(text):
     ):
         raise argparse.ArgumentTypeError(
             f"must be one of {', '.join(METHODS)} or Top-K with a K > 0, and after "
-            "colons at most "
-            f"a factor > 0, one of {', '.join(MARGINS)} and one of {', '.join(KINDS)} "
-            "(a softmax "
-            f"only a factor), not {text!r}"
+            f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
+            f"{', '.join(KINDS)} (a softmax only a factor), not {text!r}"
         )
     return text
 
@@ -159,8 +157,7 @@ def read_wordnet(folder):
                 )
             except (ValueError, IndexError) as error:
                 raise ValueError(
-                    f"{path}, line {number}: must be a synset of WordNet. "
-                    "Received: "
+                    f"{path}, line {number}: must be a synset of WordNet. Received: "
                     f"{line[:80]!r}."
                 ) from error
     return synsets

@@ -337,8 +337,7 @@ def users(version, data_dir, seed):
         (
             (
                 "retrieval --zip {0}/tiny.zip --batch-size 24 --tables methods "
-                "negatives "
-                "libraries"
+                "negatives libraries"
             ),
             "# Methods: 24 users, 60 films\nmethod,Recall@10,",
         ),
