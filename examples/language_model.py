@@ -67,9 +67,8 @@ def main(argv=None):
         r"\w+|[^\w\s]", "\n".join(x.read_text("utf-8", "replace") for x in files)
     )
     frequent = dict(collections.Counter(words).most_common(args.words - 1))
-    number = {
-        word: i for i, word in enumerate(frequent, start=1)
-    }  # 0 is any other word.
+    # 0 is any other word.
+    number = {word: i for i, word in enumerate(frequent, start=1)}
     rows = np.resize(
         [number.get(x, 0) for x in words], [len(words) // args.length, args.length]
     )

@@ -39,9 +39,8 @@ def read(path):
             row["movieId"]: f"{row['title']} {row['genres']}"
             for row in rows("movies.csv")
         }
-        number = {
-            film: i for i, film in enumerate(films, start=1)
-        }  # 0 pads the histories.
+        # 0 pads the histories.
+        number = {film: i for i, film in enumerate(films, start=1)}
         users: dict[str, list] = {}
         for row in rows("ratings.csv"):
             rated = (int(row["timestamp"]), number[row["movieId"]])

@@ -32,9 +32,8 @@ def sasrec(table, length, width, dropout=0.2):
     for _ in range(2):
         normal = of.LayerNormalization()(x)
         attention = of.MultiHeadAttention(2, width // 2, dropout=dropout)
-        x = of.Add()(
-            [x, attention(normal, normal, use_causal_mask=True)]
-        )  # `+` loses the mask.
+        # `+` loses the mask.
+        x = of.Add()([x, attention(normal, normal, use_causal_mask=True)])
         hidden = of.Dense(width, "relu")(of.LayerNormalization()(x))
         x = of.Add()([x, of.Dense(width)(of.Dropout(dropout)(hidden))])
     return keras.Model(items, of.LayerNormalization()(x))

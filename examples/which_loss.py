@@ -34,9 +34,8 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import losses
 
-LOOKALIKE = np.array(
-    [6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32"
-)  # Each digit's wrong label.
+# Each digit's wrong label.
+LOOKALIKE = np.array([6, 7, 3, 8, 9, 6, 5, 1, 3, 4], "int32")
 
 
 def digits(rng):

@@ -19,9 +19,8 @@ try:
     KERAS_3 = hasattr(keras, "ops")  # This access runs the lazy import.
     _backend = keras.backend.backend() if KERAS_3 else "tensorflow"
 except ImportError as error:
-    _backend = getattr(
-        error.__context__, "name", None
-    )  # The module that Keras did not find.
+    # The module that Keras did not find.
+    _backend = getattr(error.__context__, "name", None)
     if _backend in (None, "keras", "tf_keras"):
         raise ImportError(
             "TensorFlow's Keras is not installed. TF_USE_LEGACY_KERAS=1 needs "
@@ -146,9 +145,8 @@ def given_labels(y_true: Array) -> Array:
 
 def builds_symbolically() -> bool:
     """Whether Keras 3 builds a model in a graph that never runs."""
-    graph = getattr(
-        tf.compat.v1.get_default_graph(), "name", ""
-    )  # Only a function's is named.
+    # Only a function's is named.
+    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")
     return KERAS_3 and graph.startswith("scratch_graph")
 
 
@@ -351,9 +349,8 @@ def add_loss(model: keras.Model, loss: Tensor) -> None:
 def build_optimizer(model: keras.Model) -> None:
     """Adds the variables of the optimizer of a model that is built and compiled."""
     # Keras adds them in the first step, and traces that step a second time then.
-    build = getattr(
-        getattr(model, "optimizer", None), "build", None
-    )  # Old optimizers have none.
+    # Old optimizers have none.
+    build = getattr(getattr(model, "optimizer", None), "build", None)
     if build is not None and all(layer.built for layer in model._flatten_layers()):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
@@ -372,9 +369,8 @@ def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
     if container is None:
         return []
     if KERAS_3 and not container.built:
-        container.build(
-            tf.zeros([1, 1]), tf.zeros([1, 1])
-        )  # Any labels and predictions.
+        # Any labels and predictions.
+        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))
     metrics = (container._user_metrics, container._user_weighted_metrics)
     return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
 
@@ -399,9 +395,8 @@ def update_metrics(
     # also the loss.
     container = model._compile_metrics if KERAS_3 else model.compiled_metrics
     if not KERAS_3 and not container.built:
-        container.build(
-            tf.zeros([1, 1]), tf.zeros([1, 1])
-        )  # Any labels and predictions.
+        # Any labels and predictions.
+        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))
     weighted = tf.nest.flatten(container._user_weighted_metrics)
     for metric in compiled_metrics(model):
         has_weight = any(metric is other for other in weighted)

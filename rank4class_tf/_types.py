@@ -7,9 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-Array: TypeAlias = (
-    tf.Tensor | np.ndarray | Sequence | float
-)  # Anything that converts to a tensor.
+# Anything that converts to a tensor.
+Array: TypeAlias = tf.Tensor | np.ndarray | Sequence | float
 Tensor: TypeAlias = tf.Tensor
 Tensors: TypeAlias = Sequence[tf.Tensor]
 TensorPair: TypeAlias = tuple[tf.Tensor, tf.Tensor]
@@ -19,10 +18,8 @@ Function: TypeAlias = Callable[..., tf.Tensor]
 WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
 Cutoffs: TypeAlias = int | Sequence[int] | None  # Of a metric.
 PathLike: TypeAlias = str | os.PathLike[str]
-Changing: TypeAlias = (
-    float | tf.Variable
-)  # A callback may change a scalar variable in training.
+# A callback may change a scalar variable in training.
+Changing: TypeAlias = float | tf.Variable
 Choice: TypeAlias = str | Callable  # A function, or the name of one.
-Weighted: TypeAlias = tuple[
-    tf.Tensor, tf.Tensor | None
-]  # Values, and their weights if any.
+# Values, and their weights if any.
+Weighted: TypeAlias = tuple[tf.Tensor, tf.Tensor | None]

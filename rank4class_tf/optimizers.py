@@ -152,9 +152,8 @@ class Rowwise:
 
     def add_variable_from_reference(self: Any, *args: Any, **kwargs: Any) -> Any:
         """Adds a variable for a weight, a float32 one for a table of half precision."""
-        weight = kwargs.get(
-            "model_variable"
-        )  # Of Keras 2, which has no `add_variable`.
+        # Of Keras 2, which has no `add_variable`.
+        weight = kwargs.get("model_variable")
         if weight is None or not _keras.is_table(weight) or weight.dtype.size >= 4:
             return super().add_variable_from_reference(*args, **kwargs)  # type: ignore[misc]
         start = kwargs.get("initial_value")

@@ -383,9 +383,8 @@ def test_both_ways(rng, batch_size):
             ("columns", matrix.T, matches.T),
         ):
             pairs = [(s, m) for s, m in zip(of_side, own, strict=True) if m.any()]
-            ranks = np.array(
-                [1 + (s > s[m].max()).sum() for s, m in pairs]
-            )  # Of the best match.
+            # Of the best match.
+            ranks = np.array([1 + (s > s[m].max()).sum() for s, m in pairs])
             assert figures[side]["median_rank"] == np.median(ranks)
             expected = np.mean(ranks <= k)
             np.testing.assert_allclose(
@@ -472,10 +471,11 @@ def test_accuracy_by_k(evaluated):
 
 def test_rank_histogram_and_confusion(evaluated):
     (axes,) = plots.rank_histogram(evaluated, max_rank=2).axes
+    # Rank 3 counts as "or below".
     assert [bar.get_height() for bar in axes.patches] == [
         2,
         2,
-    ]  # Rank 3 counts as "or below".
+    ]
     axes, _ = plots.confusion_at_k(evaluated, k=1, class_names=NAMES).axes
     np.testing.assert_array_equal(
         axes.images[0].get_array(), [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]

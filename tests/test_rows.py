@@ -55,9 +55,8 @@ def _others():
     )
     for layer in (head, memory):
         layer.build((None, 2))
-    sorters = [
-        case.make() for case in tables.SORTERS if case.exact
-    ]  # All share the checks.
+    # All share the checks.
+    sorters = [case.make() for case in tables.SORTERS if case.exact]
     for layer, of_rows in (
         (
             layers.RemoveAccidentalHits(),

@@ -165,10 +165,11 @@ def with_softmax(how):
 
 
 ENDS = [("argument", "fit", True), ("layer", "fit", False), ("sigmoid", "fit", False)]
+# Where dropout does nothing.
 ENDS += [
     ("cast", "fit", True),
     ("dropout", "evaluate", False),
-]  # Where dropout does nothing.
+]
 
 
 @pytest.mark.keras2

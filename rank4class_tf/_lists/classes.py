@@ -51,9 +51,8 @@ class ClassProducts(NamedTuple):
     """What a head gives a loss instead of scores `[batch, K]`, not yet computed."""
 
     encodings: Tensor  # `[batch, d]`, float32.
-    tables: tuple[
-        Table, ...
-    ]  # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
+    # Rows `[K, width]`, perhaps biases `[K]`: variables or tensors.
+    tables: tuple[Table, ...]
     # A function of encodings and some rows of each table that returns scores
     # `[batch, m]`. Rows are `[m, ...]`, of classes shared by all examples, or
     # `[batch, m, ...]`. It reads no variables.

@@ -39,9 +39,8 @@ class Labels(NamedTuple):
     """Scores and labels of a batch, brought to one form."""
 
     scores: Tensor  # `[batch, n]`, float32 or float64.
-    mask: (
-        Tensor | None
-    )  # `[batch, n]` booleans, False for a masked item; None if none is masked.
+    # `[batch, n]` booleans, False for a masked item; None if none is masked.
+    mask: Tensor | None
     # The items with a positive label, `[batch, P]` int32, padded with -1 anywhere. None
     # where the relevance is that of all items, `[batch, n]`, 0 for one that is not
     # positive.

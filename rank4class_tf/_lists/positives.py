@@ -68,9 +68,8 @@ def _are_at_most(num_items: int | None, limit: int) -> bool:
 def num_used_columns(relevance: Tensor) -> Tensor:
     """The least number of leading columns with all positives of a batch, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    return tf.maximum(
-        tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0
-    )  # 0: an empty batch.
+    # 0: an empty batch.
+    return tf.maximum(tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0)
 
 
 def masked(function: Callable) -> Callable:
@@ -189,9 +188,8 @@ def _join(x: Tensor, width: Tensor) -> Tensor:
 
 
 def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
-    count = tf.minimum(
-        tf.size(value), 1
-    )  # TensorFlow refuses an update of an empty tensor.
+    # TensorFlow refuses an update of an empty tensor.
+    count = tf.minimum(tf.size(value), 1)
     return tf.tensor_scatter_nd_update(
         stack, tf.fill([count, 1], index), value[tf.newaxis][:count]
     )

@@ -61,9 +61,8 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
         values, columns = tf.math.top_k(scores, k)
         return values, columns
     size = math.isqrt(n // k)
-    size = next(
-        (s for s in range(size, size // 2, -1) if n % s == 0), size
-    )  # To avoid padding.
+    # To avoid padding.
+    size = next((s for s in range(size, size // 2, -1) if n % s == 0), size)
     blocks = -(-n // size)
     if blocks * size > n:
         scores = tf.pad(
@@ -155,9 +154,8 @@ def _above(groups: Tensor, kth_best: Tensor, has_new: Tensor) -> TensorPair:
     # new scores.
     new_groups = tf.where(has_new)  # The row and group of each.
     scores = tf.gather_nd(groups, new_groups)
-    new_scores = tf.where(
-        scores > tf.gather(kth_best, new_groups[:, 0])
-    )  # Group and column.
+    # Group and column.
+    new_scores = tf.where(scores > tf.gather(kth_best, new_groups[:, 0]))
     row, group = tf.unstack(tf.gather(new_groups, new_scores[:, 0]), axis=1)
 
     def by_row(values: Tensor, padding: Array) -> Tensor:

@@ -39,9 +39,8 @@ def batches(
                 row[: len(point_labels)] = point_labels
             rows = np.repeat(np.arange(len(batch)), [*map(len, ids)])
             columns = np.fromiter(itertools.chain(*ids), np.int64)
-            order = np.lexsort(
-                [columns, rows]
-            )  # A sparse tensor needs ordered columns.
+            # A sparse tensor needs ordered columns.
+            order = np.lexsort([columns, rows])
             indices = np.stack([rows, columns], axis=1)[order]
             numbers = np.fromiter(itertools.chain(*values), np.float32)[order]
             features = tf.SparseTensor(indices, numbers, [len(batch), num_features])

@@ -94,9 +94,8 @@ def lists_from_groups(
 
     n = list_size or int(sizes.max())
     is_kept = np.arange(len(grades)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < n
-    is_item = (
-        np.arange(n) < sizes[:, np.newaxis]
-    )  # Row by row, the order of the rows that stay.
+    # Row by row, the order of the rows that stay.
+    is_item = np.arange(n) < sizes[:, np.newaxis]
     padded = np.zeros([*is_item.shape, features.shape[1]], np.float32)
     labels = np.full(is_item.shape, -1, np.float32)
     padded[is_item], labels[is_item] = features[is_kept], grades[is_kept]

@@ -118,10 +118,11 @@ class UserItems:
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
+        # Of users and of items.
         id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = (
             [],
             [],
-        )  # Of users and of items.
+        )
         timestamps: list[np.ndarray] = []
         for batch in batches:
             arrays = [*map(_as_ids, batch[:2])]
@@ -414,9 +415,8 @@ def _distinct_and_numbers(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndar
     """The distinct ids, sorted, and the index of each id in them; empties `chunks`."""
     kinds = {ids.dtype.kind for ids in chunks if ids.size}
     rule = "`batches` must hold integers as ids in all batches, or strings in all."
-    _checks.require(
-        len(kinds) < 2, rule, "both"
-    )  # NumPy would make strings of integers.
+    # NumPy would make strings of integers.
+    _checks.require(len(kinds) < 2, rule, "both")
     ids = np.concatenate(chunks)
     chunks.clear()  # For its memory.
     distinct = np.unique(ids)

@@ -335,9 +335,8 @@ class TiedClasses(_registry.Configured, Classes):
 
     def _table(self) -> tuple[Any, bool]:
         """The weights of the rows, and whether the classes are the columns."""
-        _check_not_quantized(
-            self.layer
-        )  # At each call: Keras can quantize the layer later.
+        # At each call: Keras can quantize the layer later.
+        _check_not_quantized(self.layer)
         # A `ReversibleEmbedding` that is not tied has `reverse_embeddings`.
         name = (
             "kernel"
@@ -424,9 +423,8 @@ class EncodedClasses(Classes):
         self._set_features(_tensors_with_rows(features))
         self.encoder = _keras.checked_layer("encoder", encoder)
         tensors = tf.nest.flatten(self.features)
-        self.supports_jit = all(
-            x.dtype != tf.string for x in tensors
-        )  # Keras 3 reads it.
+        # Keras 3 reads it.
+        self.supports_jit = all(x.dtype != tf.string for x in tensors)
 
     @property
     def features(self) -> Any:
@@ -434,9 +432,8 @@ class EncodedClasses(Classes):
         return self._features()[0]
 
     def _set_features(self, tensors: Any) -> None:
-        self._features = functools.partial(
-            tuple, [tensors]
-        )  # Keras would wrap a structure.
+        # Keras would wrap a structure.
+        self._features = functools.partial(tuple, [tensors])
         self.num_classes = len(tf.nest.flatten(tensors)[0])
 
     def _encoded(self, ids: Array) -> Tensor:

@@ -121,9 +121,8 @@ class Head(keras.layers.Layer):
         scores = self.interaction(
             [inputs, tf.cast(self.classes.rows(), self.compute_dtype)]
         )
-        scores = tf.cast(
-            scores, self.compute_dtype
-        )  # A user's interaction may have another dtype.
+        # A user's interaction may have another dtype.
+        scores = tf.cast(scores, self.compute_dtype)
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 

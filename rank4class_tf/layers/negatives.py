@@ -252,9 +252,8 @@ class HardNegativeMining(ScoreLayer):
 
     def call(self, scores: Array, labels: Array) -> TensorPair:
         scores, columns, is_present, zero = _positive_columns(scores, labels)
-        minimum = (
-            min if scores.shape[1] else tf.minimum
-        )  # An int if the width is static.
+        # An int if the width is static.
+        minimum = min if scores.shape[1] else tf.minimum
         num_mined = minimum(
             self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1]
         )

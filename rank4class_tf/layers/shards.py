@@ -239,9 +239,8 @@ class _JoinedFiles:
     """The rows of several files. A slice reads only the rows that it asks for."""
 
     def __init__(self, folder: PathLike, files: list[tuple[int, np.ndarray]]):
-        self._files = sorted(
-            files, key=lambda file: file[0]
-        )  # (first id, rows) of each.
+        # (first id, rows) of each.
+        self._files = sorted(files, key=lambda file: file[0])
         end = 0
         for first, rows in self._files:
             rule = f"`folder` must have the rows from {end} on."

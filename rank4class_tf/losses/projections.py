@@ -100,16 +100,14 @@ class RankmaxLoss(PositivesLoss):
             # cut at 1.
             tail = lists.without(columns).sum_of_violations(margin, level)
             top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-            rest, num_cut = cap(
-                top, tail, selected[:, tf.newaxis]
-            )  # The sum of those not cut.
+            # The sum of those not cut.
+            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])
             num_left = tf.cast(selected[:, tf.newaxis] - num_cut, lists.dtype)
             inverse = rest / (
                 num_left * violation(lists.positive_scores - level, margin)
             )
-        inverse = tf.where(
-            inverse <= 1, tf.ones_like(inverse), inverse
-        )  # A NaN stays one.
+        # A NaN stays one.
+        inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)
         return self.reduced(lists, tf.math.log(inverse))
 
 

@@ -125,9 +125,8 @@ def cross_entropies(
 
     See `SoftmaxLoss`.
     """
-    total, highest = lists.log_sum_exp(
-        temperature, label_smoothing
-    )  # Relative to `highest`.
+    # Relative to `highest`.
+    total, highest = lists.log_sum_exp(temperature, label_smoothing)
     scores = below(lists.positive_scores, highest)  # Less `highest`, too.
     if not is_zero(label_smoothing):
         scores = (
@@ -149,15 +148,13 @@ def _by_sorting(
     # relative to the highest score of the suffix, so that higher scores before it cost
     # it no digits.
     falling_relevance, order = tf.math.top_k(relevance, tf.shape(relevance)[1])
-    scores = gather(
-        tf.where(relevance > 0, positives, floor), order
-    )  # These have a gradient.
+    # These have a gradient.
+    scores = gather(tf.where(relevance > 0, positives, floor), order)
     highest = search.maxima(scores, most)  # Of each suffix.
     decay = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     terms = tf.exp((scores - highest) / temperature)
-    sums = search.decaying_sums(
-        terms, tf.pad(decay, [[0, 0], [0, 1]]), most
-    )  # Of each suffix.
+    # Of each suffix.
+    sums = search.decaying_sums(terms, tf.pad(decay, [[0, 0], [0, 1]]), most)
     highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
     sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
     start = search.searchsorted(
@@ -203,10 +200,11 @@ class SoftmaxLoss(PositivesLoss):
     """
 
     item_weights = "formula"  # Weights of items multiply the terms.
+    # Arguments with a number for each class.
     by_class_id = (
         "class_weight",
         "class_prior",
-    )  # Arguments with a number for each class.
+    )
     tunable = ("label_smoothing", "temperature")
 
     def __init__(
@@ -269,9 +267,8 @@ class SoftmaxLoss(PositivesLoss):
                 tf.constant(log_prior, lists.dtype)
             )
             temperature = 1.0
-        return self.reduced(
-            lists, cross_entropies(lists, temperature, smoothing)
-        )  # Weighs by y_i.
+        # Weighs by y_i.
+        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))
 
 
 @_registry.register("loss")

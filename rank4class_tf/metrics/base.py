@@ -289,9 +289,8 @@ class RankingMetric(Metric):
     ) -> tuple[Labels, Tensor]:
         """The labels with weights of items `[batch, n]`, and of lists, `[batch]`."""
         item_weights = weights_of_items(item_weights, labels.scores)
-        labels = without(
-            labels, item_weights <= 0
-        )  # A NaN stays, and makes the result NaN.
+        # A NaN stays, and makes the result NaN.
+        labels = without(labels, item_weights <= 0)
         item_weights = tf.where(labels.mask, item_weights, 0.0)
         # As TF-Ranking: a list weighs as the mean of its positives' weights, by their
         # gains in DCG.

@@ -107,9 +107,8 @@ class DatasetMetric(Metric):
         rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
         _checks.require(is_right, rule, f"{values.shape}")
         if values.dtype.is_integer and values.dtype.size > 2:
-            bits = (
-                53 if self._dtype_kept == tf.float64 else 24
-            )  # What a float holds exactly.
+            # What a float holds exactly.
+            bits = 53 if self._dtype_kept == tf.float64 else 24
             rule = (
                 f"`{name}` must hold whole numbers of at most 2**{bits}, or "
                 "floating ones"

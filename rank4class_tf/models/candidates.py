@@ -17,9 +17,8 @@ class Candidates(NamedTuple):
     """Candidates in rows, as the encoder takes them."""
 
     features: Any  # What the encoder takes, with m rows.
-    keys: (
-        Tensor | None
-    )  # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
+    # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
+    keys: Tensor | None
     positive_rows: Tensor  # Of each query, `[batch]`, or `[batch, P]` padded with -1.
     weights: Tensor | None = None  # `[m]`, the `negative_weight`; None for 1.
     num_positives: Tensor | None = (
@@ -38,9 +37,8 @@ class Columns(NamedTuple):
 
     encodings: Tensor  # `[n, d]`
     keys: Tensor | None  # `[n]` int64; None without ids.
-    is_present: (
-        Tensor | None
-    )  # `[n]` booleans, False for an empty column; None if all hold one.
+    # `[n]` booleans, False for an empty column; None if all hold one.
+    is_present: Tensor | None
     num_draws: Tensor  # How many of them are draws by frequency; a scalar.
     rate: Tensor | None  # `[n]`: each column is expected num_draws * rate + base times.
     base: Tensor | None  # `[n]`; None, like `rate`, without a correction.

@@ -370,6 +370,5 @@ def _class_ids(labels: Any, num_classes: int) -> Any:
     # Keras traced this for labels of several shapes, so only the running graph knows
     # their width.
     is_invalid = check(tf.fill(tf.shape(rows), is_one_hot), rows, rule)
-    return tf.where(
-        is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows
-    )  # No id is -2.
+    # No id is -2.
+    return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

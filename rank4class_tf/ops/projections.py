@@ -248,9 +248,8 @@ class Regularizer(_registry.Configured):
         self._value = value
 
     def get_config(self) -> dict:
-        return _registry.constructor_arguments(
-            self, type(self)
-        )  # Not the two functions.
+        # Not the two functions.
+        return _registry.constructor_arguments(self, type(self))
 
     def inverse_derivative(self, u: Tensor) -> Tensor:
         """$(h')^{-1}(u)$."""

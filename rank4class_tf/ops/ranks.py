@@ -273,9 +273,8 @@ def count_of_all(values: Tensor) -> TensorPair:
 
 def expected_ranks_of_all(values: Tensor) -> Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
-    dtype = (
-        values.dtype if values.dtype.size > 2 else tf.float32
-    )  # Half holds too few integers.
+    # Half holds too few integers.
+    dtype = values.dtype if values.dtype.size > 2 else tf.float32
     above, tied = (tf.cast(count, dtype) for count in count_of_all(values))
     return above + (tied + 1) / 2
 

@@ -39,9 +39,8 @@ def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
 def bits(shape: Array, seed: Array) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
-    step = tf.bitwise.bitwise_or(
-        step, tf.constant(1, tf.uint32)
-    )  # Odd: no word repeats.
+    # Odd: no word repeats.
+    step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
     # start + step * index, the index being row * width + column.
     shape = tf.cast(shape, tf.int32)
     width = tf.concat([[1], shape], axis=0)[-1]

@@ -142,9 +142,8 @@ def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """Weighted means of rows; 0 if all weights are 0."""
     weights = tf.cast(weights, values.dtype)
     if values.shape[1] == 1:
-        return tf.squeeze(
-            tf.where(weights > 0, values, weights), axis=1
-        )  # A NaN stays NaN.
+        # A NaN stays NaN.
+        return tf.squeeze(tf.where(weights > 0, values, weights), axis=1)
     total = tf.reduce_sum(weights * values, axis=-1)
     return tf.math.divide_no_nan(total, tf.reduce_sum(weights, axis=-1))
 

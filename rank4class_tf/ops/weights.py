@@ -20,9 +20,8 @@ def exponential_gain(relevance: Array) -> Tensor:
     """Gain `2**y - 1` of a label y."""
     relevance = tf.convert_to_tensor(relevance)
     # The integer part has a table of powers, so that integer labels have exact gains.
-    overflow = math.frexp(relevance.dtype.max)[
-        1
-    ]  # The first exponent whose power is infinite.
+    # The first exponent whose power is infinite.
+    overflow = math.frexp(relevance.dtype.max)[1]
     integer = tf.where(relevance > 0, tf.floor(tf.minimum(relevance, overflow)), 0)
     powers = tf.constant(np.append(2.0 ** np.arange(overflow), np.inf), relevance.dtype)
     power = tf.gather(powers, tf.cast(integer, tf.int32))
@@ -424,9 +423,8 @@ class NDCGLambdaWeights(_registry.Configured):
             logarithmic_discount,
         )
         lists = lists.dense()
-        first_ranks, last_ranks = first_and_last_ranks(
-            -lists.filled
-        )  # They differ where tied.
+        # They differ where tied.
+        first_ranks, last_ranks = first_and_last_ranks(-lists.filled)
         # The factor of a list cancels between its gains and its ideal DCG.
         positive_gains = relative_gain(lists.relevance)
         ideal = ideal_dcg(positive_gains, top_k)[:, tf.newaxis]

@@ -66,9 +66,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         ):
             self._make_interaction = lambda: interaction(**kwargs)
         else:
-            layers.get_interaction(
-                interaction, **kwargs
-            )  # Mistakes raise here, not in training.
+            # Mistakes raise here, not in training.
+            layers.get_interaction(interaction, **kwargs)
             self._make_interaction = lambda: layers.get_interaction(
                 interaction, **kwargs
             )

@@ -67,9 +67,8 @@ def their_step(batch, width, hits, correct=False, mined=None):
                 scores = self.correction(scores, y["probability"])
             if hits:
                 scores = self.remove_hits(scores, tf.eye(batch), y["id"])
-            labels = tf.range(
-                batch
-            )  # The loss is faster with these than with one-hot labels.
+            # The loss is faster with these than with one-hot labels.
+            labels = tf.range(batch)
             if self.mining is not None:
                 scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
@@ -139,9 +138,8 @@ def search(name, queries, candidates, width, k):
         return harness.compiled(lambda x: layer(x), asked, jit_compile=False)
 
     def product(x):
-        return tf.matmul(x, rows, transpose_b=True)[
-            :, 0
-        ]  # It computes all and reads few.
+        # It computes all and reads few.
+        return tf.matmul(x, rows, transpose_b=True)[:, 0]
 
     return harness.compiled(product, asked, jit_compile=False)
 

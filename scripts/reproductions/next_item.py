@@ -108,9 +108,8 @@ def values_of_users(encode, table, users, part, length, batch_size):
         {NDCG: r4c.metrics.NDCG(10), HR: r4c.metrics.HitRate(10)},
     )
     earlier = [users.train, users.validation][: 1 + (part == "test")]
-    rows = tf.where(getattr(users, part).row_lengths() > 0)[
-        :, 0
-    ]  # Those of `sequences`.
+    # Those of `sequences`.
+    rows = tf.where(getattr(users, part).row_lengths() > 0)[:, 0]
     seen = tf.gather(tf.concat(earlier, axis=1), rows)
     for inputs, next_items in users.sequences(part, length, batch_size):
         last = tf.argmax(next_items, axis=1)  # Of all positions, this one has a label.
@@ -118,9 +117,8 @@ def values_of_users(encode, table, users, part, length, batch_size):
         items = tf.gather(next_items, last, batch_dims=1)
         scores = tf.matmul(encodings, table.rows(), transpose_b=True)
         exclude = seen[len(found[NDCG]) :][: len(inputs)].to_tensor(-1)
-        exclude = tf.where(
-            exclude == items[:, tf.newaxis], -1, exclude
-        )  # A repeated item.
+        # A repeated item.
+        exclude = tf.where(exclude == items[:, tf.newaxis], -1, exclude)
         for name, metric in metrics.items():
             values, _ = metric.per_list(items, scores, exclude=exclude)
             found[name] += values[:, 0].numpy().round(4).tolist()

@@ -404,9 +404,8 @@ def tuned(task, method, num_sampled, args):
 
 def tables_of(args):
     """For each number of samples the figures, and their ratios to negative sampling."""
-    task = functools.cache(
-        lambda: read(args.files, args.batch_size)
-    )  # Only new runs need it.
+    # Only new runs need it.
+    task = functools.cache(lambda: read(args.files, args.batch_size))
     for num_sampled in args.num_sampled:
         rows, ratios, baseline = [], [], None
         for method in args.methods:

@@ -346,9 +346,8 @@ def hinge_ap(labels, outputs):
     below = tf.cumsum(tf.stop_gradient(gains), axis=0, reverse=True)
     ending = tf.concat([below, tf.zeros_like(negatives)[tf.newaxis, :]], axis=0)
     place = tf.cast(tf.argmax(ending, axis=0), scores.dtype)[tf.newaxis, :]
-    above = tf.cast(
-        i > place, scores.dtype
-    )  # `place` is how many positives stay above j.
+    # `place` is how many positives stay above j.
+    above = tf.cast(i > place, scores.dtype)
     hits = i[:, 0] / (i[:, 0] + tf.reduce_sum(above, axis=1))
     loss = 1 - tf.math.divide_no_nan(tf.reduce_sum(hits), num_positives)
     return tf.where(num_positives > 0, loss - tf.reduce_sum(above * margins), 0)

@@ -177,10 +177,11 @@ def agreement(repeats):
         results.append(
             [[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()]
         )
+    # `[n, losses]`, `[n, designs, starts]`.
     truths, results = (
         np.array(truths),
         np.array(results),
-    )  # `[n, losses]`, `[n, designs, starts]`.
+    )
     most = truths.max(axis=1)
     for design, (name, (tuned, screened, finalists, tested)) in enumerate(
         DESIGNS.items()

@@ -31,9 +31,8 @@ class LossCase:
     random: bool = False  # It draws random numbers.
     shift_invariant: bool = True  # Adding a constant to all scores changes nothing.
     extreme: float = 1e15  # The largest score for which value and gradient stay finite.
-    far: float = (
-        2.0**26
-    )  # How far one score may be above the others without costing them digits.
+    # How far one score may be above the others without costing them digits.
+    far: float = 2.0**26
     # A list without a positive has the loss of its definition, which needs none; of
     # others it is 0.
     counts_empty: bool = False
@@ -317,9 +316,8 @@ class MetricCase:
     # their ranks, and of the positive labels of all items, also of those that are never
     # a hit.
     value: Callable
-    combine: Callable = (
-        np.average
-    )  # The metric of several such lists, of their values and weights.
+    # The metric of several such lists, of their values and weights.
+    combine: Callable = np.average
     # Ties count in expectation over their orders; else its docstring says how.
     ties: bool = True
     highest: int = 200  # The highest label for which float32 holds the metric.

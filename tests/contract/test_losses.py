@@ -89,10 +89,11 @@ def test_a_far_score_costs_no_digits(case, rng, relevance):
     for copies in (1, 16):
         labels = np.concatenate([relevance] * copies, axis=1)
         x = np.concatenate([scores] * copies, axis=1)
+        # One more positive, which beats all others.
         labels[:, 0], x[:, 0] = (
             4,
             case.far,
-        )  # One more positive, which beats all others.
+        )
         loss = case.make(reduction="none")
         expected = value_and_gradient(loss, labels, x)
         actual = value_and_gradient(loss, labels, x.astype(np.float32))

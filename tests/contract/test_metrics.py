@@ -214,9 +214,8 @@ def test_weights(case, scores, relevance):
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
     actual = result(case.make(), (relevance, scores, 3.0))
     np.testing.assert_allclose(actual, case.combine(values), rtol=1e-6)
-    per_item = np.repeat(
-        weights[:, None], N, axis=1
-    )  # Others: `metrics/test_item_weights.py`.
+    # Others: `metrics/test_item_weights.py`.
+    per_item = np.repeat(weights[:, None], N, axis=1)
     actual = result(case.make(), (relevance, scores, per_item))
     np.testing.assert_allclose(actual, expected, rtol=1e-6)
     assert result(case.make(), (relevance, scores, 0.0)) == 0

@@ -91,9 +91,8 @@ def test_a_metric_keeps_its_attributes(name):
     metric = make()
 
     def update(labels, scores):
-        metric.update_state(
-            labels, scores
-        )  # In a graph of Keras 2 it returns an operation.
+        # In a graph of Keras 2 it returns an operation.
+        metric.update_state(labels, scores)
 
     check(metric, update, LABELS[:, :width], SCORES[:, :width])
     check(metric, metric.result)

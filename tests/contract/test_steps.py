@@ -88,9 +88,8 @@ class OwnScale(losses.RandomRankingLoss):
 
 
 def adam(gradient, _):
-    keras_epsilon = EPSILON / np.sqrt(
-        1 - 0.999
-    )  # Keras adds it before the correction of the bias.
+    # Keras adds it before the correction of the bias.
+    keras_epsilon = EPSILON / np.sqrt(1 - 0.999)
     return gradient / (np.abs(gradient) + keras_epsilon)
 
 

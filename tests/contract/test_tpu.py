@@ -215,9 +215,8 @@ def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     precision = r4c.metrics.PrecisionAtK([1, 3])
     model.compile(OPTIMIZERS[optimizer](), loss, metrics=[precision], run_eagerly=True)
     data = np.zeros([BATCH, 5], np.float32), np.zeros([BATCH, num_ids], np.int32)
-    model.fit(
-        *data, batch_size=BATCH, validation_data=data, verbose=0
-    )  # Builds what it needs.
+    # Builds what it needs.
+    model.fit(*data, batch_size=BATCH, validation_data=data, verbose=0)
     specs = [tf.TensorSpec(x.shape, x.dtype) for x in data]
     assert not unknown(lambda x, y: model.train_step((x, y)), *specs)
     assert not unknown(lambda x, y: model.test_step((x, y)), *specs)

@@ -206,9 +206,8 @@ def test_points_that_are_written_are_read(path):
 def test_one_label_is_drawn_uniformly(path):
     batches = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     ((_, class_ids),) = dense(batches)
-    assert (
-        class_ids.shape == (3,) and class_ids[1] == 4
-    )  # the point without labels is left out
+    # the point without labels is left out
+    assert class_ids.shape == (3,) and class_ids[1] == 4
     again = data.extreme_classification(path, batch_size=3, one_label=True, seed=0)
     fresh = data.extreme_classification(path, batch_size=3, one_label=True)
     drawn = [

@@ -65,6 +65,7 @@ def test_mass_not_above(rng):
     """What the method "aps" asks for."""
     mass = layers.PredictionSets(0.5, "aps", probabilities=tf.identity).conformity
     p = rng.dirichlet(np.ones(9), size=20)
+    # Exact sums with ties.
     p[0] = [
         0.25,
         0.25,
@@ -75,7 +76,7 @@ def test_mass_not_above(rng):
         0.125,
         0.0,
         0.0,
-    ]  # Exact sums with ties.
+    ]
     expected = [[(row * (row <= x)).sum() for x in row] for row in p]
     np.testing.assert_allclose(mass(tf.constant(p)), expected, rtol=1e-12)
     p = tf.constant([[1.0, 1e-20, 3e-30, 1e-30]])  # Small ones keep their digits.

@@ -402,9 +402,8 @@ def test_a_negative_of_no_count_is_nan(wrong, scores):
     corrected = layers.SamplingProbabilityCorrection()(scores, LABELS, counts).numpy()
     assert np.isnan(corrected[:, 4]).all() or wrong == 1e-30
     assert np.isfinite(corrected[:, [1, 2, 3, 5, 6, 7, 8]]).all()
-    assert (
-        corrected[2, 0] == scores[2, 0]
-    )  # A positive keeps its score, whatever its count.
+    # A positive keeps its score, whatever its count.
+    assert corrected[2, 0] == scores[2, 0]
 
 
 def test_mining_keeps_a_nan_and_all_negatives_of_an_infinite_positive(scores):

@@ -342,7 +342,6 @@ def test_scores_may_be_lists_integers_ragged_or_masked():
     ]
     masked = [[1.0, 0.0], [1.0, -1.0]], [[np.log(3.0), 0.0], [7.0, 9.0]]
     for metric, batch in zip(metrics[2:], (ragged, masked), strict=True):
-        metric.update_state(
-            *batch
-        )  # The best has 3/4, an only item has 1, and both are right.
+        # The best has 3/4, an only item has 1, and both are right.
+        metric.update_state(*batch)
         assert_error(metric, (1 / 4 + 0) / 2, 1e-5)

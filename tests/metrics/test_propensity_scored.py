@@ -101,9 +101,10 @@ def test_evaluation_has_its_interval(name, labels, scores, shares):
 def test_ties_count_in_expectation(name, rng):
     labels, weights = np.array([[1, 0, 1, 1, 0.0]]), 1 / rng.uniform(0.1, 1, 5)
     scores = np.array([[2, 2, 1, 2, 0.0]])
+    # Each order of the tied is as frequent as any other.
     orders = [
         scores + np.array([order]) / 10 for order in itertools.permutations(range(5))
-    ]  # Each order of the tied is as frequent as any other.
+    ]
     expected = np.mean([of_xclib(name, order, labels, weights, 2) for order in orders])
     metric = METRICS[name](2, 1 / weights, dtype="float64")
     np.testing.assert_allclose(metric(labels, scores), expected, rtol=1e-12)

@@ -227,9 +227,8 @@ def test_exports_top_k(data, tmp_path):
 
 
 def test_exported_classes_rank_as_the_model(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        sampled, "_ROWS_WRITTEN_AT_ONCE", 16
-    )  # The last block is shorter.
+    # The last block is shorter.
+    monkeypatch.setattr(sampled, "_ROWS_WRITTEN_AT_ONCE", 16)
     model = make()
     model.export_classes(tmp_path / "classes.npy")
     products = model.predict(data[0], verbose=0) @ np.load(tmp_path / "classes.npy").T
@@ -353,9 +352,8 @@ def test_a_configuration_alone_has_one_table_for_both_ends(kind):
     encoder = keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(embedded))
     model = models.ExtremeClassifier(encoder, words, 4, None, normalize=False)
     copy = models.ExtremeClassifier.from_config(model.get_config())
-    copy.set_weights(
-        model.get_weights()
-    )  # Neither was called: the table, and the random state.
+    # Neither was called: the table, and the random state.
+    copy.set_weights(model.get_weights())
     x = tf.constant([[3, 5, 3], [7, 0, 1]])
     for ours, theirs in zip(copy.top_k(x, 5), model.top_k(x, 5), strict=True):
         np.testing.assert_array_equal(ours, theirs)

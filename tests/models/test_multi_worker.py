@@ -148,9 +148,8 @@ def test_two_workers_train_as_one_process(tmp_path):
                 del expected[f"uneven, history of {key}"]
         for key, value in expected.items():
             if key.endswith("history of twice") and not _keras.KERAS_3:
-                value = (
-                    2 * value
-                )  # No metric, so Keras 2 reports the sum over the workers.
+                # No metric, so Keras 2 reports the sum over the workers.
+                value = 2 * value
             for of_worker in results:
                 # Gradients sum over the examples of each worker first.
                 close = {"rtol": rounding(BATCH), "atol": rounding(BATCH)}

@@ -159,10 +159,11 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
 @pytest.mark.parametrize("of_dataset", [False, True])
 def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
     model = make(as_dataset({**candidates, "id": IDS.astype(np.int32)}, of_dataset))
+    # float64, as NumPy's are.
     new, features = (
         [2001, 2**32 + 7],
         np.ones([1, FEATURES]),
-    )  # float64, as NumPy's are.
+    )
     model.add_candidates({"id": np.array(new[:1], np.int16), "features": features})
     model.add_candidates({"id": new[1:], "features": features.tolist()})
     assert set(model.top_k(pairs[0], 42)[1].numpy()[0]) == {*IDS, *new}
@@ -333,7 +334,6 @@ def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
     model = make({**candidates, "id": names})
     excluded = tf.ragged.constant([["item 1"], [], *[["item 1", "item 2"]] * 22])
     _, found = model.top_k(pairs[0], NUM_CANDIDATES - 2, exclude=excluded)
-    assert (
-        b"" in found[0].numpy() and b"item 1" in found[1].numpy()
-    )  # Padding is no id.
+    # Padding is no id.
+    assert b"" in found[0].numpy() and b"item 1" in found[1].numpy()
     assert b"item 1" not in found[0].numpy()

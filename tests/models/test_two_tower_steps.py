@@ -288,9 +288,8 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
             *small.towers_with_tables(), candidate_id="id", **sizes, **kwargs
         )
         loss = losses.SoftmaxLoss() if options == "all" else small.top_3()
-        xla = (
-            options == "all" and tf.__version__ >= "2.16"
-        )  # Older ones cannot cut these pieces.
+        # Older ones cannot cut these pieces.
+        xla = options == "all" and tf.__version__ >= "2.16"
         model.compile(keras.optimizers.SGD(0.5), loss=loss, jit_compile=xla)
         if options == "all":
             model.index({"row": np.arange(NUM_CANDIDATES), "id": IDS})
@@ -548,9 +547,8 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
         )
         value = loss_of_lists(loss, q / 0.5, c, own, of_columns, expected)
     gradients = tape.gradient(value, variables)
-    data = tf.data.Dataset.from_tensors(
-        (x, y)
-    )  # Keras takes no arrays that are ragged.
+    # Keras takes no arrays that are ragged.
+    data = tf.data.Dataset.from_tensors((x, y))
     found = model.fit(data, verbose=0, shuffle=False).history["loss"][0]
     assert found == pytest.approx(float(value), rel=1e-5)
     changes = [old - new for old, new in zip(before, weights(model), strict=True)]

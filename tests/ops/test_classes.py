@@ -23,9 +23,8 @@ def value_and_gradients(function, inputs, upstream, **options):
 @pytest.mark.parametrize(("n", "units"), [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])
 def test_latent_cross(batch, n, units, options, rng, monkeypatch):
-    monkeypatch.setattr(
-        blocks, "_MANY_ENTRIES", 1
-    )  # The way for many classes: n >= units.
+    # The way for many classes: n >= units.
+    monkeypatch.setattr(blocks, "_MANY_ENTRIES", 1)
     inputs = [tf.constant(rng.normal(size=s)) for s in ((batch, 6), (n, 6), (6, units))]
     upstream = tf.constant(rng.normal(size=(batch, n, units)))
     h, c, w = (x.numpy() for x in inputs)

@@ -111,9 +111,8 @@ def test_all_subsets_of_items_are_equally_frequent():
     drawn = ops.sample_items((3, 4), np.tile(eligible, (DRAWS, 1)), 2).numpy()
     items = np.flatnonzero(eligible).tolist()
     assert pvalue(np.sort(drawn, axis=1), [*itertools.combinations(items, 2)]) > 1e-3
-    assert (
-        pvalue(drawn, [*itertools.permutations(items, 2)]) > 1e-3
-    )  # Order is random too.
+    # Order is random too.
+    assert pvalue(drawn, [*itertools.permutations(items, 2)]) > 1e-3
 
 
 @pytest.mark.parametrize("num_sampled", [1, 30, 400])

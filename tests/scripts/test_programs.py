@@ -146,11 +146,12 @@ def test_measures_of_sorters():
     )
     np.testing.assert_allclose(slopes, np.full(20, -0.2), atol=1e-6)
     shares = sodeep.slope_shares(np.array([-0.5, -0.04, 0.0, 0.1]))
+    # Vanishing, wrong, and the median.
     assert list(shares.values()) == [
         0.5,
         0.25,
         -0.02,
-    ]  # Vanishing, wrong, and the median.
+    ]
 
 
 @pytest.fixture
@@ -216,9 +217,8 @@ def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
         np.array([[1.0, 0.0]]),
     )
     found = next_item.gbce(positive, negatives, counts, 0.3)
-    sigmoid = 1 / (
-        1 + np.exp([-0.5, 1.0])
-    )  # Of the positive, and 1 less that of the negative.
+    # Of the positive, and 1 less that of the negative.
+    sigmoid = 1 / (1 + np.exp([-0.5, 1.0]))
     np.testing.assert_allclose(found, [-0.3 * np.log(sigmoid[0]) - np.log(sigmoid[1])])
     # Item i scores i. Of the items that they had not before, the first user's test item
     # 0 is behind 1, and the second's, 2, behind 3; their validation items are the first
@@ -236,10 +236,11 @@ def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
     assert found == {next_item.NDCG: [1, pytest.approx(0.5)], next_item.HR: [1, 1]}
 
 
+# Nothing tells every tenth's class.
 Y, CLEAR = (
     np.arange(240) % 3,
     np.arange(240) % 10 > 0,
-)  # Nothing tells every tenth's class.
+)
 
 
 def features(task, folder, monkeypatch):
