@@ -798,3 +798,13 @@ def test_arguments_are_checked(data):
     ):
         with pytest.raises(ValueError, match=message):
             r4c.try_out(**{**options, **changes})
+
+
+def test_ids_as_wide_as_the_classes_raise():
+    """Losses would read them as relevance: 0 a wrong class, 2 a right one."""
+    labels = np.array([[0, 2, -1], [1, -1, -1], [2, 0, -1]])
+    contents = [read("train", (np.ones((3, 2)), labels), rank=2)]
+    with pytest.raises(ValueError, match=r"must not have a column for each class"):
+        num_outputs(contents)
+    wider = np.pad(labels, [(0, 0), (0, 1)], constant_values=-1)
+    assert num_outputs([read("train", (np.ones((3, 2)), wider), rank=2)]) == 3

@@ -14,9 +14,9 @@ from rank4class_tf import _checks
 from rank4class_tf._batches import Dataset, as_tensors, batches
 
 # What labels as wide as several items may be, the surest last: items ranked from 1 on
-# (class ids would be all classes but 0), class ids, or labels that can only be
-# relevance.
-_RANKINGS, _IDS, _RELEVANCE = 1, 2, 3
+# (class ids would be all classes but 0), class ids, ids with padding, or labels that
+# can only be relevance.
+_RANKINGS, _IDS, _PADDED_IDS, _RELEVANCE = 1, 2, 3, 4
 
 
 class Form(NamedTuple):
@@ -134,6 +134,8 @@ def _form_of(labels: np.ndarray, rank: int) -> Form:
     is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
     if labels.dtype.kind in "fb" or is_repeated.any():
         return Form(_RELEVANCE, width)
+    if (rising < 0).any():
+        return Form(_PADDED_IDS, width)
     is_ranking = np.all(rising == np.arange(1, width + 1))
     return Form(_RANKINGS if is_ranking else _IDS, width)
 
@@ -142,7 +144,16 @@ def num_outputs(contents: Iterable[Content]) -> int:
     """The number of outputs for which losses read all datasets' labels as meant."""
     forms, highest, _ = zip(*contents, strict=True)
     form = max(forms)
-    return form.width if form.kind in (_RANKINGS, _RELEVANCE) else max(highest) + 1
+    if form.kind in (_RANKINGS, _RELEVANCE):
+        return form.width
+    number = max(highest) + 1
+    is_clear = form != Form(_PADDED_IDS, number)
+    rule = (
+        "Padded class ids [batch, P] must not have a column for each class, or losses "
+        "read them as relevance: add a column of -1, or give relevance as floats."
+    )
+    _checks.require(is_clear, rule, f"{number} columns and classes")
+    return number
 
 
 def select(examples: Any, indices: np.ndarray) -> Any:
