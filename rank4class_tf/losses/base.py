@@ -228,7 +228,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         labels = parse(y_true, y_pred, self.label_format, self.max_positives)
         if not isinstance(y_pred, tf.RaggedTensor):
             self._warn_of_probabilities(y_pred)
-            self._warn_of_one_score(labels.scores.shape[1])
+            if labels.scores.shape[0] != 0:  # Nothing is learned from an empty batch.
+                self._warn_of_one_score(labels.scores.shape[1])
         counted = self._counted(labels, is_kept)
         filled = fill_masked(labels.scores, labels.mask, counted)
         if item_weights is not None:
