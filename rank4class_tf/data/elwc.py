@@ -176,9 +176,8 @@ def read(
 
     Returns:
         A `tf.data.Dataset`, in the order of the files, of dicts: context features
-            `[batch, ...]`,
-        those of the examples `[batch, n, ...]`, and `"mask"` `[batch, n]`, False for
-        padding.
+        `[batch, ...]`, those of the examples `[batch, n, ...]`, and `"mask"`
+        `[batch, n]`, False for padding.
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     list_size = _checks.positive_int_or_none("list_size", list_size)

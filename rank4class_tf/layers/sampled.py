@@ -302,11 +302,10 @@ class SampledScores(Head):
 
         Returns:
             Two int32 tensors `[batch, P]`: how many classes score higher, and how many
-                the same,
-            itself included. Scores are the same up to what float32 may round in any
-            order of the sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$ numbers, one
-            and a half times as much with `normalize`. So identical rows tie on every
-            processor.
+            the same, itself included. Scores are the same up to what float32 may round
+            in any order of the sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$
+            numbers, one and a half times as much with `normalize`. So identical rows
+            tie on every processor.
         """
         return at_positions(self._built_scores().ranks, encodings, class_ids, exclude)
 
