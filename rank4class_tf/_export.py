@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _files
+from rank4class_tf import _checks, _files, _keras
 from rank4class_tf._types import PathLike, Tensor
 from rank4class_tf.layers.serving import as_names, check_classes, names_at
 
@@ -74,7 +74,7 @@ def write_top_k(
     # The module holds what the graphs read, but not the model: TensorFlow would trace a
     # model in it again, with dense features. Keras 3's own archive does the same.
     layers = [
-        layer for root in (model, *other_layers) for layer in root._flatten_layers()
+        layer for root in (model, *other_layers) for layer in _keras.layers_of(root)
     ]
     resources = [
         x for layer in layers for x in tf.train.TrackableView(layer).descendants()

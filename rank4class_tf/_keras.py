@@ -8,9 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
-from tensorflow.python.autograph.core import ag_ctx, config
 
 from rank4class_tf._tf.memory import owned
+from rank4class_tf._tf.private import private
 from rank4class_tf._types import Array, Tensor
 
 # `tensorflow.keras` is Keras 3 from TensorFlow 2.16 on, Keras 2 before that, and
@@ -40,20 +40,21 @@ register = keras.utils.register_keras_serializable(package="rank4class_tf")
 # rewriting the source of everything that a loss or a layer calls takes seconds in the
 # first step of Keras 2's `fit` and of a user's `tf.function`. Keras 3's `fit` does not
 # use AutoGraph.
-config.CONVERSION_RULES = (
-    config.DoNotConvert("rank4class_tf"),
-    *config.CONVERSION_RULES,
+_config = private("tensorflow.python.autograph.core", "config")
+_config.CONVERSION_RULES = (
+    private(_config, "DoNotConvert")("rank4class_tf"),
+    *private(_config, "CONVERSION_RULES"),
 )
 
 
 def with_autograph_of_caller(formula: Callable) -> Callable:
     """Has AutoGraph convert a user's formula where it converts the code calling it."""
-    context = tf.__internal__.autograph.control_status_ctx()
-    if context.status != ag_ctx.Status.ENABLED or formula.__module__.startswith(
-        "rank4class_tf."
-    ):
+    autograph = private(tf.__internal__, "autograph")
+    context = autograph.control_status_ctx()
+    is_ours = formula.__module__.startswith("rank4class_tf.")
+    if is_ours or context.status.name != "ENABLED":
         return formula
-    return tf.__internal__.autograph.tf_convert(formula, context, user_requested=True)
+    return autograph.tf_convert(formula, context, user_requested=True)
 
 
 class _PerExampleLosses(keras.losses.Loss):
@@ -145,9 +146,8 @@ def given_labels(y_true: Array) -> Array:
 
 def builds_symbolically() -> bool:
     """Whether Keras 3 builds a model in a graph that never runs."""
-    # Only a function's is named.
-    graph = getattr(tf.compat.v1.get_default_graph(), "name", "")
-    return KERAS_3 and graph.startswith("scratch_graph")
+    scope = "keras.src.backend.common.symbolic_scope"
+    return KERAS_3 and private(scope, "in_symbolic_scope")()
 
 
 def share_permission_for_means(
@@ -203,7 +203,9 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
         layer = layers.get(layer_config["config"].get("name"))
         if layer is not None:
             if "shared_object_id" in layer_config:  # Set only while saving.
-                num_calls[layer_config["shared_object_id"]] = len(layer._inbound_nodes)
+                num_calls[layer_config["shared_object_id"]] = len(
+                    private(layer, "_inbound_nodes")
+                )
             num_calls |= _num_calls(layer_config, layer)
     return num_calls
 
@@ -284,7 +286,7 @@ def is_table(variable: tf.Variable) -> bool:
 def unlock(layer: keras.layers.Layer) -> None:
     """Lets a subclass of a model that is built add layers and weights of its own."""
     if KERAS_3:
-        layer._tracker.unlock()
+        private(layer, "_tracker").unlock()
 
 
 @contextlib.contextmanager
@@ -292,10 +294,11 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     """Lets a layer that is built delete weights and add others."""
     unlock(layer)
     if not KERAS_3:
-        layer._callable_losses.clear()  # They regularize the weights that are deleted.
+        # They regularize the weights that are deleted.
+        layer._callable_losses.clear()
     yield
     if KERAS_3:
-        layer._tracker.lock()
+        private(layer, "_tracker").lock()
 
 
 def add_state(
@@ -321,21 +324,38 @@ def variable(weight: Any) -> tf.Variable:
     return weight.value if KERAS_3 else weight
 
 
+def unwatch(variable: tf.Variable) -> None:
+    """Keeps gradient tapes from watching a variable by themselves."""
+    private(variable, "_trainable")
+    variable._trainable = False
+
+
+def layers_of(model: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """A layer or model and all layers within it."""
+    return [*private(model, "_flatten_layers")()]
+
+
+def worker_number(strategy: tf.distribute.Strategy) -> int | None:
+    """The number of this process among a strategy's workers; None if it is alone."""
+    extended = strategy.extended
+    is_one_of_many = private(extended, "_in_multi_worker_mode")()
+    return private(extended, "_id_in_cluster") if is_one_of_many else None
+
+
 def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
     """Variables that a layer and its sublayers change: random states, and others."""
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
-    layers = list(layer._flatten_layers())
+    layers = layers_of(layer)
     if KERAS_3:
-        states = [
-            generator.state.value for x in layers for generator in x._seed_generators
-        ]
-        return states, [
-            weight.value for x in layers for weight in x._non_trainable_variables
-        ]
-    wrappers = [getattr(x, "_random_generator", None) for x in layers]
-    generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
-    states = [generator.state for generator in generators if generator is not None]
-    return states, [weight for x in layers for weight in x._non_trainable_weights]
+        generators = [g for x in layers for g in private(x, "_seed_generators")]
+        name = "_non_trainable_variables"
+    else:
+        wrappers = [getattr(x, "_random_generator", None) for x in layers]
+        generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
+        generators = [generator for generator in generators if generator is not None]
+        name = "_non_trainable_weights"
+    weights = [weight for x in layers for weight in private(x, name)]
+    return [variable(x.state) for x in generators], [variable(x) for x in weights]
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -351,7 +371,7 @@ def build_optimizer(model: keras.Model) -> None:
     # Keras adds them in the first step, and traces that step a second time then.
     # Old optimizers have none.
     build = getattr(getattr(model, "optimizer", None), "build", None)
-    if build is not None and all(layer.built for layer in model._flatten_layers()):
+    if build is not None and all(layer.built for layer in layers_of(model)):
         with model.distribute_strategy.scope():
             build(model.trainable_variables)
 
@@ -363,45 +383,31 @@ def current_rate(optimizer: Any) -> Any:
     return optimizer.learning_rate
 
 
-def compiled_metrics(model: keras.Model) -> list[keras.metrics.Metric]:
-    """The metrics a model was compiled with, in one list; builds those of Keras 3."""
-    container = model._compile_metrics if KERAS_3 else model.compiled_metrics
+def _metrics_container(model: keras.Model) -> Any:
+    """What holds the metrics a model was compiled with; None for none."""
+    return private(model, "_compile_metrics") if KERAS_3 else model.compiled_metrics
+
+
+def compiled_metrics(model: keras.Model) -> list[tuple[keras.metrics.Metric, bool]]:
+    """The metrics a model was compiled with, built; and whether each is weighted."""
+    container = _metrics_container(model)
     if container is None:
         return []
-    if KERAS_3 and not container.built:
+    if not container.built:
         # Any labels and predictions.
         container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))
-    metrics = (container._user_metrics, container._user_weighted_metrics)
-    return [metric for metric in tf.nest.flatten(metrics) if metric is not None]
+    found = []
+    for name in ("_user_metrics", "_user_weighted_metrics"):
+        metrics = tf.nest.flatten(private(container, name))
+        found += [(x, "weighted" in name) for x in metrics if x is not None]
+    return found
 
 
 def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     """The loss and the metrics that a model updates itself."""
-    if KERAS_3:
-        return [
-            metric for metric in model.metrics if metric is not model._compile_metrics
-        ]
-    compiled = model.compiled_metrics.metrics
-    return [
-        metric for metric in model.metrics if not any(metric is x for x in compiled)
-    ]
-
-
-def update_metrics(
-    model: Any, y_true: Any, sample_weight: Array, mask_weight: Array
-) -> dict:
-    """Updates a compiled model's metrics from `y_true`, which may be `ops.Ranks`."""
-    # Metrics that are not weighted get the weights of the mask. Returns all results,
-    # also the loss.
-    container = model._compile_metrics if KERAS_3 else model.compiled_metrics
-    if not KERAS_3 and not container.built:
-        # Any labels and predictions.
-        container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))
-    weighted = tf.nest.flatten(container._user_weighted_metrics)
-    for metric in compiled_metrics(model):
-        has_weight = any(metric is other for other in weighted)
-        metric.update_state(y_true, None, sample_weight if has_weight else mask_weight)
-    return model.get_metrics_result()
+    container = _metrics_container(model)
+    compiled = [container] if KERAS_3 else container.metrics
+    return [metric for metric in model.metrics if metric not in compiled]
 
 
 def checked_layer(name: str, value: Any) -> Any:

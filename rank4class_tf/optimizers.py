@@ -160,7 +160,7 @@ class Rowwise:
         start = tf.zeros(weight.shape) if start is None else tf.cast(start, tf.float32)
         with tf.distribute.get_strategy().extended.colocate_vars_with(weight):
             moments = tf.Variable(start, trainable=False, name=kwargs["variable_name"])
-        self._variables.append(moments)
+        _keras.private(self, "_variables").append(moments)
         return moments
 
     def _update_model_variables_moving_average(self, weights: Sequence) -> None:
@@ -175,15 +175,15 @@ class Rowwise:
     ) -> None:
         if not _keras.KERAS_3:
             return super()._overwrite_model_variables_with_average_value(weights)  # type: ignore[misc]
-        for weight, average in zip(
-            weights, self._model_variables_moving_average, strict=True
-        ):
+        averages = _keras.private(self, "_model_variables_moving_average")
+        for weight, average in zip(weights, averages, strict=True):
             self.assign(weight, average)  # It casts.
 
-    def slot(self: Any, slots: Sequence, variable: tf.Variable) -> tf.Variable:
-        """The one of `slots` that belongs to `variable`, as a `tf.Variable`."""
+    def slot(self: Any, name: str, variable: tf.Variable) -> tf.Variable:
+        """What a list of the optimizer, such as "momentums", has for `variable`."""
+        slots = _keras.private(self, name)
         if _keras.KERAS_3:
-            return slots[self._get_variable_index(variable)].value
+            return slots[_keras.private(self, "_get_variable_index")(variable)].value
         return slots[self._index_dict[self._var_key(variable)]]
 
 
@@ -254,7 +254,7 @@ class RowwiseAdagrad(Rowwise, keras.optimizers.Adagrad):
         variable: tf.Variable,
         learning_rate: Tensor,
     ) -> None:
-        accumulators = self.slot(self._accumulators, variable)
+        accumulators = self.slot("_accumulators", variable)
         sums = _rows(accumulators, ids) + tf.square(gradients)
         _set_rows(accumulators, ids, sums)
         step = learning_rate * gradients * tf.math.rsqrt(sums + self.epsilon)
@@ -299,12 +299,12 @@ class RowwiseAdam(Rowwise, keras.optimizers.Adam):
         iteration = tf.cast(self.iterations + 1, gradients.dtype)
         correction = tf.sqrt(1 - self.beta_2**iteration) / (1 - self.beta_1**iteration)
 
-        def moment(slots: Sequence, decay: Tensor, value: Tensor) -> Tensor:
+        def moment(slots: str, decay: Tensor, value: Tensor) -> Tensor:
             slot = self.slot(slots, variable)
             return _set_rows(slot, ids, decay * _rows(slot, ids) + (1 - decay) * value)
 
-        mean = moment(self._momentums, self.beta_1, gradients)
-        square = moment(self._velocities, self.beta_2, tf.square(gradients))
+        mean = moment("_momentums", self.beta_1, gradients)
+        square = moment("_velocities", self.beta_2, tf.square(gradients))
         step = learning_rate * correction * mean / (tf.sqrt(square) + self.epsilon)
         _set_rows(variable, ids, _rows(variable, ids) - step)
 
@@ -374,7 +374,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
             variable.scatter_sub(tf.IndexedSlices(step, ids))
             return
         step = -learning_rate * gradients
-        velocities = self.slot(self.momentums, variable)
+        velocities = self.slot("momentums", variable)
         velocity = self.momentum * _rows(velocities, ids) + step
         _set_rows(velocities, ids, velocity)
         step = self.momentum * velocity + step if self.nesterov else velocity

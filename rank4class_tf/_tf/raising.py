@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
+from rank4class_tf._tf.private import private
 from rank4class_tf._types import Array, Tensor
 
 
@@ -63,9 +63,10 @@ def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
 def in_xla() -> bool:
     """Whether XLA, also for a TPU, compiles the graph: it would drop the assertion."""
     # TensorFlow has no public function for this.
-    return control_flow_util.GraphOrParentsInXlaContext(
-        tf.compat.v1.get_default_graph()
+    is_within = private(
+        "tensorflow.python.ops.control_flow_util", "GraphOrParentsInXlaContext"
     )
+    return is_within(tf.compat.v1.get_default_graph())
 
 
 def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor:

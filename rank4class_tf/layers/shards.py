@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
-from tensorflow.python.trackable.base import Trackable
 
 from rank4class_tf import _checks, _files, _keras, _registry, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of
 from rank4class_tf._tf.gather import within
+from rank4class_tf._tf.private import Trackable
 from rank4class_tf._types import (
     Array,
     PathLike,
@@ -48,7 +48,7 @@ class TableShard:
         )
         self.table.build((None, width))
         self.variable = _keras.variable(self.table.embeddings)
-        self.variable._trainable = False  # No tape watches it.
+        _keras.unwatch(self.variable)
         self.saved = {"rows": self.variable}
         limit = math.sqrt(3 / width)  # Rows have a length of about 1.
         for block in range(first // _BLOCK, -(-last // _BLOCK)):
@@ -97,9 +97,8 @@ class Shards(Trackable):
         devices, first_rank = [None], 0
         if tf.distribute.has_strategy():
             devices = self._strategy.extended.worker_devices  # Of this process.
-            first_rank = getattr(self._strategy.extended, "_id_in_cluster", 0) * len(
-                devices
-            )
+            worker = _keras.worker_number(self._strategy) or 0
+            first_rank = worker * len(devices)
 
         # Shards differ in size by one at most.
         def build(rank: int, device: str | None) -> TableShard:

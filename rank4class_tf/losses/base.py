@@ -27,6 +27,7 @@ from rank4class_tf._lists.labels import (
 from rank4class_tf._lists.lists import Lists
 from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.memory import owned
+from rank4class_tf._tf.private import Trackable
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
@@ -392,7 +393,7 @@ def present(
     return value if with_gradient else tf.stop_gradient(value)
 
 
-class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
+class RandomRankingLoss(RankingLoss, Trackable):
     """Base of the losses that draw random numbers.
 
     `compute` draws by `lists.seed`, two int64 for stateless random operations;
@@ -469,7 +470,8 @@ class RandomRankingLoss(RankingLoss, tf.__internal__.tracking.Trackable):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             name="random_state",
         )
-        self._track_trackable(self._state, "random_state", overwrite=True)
+        track = _keras.private(self, "_track_trackable")
+        track(self._state, "random_state", overwrite=True)
 
 
 @_registry.register("loss")

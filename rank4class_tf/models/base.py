@@ -46,8 +46,7 @@ class MultiWorker:
 
     def _make_function(self: Any, step_function: Callable) -> Callable:
         """Gives a step's results the axis along which Keras averages over workers."""
-        extended = self.distribute_strategy.extended
-        if not getattr(extended, "_in_multi_worker_mode", lambda: False)():
+        if _keras.worker_number(self.distribute_strategy) is None:
             return super()._make_function(step_function)  # type: ignore[misc]
 
         def step(data: Any) -> Any:
@@ -62,9 +61,10 @@ class MultiWorker:
         self: Any, iterator: Any = None, data_batch: Any = None
     ) -> None:
         """Builds from one device's batch: Keras averages those of all devices."""
-        if self._distribute_strategy is None:
+        strategy = _keras.private(self, "_distribute_strategy")
+        if strategy is None:
             return
-        local = self.distribute_strategy.experimental_local_results
+        local = strategy.experimental_local_results
 
         # Read only if something is not built: a generator loses these batches, in Keras
         # each time.
@@ -76,8 +76,8 @@ class MultiWorker:
                 )
                 yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
 
-        with self.distribute_strategy.scope():
-            self._symbolic_build(batches_of_one_device(), data_batch)
+        with strategy.scope():
+            _keras.private(self, "_symbolic_build")(batches_of_one_device(), data_batch)
 
     def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
         """Reports the metrics over all workers, even if a step returns only some."""
@@ -194,7 +194,7 @@ class RetrievalModel(MultiWorker, keras.Model):
                 result = metric.result()
                 results |= result if isinstance(result, dict) else {metric.name: result}
             return results
-        is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric in metrics)
+        is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric, _ in metrics)
         dtype = tf.float64 if is_wide else tf.float32
         ranks, positions = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
         weights, mask_weights = _example_weights(sample_weight), None
@@ -202,7 +202,10 @@ class RetrievalModel(MultiWorker, keras.Model):
             weights, mask_weights = (
                 masked_weights(positions, x) for x in (weights, None)
             )
-        return _keras.update_metrics(self, ranks, weights, mask_weights)
+        # Metrics that are not weighted get the weights of the mask.
+        for metric, is_weighted in metrics:
+            metric.update_state(ranks, None, weights if is_weighted else mask_weights)
+        return self.get_metrics_result()  # Also the loss.
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object

@@ -273,14 +273,10 @@ class ExtremeClassifier(RetrievalModel):
         # has to say by itself that the encoder looks up the classes, or a copy would
         # have two tables.
         shared = getattr(self.classes, "layer", self.classes)
-        places = [
-            i for i, x in enumerate(self.encoder._flatten_layers()) if x is shared
-        ]
-        return (
-            config | {"classes": None, "place_in_encoder": places[0]}
-            if places
-            else config
-        )
+        layers = _keras.layers_of(self.encoder)
+        if shared not in layers:
+            return config
+        return config | {"classes": None, "place_in_encoder": layers.index(shared)}
 
     @classmethod
     def from_config(
@@ -290,7 +286,7 @@ class ExtremeClassifier(RetrievalModel):
             return super().from_config(config, custom_objects)
         arguments = dict(config)
         encoder = _keras.deserialized(arguments["encoder"], custom_objects)
-        classes = [*encoder._flatten_layers()][arguments.pop("place_in_encoder")]
+        classes = _keras.layers_of(encoder)[arguments.pop("place_in_encoder")]
         return cls(**{**arguments, "encoder": encoder, "classes": classes})
 
     def _check_optimizer(self) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, layers, losses
+from rank4class_tf import _checks, _keras, layers, losses
 from rank4class_tf._batches import Dataset
 from rank4class_tf._intervals import weighted_mean
 from rank4class_tf.evaluation import Evaluator, Metrics
@@ -182,7 +182,7 @@ class Candidate:
         if not model.built:
             model(self.task.features, training=False)
         in_shards = any(
-            isinstance(x, layers.ShardedClassTable) for x in model._flatten_layers()
+            isinstance(x, layers.ShardedClassTable) for x in _keras.layers_of(model)
         )
         rule = (
             "`build` must use no `ShardedClassTable`, whose rows would not start anew."
