@@ -21,9 +21,9 @@ from rank4class_tf._batches import (
     scores_of,
 )
 from rank4class_tf._intervals import weighted_mean
-from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.dense import dense_lists, fill_masked
-from rank4class_tf._lists.positions import positions_of
+from rank4class_tf._lists.labels import Labels
 from rank4class_tf._types import Tensor
 from rank4class_tf.evaluation import Evaluator
 from rank4class_tf.layers import PredictionSets, Probabilities
@@ -379,7 +379,7 @@ def _labelled_scores(
     label_format: str | None,
     batch_size: int,
     logits: bool,
-) -> Iterator[tuple[_labels.Labels, Tensor]]:
+) -> Iterator[tuple[Labels, Tensor]]:
     """Yields each batch's labels, scores (-inf if masked) and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
 
@@ -395,17 +395,9 @@ def _labelled_scores(
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
-        positions = positions_of(scores)
-        if positions is not None:
-            y_true, positions = positions.labels(y_true, label_format)
-            mask, weights = positions.flat_mask, map(positions.weights, sample_weight)
-            sample_weight = [
-                tf.boolean_mask(x, mask) if x.shape.rank else x for x in weights
-            ]
-            y_true, scores = (
-                tf.boolean_mask(x, mask) for x in (y_true, positions.rows())
-            )
-        labels = _labels.parse(y_true, scores, label_format)
+        batch = Batch.of(y_true, scores, *sample_weight, label_format=label_format)
+        batch, _ = batch.counted()  # Padding is no example.
+        labels = batch.labels
         # One batch may look like probabilities by chance, so that every batch must look
         # like them.
         activation = activation and _checks.function_behind(scores)
@@ -419,14 +411,9 @@ def _labelled_scores(
             labels = labels._replace(
                 scores=tf.where(labels.mask, labels.scores, -float("inf"))
             )
-        weights = tf.ones([])
-        if sample_weight:
-            weights = _labels.example_weights(
-                sample_weight[0], labels.scores, True, signed=False
-            )
-            if weights.shape.rank == 2:  # The mean weight of a list's positives.
-                item_weights = _labels.weights_of_items(weights, labels.scores)
-                weights = _labels.mean_weights(labels, item_weights)
+        weights = batch.mean_weights()
+        if weights is None:
+            weights = tf.ones([])
         yield (
             labels,
             tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1]),

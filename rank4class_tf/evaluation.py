@@ -7,7 +7,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -17,16 +17,13 @@ from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
-from rank4class_tf._lists.labels import Labels, parse
-from rank4class_tf._types import Array, Cutoffs, PathLike, TensorPair
-from rank4class_tf.metrics.base import (
-    flatten_positions,
-    masked_weights,
-    without_weightless,
-)
+from rank4class_tf._lists.batch import Batch
+from rank4class_tf._types import Array, Cutoffs, PathLike, Tensor, TensorPair
+from rank4class_tf.metrics.base import read, without_weightless
 from rank4class_tf.metrics.ranked_ids import ids_as_integers
 from rank4class_tf.models import TwoTower
 from rank4class_tf.models.base import RetrievalModel
+from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import ranks_of_few
 
 Metrics: TypeAlias = Sequence[str | keras.metrics.Metric]
@@ -229,65 +226,51 @@ class Evaluator:
             "`TwoTower` has an `exclude` of its own."
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
-        label_format = self._metrics[0][0].label_format if self._metrics else None
-        share_ranks = all(
-            _reads_only_ranks(metric, label_format) for metric, _ in self._metrics
-        )
-        mean_rank = _metrics.MeanRank(label_format=label_format)
+        formats = [metric.label_format for metric, _ in self._metrics] or [None]
+        mean_rank = _metrics.MeanRank(label_format=formats[0])
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
 
         def measure(
             features: Any, labels: Any, sample_weight: Array | None = None
-        ) -> tuple:
-            positions = None
-            if not self._ranks_all:
-                labels = one_output("`dataset` must give labels", labels)
-                scores = scores_of(model, features)
-                left_out = None if exclude is None else exclude(features)
-                lists = labels, scores, sample_weight, left_out
-                if not isinstance(scores, _metrics.RankedIds):
-                    lists, positions = flatten_positions(*lists, label_format)
-                    labels, scores, sample_weight, left_out = ranked_lists = lists
-                    parsed = parse(labels, scores, label_format, exclude=left_out)
-                    weighted = without_weightless(parsed, sample_weight)
-                    ids = weighted.positives
-                    best, top = _best_and_top(parsed)
-                    # Metrics of few class ids read the same ranks, unless items have
-                    # weights.
-                    can_share = share_ranks and weighted is parsed
-                    ranks = ranks_of_few(parsed, tf.float64) if can_share else None
-                    if ranks is not None:
-                        lists = ranked_lists = ranks, None, sample_weight, None
-                else:
-                    ranks = scores.ranks(labels)
-                    ids = ranks.class_ids
-                    best = tf.reduce_max(ids, axis=-1)
-                    top = ids_as_integers(scores.ids)[:, :NUM_TOP_CLASSES]
-                    # The mean rank of a list without a hit is infinite.
-                    ranks = ranks._replace(
-                        num_items=tf.fill(tf.shape(best), float("inf"))
-                    )
-                    ranked_lists = ranks, None, None, None
-            else:
+        ) -> tuple[Items, list[TensorPair]]:
+            if self._ranks_all:
                 encodings = model(features, training=False)
                 ranks, positions = model.ranks_of_batch(
                     features, labels, encodings, tf.float64
                 )
-                if positions is not None:
-                    sample_weight = masked_weights(positions, sample_weight)
-                ids = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
-                best = tf.cast(tf.reduce_max(ids, axis=-1), tf.int64)
-                top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
-                lists = ranked_lists = ranks, None, sample_weight, None
-            values = [mean_rank.per_list(*ranked_lists)]
-            values += [metric.per_list(*lists) for metric, _ in self._metrics]
-            results = (best, top, ids if keeps_classes else ids[:, :0]), values
-            if positions is None:
-                return results
-            # Padding is no list.
-            counted = positions.flat_mask
-            return tf.nest.map_structure(lambda x: tf.boolean_mask(x, counted), results)
+                # Padding is no list.
+                batch, _ = Batch.of_ranks(ranks, sample_weight, positions).counted()
+                batches = dict.fromkeys(formats, batch)
+                items = _items_of_ranks(batch.ranks)
+            else:
+                labels = one_output("`dataset` must give labels", labels)
+                scores = scores_of(model, features)
+                left_out = None if exclude is None else exclude(features)
+                batches = {
+                    label_format: _read(
+                        labels, scores, sample_weight, left_out, label_format
+                    )
+                    for label_format in dict.fromkeys(formats)
+                }
+                batch = batches[formats[0]]
+                if isinstance(scores, _metrics.RankedIds):
+                    items = _items_of_ranks(batch.ranks, scores)
+                    # The mean rank of a list without a hit is infinite.
+                    beyond = tf.fill(tf.shape(items.best), float("inf"))
+                    batch = Batch(ranks=batch.ranks._replace(num_items=beyond))
+                else:
+                    items = _items_of_labels(batch)
+
+            if not keeps_classes:
+                items = items._replace(positives=items.positives[:, :0])
+            values = [mean_rank.per_list(batch)]
+            for metric, _ in self._metrics:
+                batch = batches[metric.label_format]
+                # A metric may have a `per_list` of its own, which reads scores.
+                scores = None if batch.labels is None else batch.labels.scores
+                values.append(metric.per_list(batch, scores))
+            return items, values
 
         # TensorFlow warns if it often traces the same function. A new partial is
         # another function.
@@ -360,15 +343,6 @@ def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
         len(set(names)) == len(names), "`metrics` must have different names.", names
     )
     return pairs
-
-
-def _reads_only_ranks(metric: _metrics.RankingMetric, label_format: str | None) -> bool:
-    """Whether the metric needs only the positives' ranks for labels in this format."""
-    names = ("per_list", "_parsed", "_weighed")
-    is_plain = all(
-        getattr(type(metric), x) is getattr(_metrics.RankingMetric, x) for x in names
-    )
-    return is_plain and metric.label_format == label_format
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -576,24 +550,48 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
         raise ValueError(f"{rule} Their labels differ.")
 
 
-def _best_and_top(labels: Labels) -> TensorPair:
-    """Each list's most relevant item, -1 if there is none, and the highest items."""
+class Items(NamedTuple):
+    """The items of each list that an `Evaluation` keeps, int64."""
+
+    best: Tensor  # `[lists]`, the most relevant one, -1 if there is none.
+    top: Tensor  # `[lists, m]`, those with the highest scores, padded with -1.
+    positives: Tensor  # `[lists, P]`, padded with -1.
+
+
+def _read(*arguments: Any) -> Batch:
+    """The batch to measure, with ranks that all metrics share where these are cheap."""
+    batch, _ = read(*arguments).counted()
+    if batch.labels is None or batch.item_weights is not None:
+        return batch
+    ranks = ranks_of_few(batch.labels, tf.float64)
+    return batch if ranks is None else batch._replace(ranks=ranks)
+
+
+def _items_of_ranks(ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:
+    positives = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
+    best = tf.cast(tf.reduce_max(positives, axis=-1), tf.int64)
+    top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
+    if ranked is not None:
+        top = ids_as_integers(ranked.ids)[:, :NUM_TOP_CLASSES]
+    return Items(best, top, positives)
+
+
+def _items_of_labels(batch: Batch) -> Items:
+    labels = batch.labels
     most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
-    best = tf.reduce_max(
-        tf.where(labels.relevance == most, labels.positives, -1), axis=-1
-    )
-    scores, lowest = labels.scores, tf.constant(-float("inf"), labels.scores.dtype)
+    best = tf.where(labels.relevance == most, labels.positives, -1)
+    best = tf.cast(tf.reduce_max(best, axis=-1), tf.int64)
+
     # -inf is a score, and ranks above masked items.
-    scores = tf.where(
-        tf.math.is_nan(scores), lowest, tf.maximum(scores, scores.dtype.min)
-    )
+    scores, lowest = labels.scores, tf.constant(-float("inf"), labels.scores.dtype)
+    is_nan = tf.math.is_nan(scores)
+    scores = tf.where(is_nan, lowest, tf.maximum(scores, scores.dtype.min))
     if labels.mask is not None:
         scores = tf.where(labels.mask, scores, lowest)
-    highest, top = tf.math.top_k(
-        scores, tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])
-    )
-    top = tf.where(highest > lowest, top, -1)
-    return tf.cast(best, tf.int64), tf.cast(top, tf.int64)
+    num_top = tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])
+    highest, top = tf.math.top_k(scores, num_top)
+    top = tf.cast(tf.where(highest > lowest, top, -1), tf.int64)
+    return Items(best, top, without_weightless(batch).positives)
 
 
 def _table(rows: Mapping[str, str], head: str) -> str:

@@ -41,6 +41,14 @@ def test_class_ids_and_relevance(make, dtype, scores):
         )
 
 
+@pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.NDCG])
+def test_ragged_ids_at_positions_as_wide_as_the_scores(make, rng):
+    scores = rng.normal(size=(1, 2, 3)).astype("float32")
+    ragged = tf.ragged.constant([[[0, 1, 2], [1]]])
+    padded = [[[0, 1, 2, -1], [1, -1, -1, -1]]]  # Wider, and so no relevance.
+    np.testing.assert_array_equal(make()(ragged, scores), make()(padded, scores))
+
+
 @pytest.mark.parametrize("width", [3, None])
 def test_ids_count_once(width, scores, rng):
     ids = rng.integers(-1, 60, size=(4, width or 200))

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import indices, num_rows
@@ -88,24 +87,19 @@ def check_label_format(label_format: str | None) -> None:
     require(label_format in _FORMATS, rule, repr(label_format))
 
 
-def parse(
-    y_true: Array,
-    y_pred: Array,
-    label_format: str | None = None,
-    max_positives: int | None = None,
-    exclude: Array | None = None,
-) -> Labels:
-    """Brings labels and scores of any accepted form to `Labels`."""
-    # Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or
-    # ragged; or relevance `[batch, n]`, where a negative entry masks the item, ragged
-    # if the scores are. A format of None tells them apart by their static shapes. A
-    # list of relevance may have `max_positives`; None means n. Further items to mask
-    # are ids `[batch, E]`, padded with -1 or ragged, or booleans `[batch, n]`.
-    is_sparse, mask = isinstance(y_pred, tf.SparseTensor), _keras.mask_of_items(y_pred)
+def dense_scores(
+    y_true: Array, y_pred: Array, label_format: str | None
+) -> tuple[Array, Tensor, str | None]:
+    """Labels, scores `[batch, n]` of at least one item, and the format of the labels.
+
+    Ragged scores become dense ones, whose missing items have a negative relevance.
+    """
+    is_sparse = isinstance(y_pred, tf.SparseTensor)
     require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
     if isinstance(y_pred, tf.RaggedTensor):
         y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
         label_format = "relevance"
+
     scores = as_scores("y_pred", y_pred)
     if not scores.shape[1]:  # It is 0, or known only at run time.
         rule = "`y_pred` must score at least one item"
@@ -115,30 +109,7 @@ def parse(
         )
         with tf.control_dependencies([check_width]):  # This error must come first.
             scores = tf.identity(scores)
-
-    y_true, is_ids, inferred = _with_format(y_true, scores.shape, label_format)
-    if is_ids:
-        labels = _of_ids(scores, y_true, inferred)
-    else:
-        labels = _of_relevance(scores, y_true, max_positives)
-    labels = labels if mask is None else without(labels, ~mask)
-    return labels if exclude is None else without(labels, exclude)
-
-
-def parse_ids(
-    y_true: Array, encodings: Tensor, num_classes: int, label_format: str | None = None
-) -> Labels:
-    """As `parse`, for K classes whose scores are never computed; needs class ids."""
-    # Encodings `[batch, d]` take the place of the scores in the result.
-    shape = encodings.shape[:1].concatenate([num_classes])
-    y_true, is_ids, inferred = _with_format(y_true, shape, label_format)
-    require(
-        is_ids,
-        "`y_true` must hold class ids, not a label for each class.",
-        f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
-        f"label_format={label_format!r}",
-    )
-    return _of_ids(encodings, y_true, inferred, num_classes)
+    return y_true, scores, label_format
 
 
 def _without_ragged(
@@ -174,25 +145,36 @@ def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
 # Which form labels have.
 
 
-def _with_format(
+def with_format(
     y_true: Array, shape: tf.TensorShape, label_format: str | None
-) -> tuple[Tensor, bool, bool]:
-    """Labels as a tensor, whether they are class ids, and whether this was inferred."""
-    require(
-        not isinstance(y_true, tf.SparseTensor),
-        "`y_true` must be dense.",
-        "a SparseTensor",
-    )
+) -> tuple[Tensor, bool]:
+    """Labels as a tensor, and whether they are class ids, for scores of a shape.
+
+    Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged;
+    or relevance `[batch, n]`, where a negative entry masks the item.
+    """
+    is_sparse = isinstance(y_true, tf.SparseTensor)
+    require(not is_sparse, "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
-        if label_format == "relevance":
-            raise ValueError(
-                "`y_true` must be dense with label_format='relevance', not ragged."
-            )
+        rule = "`y_true` must be dense with label_format='relevance', not ragged."
+        require(label_format != "relevance", rule, "a RaggedTensor")
         rule = "`y_true` must hold integers where it is ragged."
         require(not y_true.dtype.is_bool, rule, "bool")
-        return dense_ids(y_true), True, False
+        return dense_ids(y_true), True
     y_true = as_numbers("y_true", y_true)
-    return y_true, are_ids(y_true, shape, label_format), label_format is None
+    return y_true, are_ids(y_true, shape, label_format)
+
+
+def require_ids(
+    is_ids: bool, y_true: Tensor, num_classes: int, label_format: str | None
+) -> None:
+    """Raises for a label of each class, where no scores of all classes exist."""
+    require(
+        is_ids,
+        "`y_true` must hold class ids, not a label for each class.",
+        f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
+        f"label_format={label_format!r}",
+    )
 
 
 def are_ids(
@@ -221,7 +203,7 @@ def are_ids(
             "For class ids [batch, P], use integers or label_format='ids'.",
             f"{dtype.name} labels of {width} items and scores of {n}",
         )
-    # If the static shape of integers tells nothing, `_of_ids` checks them at run time.
+    # If the static shape of integers tells nothing, `of_ids` checks them at run time.
     if dtype.is_integer and shape.rank in (None, 2):
         return True
     raise ValueError(
@@ -236,11 +218,11 @@ def are_ids(
 # Labels that are class ids.
 
 
-def _of_ids(
+def of_ids(
     scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None
 ) -> Labels:
-    # `num_classes` is given if there are no scores. Ids whose format is `inferred` must
-    # not look like labels of all items.
+    """`Labels` of class ids; with `num_classes`, encodings are in place of scores."""
+    # Ids whose format is inferred must not look like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
     zero, is_checked = tf.zeros([num_rows(scores)], scores.dtype), False
@@ -354,7 +336,8 @@ def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
 # Labels of all items.
 
 
-def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
+def of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
+    """`Labels` of relevance `[batch, n]`, of which a list has `max_positives`."""
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, num_axes=2), scores.dtype)

@@ -17,7 +17,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras
 from rank4class_tf._checks import require
 from rank4class_tf._lists.classes import ClassProducts
-from rank4class_tf._lists.labels import are_ids, dense_ids
+from rank4class_tf._lists.labels import dense_ids
 from rank4class_tf._tf import raising
 from rank4class_tf._types import Array, Tensor
 
@@ -66,23 +66,19 @@ class Positions(NamedTuple):
         values = raising.same_sizes(values, self.tensor, rule, num_axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
-    def labels(
-        self, y_true: Array, label_format: str | None
-    ) -> tuple[Tensor, Positions]:
-        """Labels of positions, and the positions, masked where all labels are padding.
+    def counted(self, labels: Tensor, is_ids: bool) -> tuple[Tensor, Positions]:
+        """Labels `[lists, ...]`, and the positions, masked where all are padding.
 
-        Without scores, the labels are class ids, and `label_format` is "ids".
+        A position that is left out gets the label -1.
         """
-        # A position that is left out gets the label -1, in a signed dtype. With a
-        # single leading axis, only the mask leaves out a list: an example without a
-        # class counts, with loss 0.
-        labels = dense_ids(self.flat(y_true, "y_true"))
+        # With a single leading axis, only the mask leaves out a list: an example
+        # without a class counts, with loss 0.
+        labels = dense_ids(labels)
         is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
         if self.shape.rank > 1:
             # An id below -1 is an error, for the parser to raise; such a relevance
             # masks an item.
-            ids = are_ids(labels, self.tensor.shape[-2:], label_format)
-            is_padding = tf.equal(labels, -1) if ids else labels < 0
+            is_padding = tf.equal(labels, -1) if is_ids else labels < 0
             if labels.shape.rank != 1:
                 is_padding = tf.reduce_all(is_padding, axis=-1)
             is_counted = ~is_padding
@@ -162,7 +158,7 @@ def at_positions(
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)
     if class_ids is not None:
-        class_ids, _ = positions.labels(class_ids, "ids")
+        class_ids, _ = positions.counted(positions.flat(class_ids, "y_true"), True)
     if exclude is not None:
         exclude = positions.broadcast(exclude, "exclude", 1)
     results = function(positions.rows(), class_ids, exclude)

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _random, _registry
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.blocked import losses_of_classes
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._lists.dense import dense_lists, fill_masked, losses_of
@@ -18,15 +19,9 @@ from rank4class_tf._lists.labels import (
     WAYS_WITH_ONE_SCORE,
     Labels,
     check_label_format,
-    example_weights,
     mean_weights,
-    parse,
-    parse_ids,
-    weights_of_items,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._lists.positions import positions_of
-from rank4class_tf._tf.memory import owned
 from rank4class_tf._tf.private import Trackable
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
@@ -157,119 +152,92 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         of many positions have losses `[...]`, with the mask of the positions that
         count.
         """
-        y_true, sample_weight = _keras.given_labels(y_true), owned(sample_weight)
-        is_products = isinstance(y_pred, ClassProducts)
-        outputs = (
-            _keras.with_mask(y_pred.encodings, y_pred.mask) if is_products else y_pred
+        products, num_classes, outputs = None, None, y_pred
+        if isinstance(y_pred, ClassProducts):
+            products, num_classes = y_pred, y_pred.num_classes
+            outputs = _keras.with_mask(products.encodings, products.mask)
+        batch = Batch.of(
+            y_true,
+            outputs,
+            sample_weight,
+            num_classes=num_classes,
+            label_format=self.label_format,
+            max_positives=self.max_positives,
+            item_weights=self.item_weights is not None and products is None,
+            signed=True,
         )
-        positions = positions_of(outputs)
+        self._warn_of_scores(y_pred, batch.labels)
+
+        positions, weights = batch.positions, batch.list_weights
+        if self.item_weights == "lists":
+            weights = batch.mean_weights()
         if positions is None:
-            return self._per_list(y_true, y_pred, sample_weight)
-        labels, positions = positions.labels(
-            y_true, "ids" if is_products else self.label_format
-        )
-        weights = None if sample_weight is None else positions.weights(sample_weight)
-        rows = positions.rows()
-        is_kept = positions.flat_mask
-        if not is_products:
-            losses, weights = self._per_list(labels, rows, weights, is_kept)
-        elif in_xla():  # XLA needs static shapes.
-            losses, _ = self._per_list(
-                labels, y_pred.with_encodings(rows), None, is_kept
-            )
-        else:
-            # Only positions that count meet all classes; the others have a loss of 0.
-            counted = tf.where(is_kept)
-            products = y_pred.with_encodings(tf.gather_nd(rows, counted))
-            losses, _ = self._per_list(tf.gather_nd(labels, counted), products, None)
-            losses = tf.scatter_nd(counted, losses, tf.shape(rows, tf.int64)[:1])
+            return self._losses(batch, products), weights
+
+        places = None
+        if products is not None:
+            if not in_xla():  # XLA needs static shapes.
+                # Only positions that count meet all classes.
+                batch, places = batch.counted()
+            products = products.with_encodings(batch.labels.scores)
+        losses = self._losses(batch, products)
+        if places is not None:  # The other positions have a loss of 0.
+            size = tf.shape(positions.flat_mask, tf.int64)
+            losses = tf.scatter_nd(places, losses, size)
         if weights is not None and weights.shape.rank == 1:
             weights = positions.unflat(weights)
         return _keras.with_mask(positions.unflat(losses), positions.mask), weights
 
-    def _per_list(
-        self,
-        y_true: Tensor,
-        y_pred: Any,
-        sample_weight: Tensor | None,
-        is_kept: Tensor | None = None,
-    ) -> Weighted:
-        """`per_example` of scores `[batch, n]`; dropped lists have no label or loss."""
+    def _losses(self, batch: Batch, products: ClassProducts | None) -> Tensor:
+        """The losses of lists, `[lists]`; over all classes, of encodings."""
+        labels = batch.labels
         seed = self._draw_seed()
-        if isinstance(y_pred, ClassProducts):
-            encodings, num_classes = y_pred.encodings, y_pred.num_classes
-            if sample_weight is not None:
-                sample_weight = example_weights(sample_weight, encodings)
-            labels = parse_ids(y_true, encodings, num_classes, self.label_format)
-            self._warn_of_one_score(num_classes)
-            # An example that does not count has a loss of 0, whatever its encoding is.
-            counted = self._counted(labels, is_kept)
-            products = y_pred._replace(
-                encodings=tf.where(counted[:, tf.newaxis], encodings, 0.0)
-            )
-            compute = _keras.with_autograph_of_caller(self.compute)
+        compute = _keras.with_autograph_of_caller(self.compute)
+        # A list that does not count has a loss of 0, whatever its scores are.
+        counted = self._counted(batch)
+        if products is not None:
+            encodings = tf.where(counted[:, tf.newaxis], labels.scores, 0.0)
             losses = losses_of_classes(
-                compute, products, labels.class_ids, labels.relevance, seed
+                compute,
+                products._replace(encodings=encodings),
+                labels.class_ids,
+                labels.relevance,
+                seed,
             )
-            return self._finished(losses, labels, counted, num_classes), sample_weight
+            return self._finished(losses, labels, counted, products.num_classes)
 
-        # Weights of items go to the formula, or become weights of lists, which Keras
-        # applies.
-        item_weights = None
-        if sample_weight is not None:
-            takes_items = self.item_weights is not None
-            if not takes_items:
-                sample_weight = _keras.weights_of_lists(sample_weight, y_pred)
-            sample_weight = example_weights(sample_weight, y_pred, takes_items)
-            if sample_weight.shape.rank == 2:
-                item_weights, sample_weight = sample_weight, None
-
-        # One form of labels and scores. A list that does not count gets harmless
-        # scores.
-        labels = parse(y_true, y_pred, self.label_format, self.max_positives)
-        if not isinstance(y_pred, tf.RaggedTensor):
-            self._warn_of_probabilities(y_pred)
-            if labels.scores.shape[0] != 0:  # Nothing is learned from an empty batch.
-                self._warn_of_one_score(labels.scores.shape[1])
-        counted = self._counted(labels, is_kept)
         filled = fill_masked(labels.scores, labels.mask, counted)
-        if item_weights is not None:
-            item_weights = weights_of_items(item_weights, labels.scores)
-            if self.item_weights == "lists":
-                sample_weight = mean_weights(labels, item_weights)
-            else:
-                is_present = counted[:, tf.newaxis]
-                is_present = (
-                    is_present if labels.mask is None else is_present & labels.mask
-                )
-                labels = labels._replace(
-                    item_weights=tf.where(is_present, item_weights, 0)
-                )
+        if batch.item_weights is not None and self.item_weights == "formula":
+            is_present = counted[:, tf.newaxis]
+            if labels.mask is not None:
+                is_present &= labels.mask
+            item_weights = tf.where(is_present, batch.item_weights, 0)
+            labels = labels._replace(item_weights=item_weights)
 
         # The formula gets the fewest columns that hold all positives, or all items as
         # columns.
-        compute = _keras.with_autograph_of_caller(self.compute)
         if self.searches_positives:
             losses = losses_of(compute, labels, filled, seed)
         else:
             columns = labels.class_ids, labels.relevance, labels.item_weights
             losses = compute(dense_lists(filled, *columns, seed))
-        return self._finished(
-            losses, labels, counted, labels.scores.shape[1]
-        ), sample_weight
+        return self._finished(losses, labels, counted, labels.scores.shape[1])
 
     def _draw_seed(self) -> Tensor | None:
         """The seed of a batch, for its lists; None where nothing is random."""
         return None
 
-    def _counted(self, labels: Labels, is_kept: Tensor | None) -> Tensor:
-        """The lists that have a loss, `[batch]` booleans."""
+    def _counted(self, batch: Batch) -> Tensor:
+        """The lists that have a loss, `[lists]` booleans."""
+        labels = batch.labels
         if self.needs_positive:
             return labels.has_positive
         counted = tf.equal(labels.value_if_empty, 0)
         if labels.mask is not None:
             counted &= tf.reduce_any(labels.mask, axis=-1)
-        return counted if is_kept is None else counted & is_kept
+        if batch.positions is not None:
+            counted &= batch.positions.flat_mask
+        return counted
 
     def _finished(
         self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Any
@@ -304,11 +272,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         value_if_empty = tf.cast(labels.value_if_empty, losses.dtype)
         return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
 
-    def _warn_of_probabilities(self, scores: Array) -> None:
-        """Warns once if scores are probabilities."""
-        if self.takes_probabilities:
-            return
-        function = _checks.function_behind(scores)
+    def _warn_of_scores(self, y_pred: Array | ClassProducts, labels: Labels) -> None:
+        """Warns once of probabilities, or of single scores, if compared."""
+        is_dense = not isinstance(y_pred, ClassProducts | tf.RaggedTensor)
+        function = None
+        if is_dense and not self.takes_probabilities:
+            function = _checks.function_behind(y_pred)
         if function is not None:
             self._warn_once(
                 "`y_pred` should hold scores, not probabilities. Received: the output "
@@ -317,9 +286,16 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
                 "probabilities."
             )
 
-    def _warn_of_one_score(self, num_items: int | None) -> None:
-        """Warns once if lists have one score, of a loss that compares scores."""
-        if num_items == 1 and self.compares_items:
+        num_lists, num_items = labels.scores.shape
+        if isinstance(y_pred, ClassProducts):
+            num_items = y_pred.num_classes
+        # Nothing is learned from an empty batch.
+        is_single = num_items == 1 and num_lists != 0
+        if (
+            is_single
+            and self.compares_items
+            and not isinstance(y_pred, tf.RaggedTensor)
+        ):
             self._warn_once(
                 "`y_pred` should have two scores or more in a list, since "
                 f"`{self.name}` compares them. Received: one, from which it learns "
@@ -418,10 +394,10 @@ class RandomRankingLoss(RankingLoss, Trackable):
         self.seed = seed if seed is None else _checks.seed(seed)
         self._set_state([_random.start_seed(self.seed), 0])
 
-    def _per_list(self, *args: Any) -> Weighted:
-        losses, sample_weight = super()._per_list(*args)
+    def _losses(self, batch: Batch, products: ClassProducts | None) -> Tensor:
+        losses = super()._losses(batch, products)
         if not self.is_random:
-            return losses, sample_weight
+            return losses
         state = self._state_here()
 
         # Only a step of training takes the gradient of the losses.
@@ -433,7 +409,7 @@ class RandomRankingLoss(RankingLoss, Trackable):
 
             return tf.identity(losses), gradient
 
-        return counted(losses), sample_weight
+        return counted(losses)
 
     def save_own_variables(self, store: Any) -> None:
         """Writes the seed and the count of the gradients, for Keras."""

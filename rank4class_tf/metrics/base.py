@@ -7,21 +7,17 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import (
     Labels,
     check_label_format,
-    example_weights,
     mean_weights,
-    parse,
-    weights_of_items,
     without,
 )
-from rank4class_tf._lists.positions import Positions, positions_of
-from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import ExactSum
-from rank4class_tf.ops.ranks import best_positive, over_ranks
+from rank4class_tf.ops.ranks import BestPositive, best_positive, over_ranks
 
 
 class Metric(_registry.Configured, keras.metrics.Metric):
@@ -125,8 +121,8 @@ class RankingMetric(Metric):
 
     def per_list(
         self,
-        y_true: Array,
-        y_pred: Array,
+        y_true: Array | ops.Ranks | Batch,
+        y_pred: Array | RankedIds | None = None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
     ) -> TensorPair:
@@ -143,159 +139,131 @@ class RankingMetric(Metric):
             exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or
                 booleans `[batch, n]`.
         """
-        labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
-        values, weights = self._values_and_weights(labels, sample_weight, tf.float64)
+        batch = self._read(y_true, y_pred, sample_weight, exclude)
+        values, weights = self._values_and_weights(batch, tf.float64)
         return tf.stack(values, axis=-1), weights
 
     def update_state(
         self,
-        y_true: Array,
-        y_pred: Array,
+        y_true: Array | ops.Ranks | Batch,
+        y_pred: Array | RankedIds | None = None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        self._add_batch(*self._parsed(y_true, y_pred, sample_weight, exclude))
+        self._add_batch(self._read(y_true, y_pred, sample_weight, exclude))
 
-    def _parsed(
+    def _read(
         self,
-        y_true: Any,
-        y_pred: Array,
+        y_true: Array | ops.Ranks | Batch,
+        y_pred: Array | RankedIds | None,
         sample_weight: Array | None,
         exclude: Array | None,
-    ) -> tuple[Any, Array | None]:
-        """`Labels`, or `Ranks` in their place; and weights of lists or their items."""
-        labels: Any
-        if isinstance(y_true, ops.Ranks):
-            labels = y_true
-        elif isinstance(y_pred, RankedIds):
-            self._check_ranked_ids(y_pred, exclude)
-            labels = y_pred.ranks(y_true)
-        else:
-            y_true, sample_weight = _keras.given_labels(y_true), owned(sample_weight)
-            lists, _ = flatten_positions(
-                y_true, y_pred, sample_weight, exclude, self.label_format
-            )
-            labels, scores, sample_weight, exclude = lists
-            labels = parse(labels, scores, self.label_format, exclude=exclude)
+    ) -> Batch:
+        """What a caller hands in; one that has read it already hands in a `Batch`."""
+        batch = y_true
+        if not isinstance(batch, Batch):
+            batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        ranks = batch.ranks
+        if ranks is not None and ranks.num_items is None:
+            self._check_depth(ranks.max_items)
+        if self.relevant_from is None:
+            return batch
+        # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
+        name = getattr(getattr(y_true, "dtype", None), "name", None)
+        is_short = name in ("float16", "bfloat16")
+        bound = tf.constant(self.relevant_from, name if is_short else tf.float32)
+        return self._with_relevant(batch, tf.cast(bound, tf.float32))
 
-        # Items of a grade below `relevant_from` are wrong.
-        if self.relevant_from is not None:
-            # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
-            dtype_name = getattr(getattr(y_true, "dtype", None), "name", None)
-            is_short = dtype_name in ("float16", "bfloat16")
-            bound = tf.constant(
-                self.relevant_from, dtype_name if is_short else tf.float32
-            )
-            grades, ids = tf.cast(labels.relevance, tf.float32), labels.class_ids
-            is_relevant = grades >= tf.cast(bound, tf.float32)
-            ids = None if ids is None else tf.where(is_relevant, ids, -1)
-            relevance = tf.where(is_relevant, labels.relevance, 0)
-            labels = labels._replace(relevance=relevance, class_ids=ids)
-            if isinstance(labels, Labels):
-                labels = labels._replace(highest=None)
-            else:
-                rule = (
-                    "`relevant_from` must be None for `Ranks` with `counted`: it "
-                    "has no grades."
-                )
-                _checks.require(labels.counted is None, rule, self.relevant_from)
-                # As padding has it; a NaN, of a list that breaks a rule, stays.
-                is_hit = tf.cast(is_relevant, labels.above.dtype)
-                labels = labels._replace(
-                    above=labels.above * is_hit, tied=labels.tied * is_hit
-                )
-        return labels, sample_weight
+    def _with_relevant(self, batch: Batch, bound: Tensor) -> Batch:
+        """The batch, in which items of a grade below the bound are wrong."""
 
-    def _check_ranked_ids(self, y_pred: RankedIds, exclude: Array | None) -> None:
-        depth, width = self.depth, y_pred.ids.shape[-1]
+        def relevant(x: Any) -> tuple[Any, Tensor]:
+            is_relevant = tf.cast(x.relevance, tf.float32) >= bound
+            ids = x.class_ids
+            if ids is not None:
+                ids = tf.where(is_relevant, ids, -1)
+            relevance = tf.where(is_relevant, x.relevance, 0)
+            return x._replace(relevance=relevance, class_ids=ids), is_relevant
+
+        if batch.labels is not None:
+            labels, _ = relevant(batch.labels)
+            return batch.with_labels(labels._replace(highest=None))
         rule = (
-            "`exclude` must be None for `RankedIds`: leave the items out before "
-            "you cut the ids."
+            "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
         )
-        _checks.require(exclude is None, rule, "items")
-        rule = "`label_format` must not be 'relevance' for `RankedIds`."
-        _checks.require(self.label_format != "relevance", rule, "'relevance'")
+        _checks.require(batch.ranks.counted is None, rule, self.relevant_from)
+        ranks, is_relevant = relevant(batch.ranks)
+        # As padding has it; a NaN, of a list that breaks a rule, stays.
+        is_hit = tf.cast(is_relevant, ranks.above.dtype)
+        ranks = ranks._replace(above=ranks.above * is_hit, tied=ranks.tied * is_hit)
+        return batch._replace(ranks=ranks)
+
+    def _check_depth(self, width: int | Tensor) -> None:
+        """Raises if ranks count that a list of the best ids does not tell."""
+        depth = self.depth
+        is_right = depth is not None and isinstance(width, int) and depth <= width
         rule = (
             f"`{self.name}` must have a cutoff k of at most the number of "
             "`RankedIds`, such as "
             '"mrr_at_10" for ten: what ranks below them is not known.'
         )
-        is_right = None not in (depth, width) and depth <= width
         _checks.require(is_right, rule, f"k={depth} and {width} ids")
 
-    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
-        self.sums.add(
-            weighted(*self._values_and_weights(labels, sample_weight, self.sums.dtype))
-        )
+    def _add_batch(self, batch: Batch) -> None:
+        values, weights = self._values_and_weights(batch, self.sums.dtype)
+        self.sums.add(weighted(values, weights))
 
     def _values_and_weights(
         self,
-        labels: Any,
-        sample_weight: Any,
+        batch: Batch,
         dtype: tf.DType,
         compute: Function | None = None,
     ) -> tuple[list[Tensor], Tensor]:
         """Values, a list, and weights, `[batch]`; `compute` may replace the formula."""
         compute = compute or _keras.with_autograph_of_caller(self.compute)
-        is_ranked = isinstance(labels, ops.Ranks)
-        if is_ranked and dtype == tf.float64:
-            labels = tf.nest.map_structure(
-                lambda x: (
-                    tf.cast(x, dtype) if getattr(x, "dtype", None) == tf.float32 else x
-                ),
-                labels,
-            )
-        list_weight = None
-        if sample_weight is not None:
-            lists = labels.above if is_ranked else labels.scores
-            list_weight = example_weights(
-                sample_weight, lists, not is_ranked, signed=False
-            )
-            if list_weight.shape.rank == 2:
-                labels, list_weight = self._with_item_weights(labels, list_weight)
-        labels = self._weighed(labels, dtype)
 
-        def values_of(ranks: Any) -> list[Tensor]:
+        def values_of(ranks: ops.Ranks | BestPositive) -> list[Tensor]:
             return [tf.cast(values, dtype) for values in compute(ranks)]
 
+        batch = self._weighed(self._with_item_weights(batch), dtype)
+        labels, ranks = batch.labels, batch.ranks
         # A list whose labels break a rule has a NaN in `Ranks.above`, or as
         # `value_if_empty`.
-        if is_ranked:
-            is_nan = tf.math.is_nan(labels.above)
-            is_broken = tf.reduce_any(is_nan, axis=-1)
-            has_positive = (labels.num_positives > 0) & ~is_broken
-            value_if_empty = tf.where(is_broken, tf.constant(float("nan"), dtype), 0)
-            ranks = labels._replace(above=tf.where(~is_nan, labels.above, 0))
-            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
-        else:
+        value_if_empty = tf.cast(batch.value_if_empty, dtype)
+        is_broken = tf.math.is_nan(value_if_empty)
+        if ranks is None:
             has_positive = labels.has_positive
-            value_if_empty = tf.cast(labels.value_if_empty, dtype)
             values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
+        else:
+            if dtype == tf.float64:
+                ranks = tf.nest.map_structure(_wide, ranks)
+            has_positive = (ranks.num_positives > 0) & ~is_broken
+            is_number = ~tf.math.is_nan(ranks.above)
+            ranks = ranks._replace(above=tf.where(is_number, ranks.above, 0))
+            values = values_of(best_positive(ranks) if self._reads == "best" else ranks)
         values = [tf.where(has_positive, x, value_if_empty) for x in values]
-        # A broken list counts, so that its NaN reaches the result.
-        counted = has_positive | tf.math.is_nan(value_if_empty)
-        weights = (
-            tf.ones_like(value_if_empty)
-            if self.count_empty
-            else tf.cast(counted, dtype)
-        )
-        return values, weights if list_weight is None else weights * tf.cast(
-            list_weight, dtype
-        )
 
-    def _with_item_weights(
-        self, labels: Labels, item_weights: Tensor
-    ) -> tuple[Labels, Tensor]:
-        """The labels with weights of items `[batch, n]`, and of lists, `[batch]`."""
-        item_weights = weights_of_items(item_weights, labels.scores)
+        # A broken list counts, so that its NaN reaches the result.
+        weights = tf.ones_like(value_if_empty)
+        if not self.count_empty:
+            weights = tf.cast(has_positive | is_broken, dtype)
+        if batch.list_weights is not None:
+            weights *= tf.cast(batch.list_weights, dtype)
+        return values, weights
+
+    def _with_item_weights(self, batch: Batch) -> Batch:
+        """The batch, whose labels have the weights of items, and lists their means."""
+        item_weights = batch.item_weights
+        if item_weights is None:
+            return batch
         # A NaN stays, and makes the result NaN.
-        labels = without(labels, item_weights <= 0)
+        labels = without(batch.labels, item_weights <= 0)
         item_weights = tf.where(labels.mask, item_weights, 0.0)
         # As TF-Ranking: a list weighs as the mean of its positives' weights, by their
         # gains in DCG.
         shares = self._shares_of_weight(labels.relevance)
-        list_weight = mean_weights(labels._replace(relevance=shares), item_weights)
+        list_weights = mean_weights(labels._replace(relevance=shares), item_weights)
         if self.count_empty:
             num_items = tf.math.count_nonzero(
                 labels.mask, axis=-1, dtype=item_weights.dtype
@@ -303,16 +271,17 @@ class RankingMetric(Metric):
             mean = tf.math.divide_no_nan(
                 tf.reduce_sum(item_weights, axis=-1), num_items
             )
-            list_weight = tf.where(labels.has_positive, list_weight, mean)
-        return labels._replace(item_weights=item_weights), list_weight
+            list_weights = tf.where(labels.has_positive, list_weights, mean)
+        labels = labels._replace(item_weights=item_weights)
+        return Batch(labels, list_weights=list_weights)
 
     def _shares_of_weight(self, relevance: Tensor) -> Tensor:
         """Coefficients averaging positives' item weights `[batch, P]` to a list's."""
         return tf.cast(relevance > 0, relevance.dtype)
 
-    def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
-        """The labels, or ranks, with the relevance that the formula is to read."""
-        return labels
+    def _weighed(self, batch: Batch, dtype: tf.DType) -> Batch:
+        """The batch, with the relevance that the formula is to read."""
+        return batch
 
     def result(self) -> Any:
         """Returns the weighted mean; 0 if there was no list with a positive yet."""
@@ -396,44 +365,39 @@ class CutoffMetric(RankingMetric):
         return name if k is None else f"{name}_at_{k}"
 
 
-def flatten_positions(
-    y_true: Any,
-    y_pred: Any,
-    sample_weight: Array | None,
-    exclude: Array | None,
-    label_format: str | None,
-) -> tuple[tuple, Positions | None]:
-    """A metric's arguments with a list per position, and the positions that count."""
-    # A position that does not count weighs 0.
-    positions = positions_of(y_pred)
-    if positions is None:
-        return (y_true, y_pred, sample_weight, exclude), None
-    labels, positions = positions.labels(y_true, label_format)
-    if exclude is not None and positions.shape.rank > 1:
-        exclude = positions.broadcast(exclude, "exclude", 1)
-    weights = masked_weights(positions, sample_weight)
-    return (labels, positions.rows(), weights, exclude), positions
+def read(
+    y_true: Array | ops.Ranks,
+    y_pred: Array | RankedIds | None,
+    sample_weight: Array | None = None,
+    exclude: Array | None = None,
+    label_format: str | None = None,
+) -> Batch:
+    """The batch that a metric measures, in which padding of sequences weighs 0."""
+    if isinstance(y_true, ops.Ranks):
+        return Batch.of_ranks(y_true, sample_weight)
+    if isinstance(y_pred, RankedIds):
+        rule = (
+            "`exclude` must be None for `RankedIds`: leave the items out before "
+            "you cut the ids."
+        )
+        _checks.require(exclude is None, rule, "items")
+        rule = "`label_format` must not be 'relevance' for `RankedIds`."
+        _checks.require(label_format != "relevance", rule, "'relevance'")
+        return Batch.of_ranks(y_pred.ranks(y_true), sample_weight)
+    batch = Batch.of(y_true, y_pred, sample_weight, exclude, label_format=label_format)
+    return batch.masked()
 
 
-def masked_weights(positions: Positions, sample_weight: Array | None) -> Tensor:
-    """Weights of positions, `[lists]` or `[lists, n]`, 0 for a masked one."""
-    weights = tf.ones([]) if sample_weight is None else positions.weights(sample_weight)
-    if positions.mask is None:
-        return weights
-    is_counted = tf.reshape(
-        positions.mask, [-1, 1] if weights.shape.rank == 2 else [-1]
-    )
-    return tf.where(is_counted, weights, tf.zeros([], weights.dtype))
+def _wide(x: Tensor | int | None) -> Tensor | int | None:
+    is_narrow = getattr(x, "dtype", None) == tf.float32
+    return tf.cast(x, tf.float64) if is_narrow else x
 
 
-def without_weightless(labels: Labels, sample_weight: Array | None) -> Labels:
+def without_weightless(batch: Batch) -> Labels:
     """Labels without the items whose weight is 0, which are positives of no class."""
-    if sample_weight is None:
-        return labels
-    weights = example_weights(sample_weight, labels.scores, True, signed=False)
-    if weights.shape.rank != 2:
-        return labels
-    return without(labels, weights_of_items(weights, labels.scores) <= 0)
+    if batch.item_weights is None:
+        return batch.labels
+    return without(batch.labels, batch.item_weights <= 0)
 
 
 def weighted(values: list[Tensor], weights: Tensor) -> Tensor:

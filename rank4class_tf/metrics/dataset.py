@@ -6,13 +6,13 @@ from typing import Any, Self
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists.batch import Rows
 from rank4class_tf._lists.labels import as_numbers, example_weights
-from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
-from rank4class_tf.metrics.base import Metric, masked_weights
+from rank4class_tf.metrics.base import Metric
 from rank4class_tf.ops.ranks import count_of_all, expected_ranks_of_all
 
 
@@ -81,22 +81,19 @@ class DatasetMetric(Metric):
         self, y_true: Array, y_pred: Array, sample_weight: Any = None
     ) -> None:
         """Adds a batch; weights are a scalar, `[batch]` or `[batch, 1]`."""
-        positions = positions_of(y_pred)
-        if positions is not None:
-            y_true, y_pred = positions.flat(y_true, "y_true"), positions.rows()
-            sample_weight = masked_weights(positions, sample_weight)
-        labels, scores = (
-            self._as_columns("y_true", y_true),
-            self._as_columns("y_pred", y_pred),
-        )
+        rows = Rows.of(y_true, y_pred, sample_weight)
+        labels = self._as_columns("y_true", rows.y_true)
+        scores = self._as_columns("y_pred", rows.y_pred)
         labels = same_sizes(
             labels, scores, "`y_true` must have the shape of `y_pred`.", num_axes=2
         )
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
-        if sample_weight is not None:
-            sample_weight = example_weights(sample_weight, scores, signed=False)
-            weights *= tf.cast(sample_weight, self._dtype_kept)
+        if rows.sample_weight is not None:
+            given = example_weights(rows.sample_weight, scores, signed=False)
+            weights *= tf.cast(given, self._dtype_kept)
+        if rows.positions is not None and rows.positions.mask is not None:
+            weights = tf.where(rows.positions.flat_mask, weights, 0)
         self._append(labels, scores, weights, tf.cast(batch_size, tf.int64))
 
     def _as_columns(self, name: str, values: Array) -> Tensor:

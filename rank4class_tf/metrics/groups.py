@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry, ops
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
-from rank4class_tf._lists.positions import positions_of
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor
 from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
@@ -77,18 +77,14 @@ class MacroAverage(RankingMetric):
         ]
 
     def _values_and_weights(
-        self,
-        labels: Any,
-        sample_weight: Any,
-        dtype: tf.DType,
-        compute: Function | None = None,
+        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        return self.metric._values_and_weights(labels, sample_weight, dtype, compute)
+        return self.metric._values_and_weights(batch, dtype, compute)
 
     def update_state(
         self,
-        y_true: Array,
-        y_pred: Array,
+        y_true: Array | ops.Ranks | Batch,
+        y_pred: Array | RankedIds | None = None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
         groups: Array | None = None,
@@ -98,22 +94,21 @@ class MacroAverage(RankingMetric):
         `groups` are integers `[batch]` or `[batch, P]` in [0, num_groups), or -1 for
         none; None means the classes of the positives.
         """
-        dtype, is_ranked = self.sums.dtype, isinstance(y_pred, RankedIds)
-        positions = None if is_ranked else positions_of(y_pred)
-        if groups is not None and positions is not None:
-            groups = positions.flat(groups, "groups")
-        labels, sample_weight = self._parsed(y_true, y_pred, sample_weight, exclude)
-        values, weights = self._values_and_weights(labels, sample_weight, dtype)
-        if groups is None and is_ranked:
-            groups = labels.class_ids
-        if groups is None:
+        dtype = self.sums.dtype
+        batch = self._read(y_true, y_pred, sample_weight, exclude)
+        values, weights = self._values_and_weights(batch, dtype)
+        if groups is None and batch.labels is not None:
             # A list counts in the class of each of its positives.
-            labels = without_weightless(labels, sample_weight)
+            labels = without_weightless(batch)
             nan_or_0 = tf.cast(labels.value_if_empty, dtype)
             groups, nan_or_0 = padded_ids(
                 labels.positives, self.num_groups, nan_or_0, "groups"
             )
         else:
+            if groups is None:
+                groups = batch.ranks.class_ids
+            elif batch.positions is not None:
+                groups = batch.positions.flat(groups, "groups")
             groups, nan_or_0 = padded_ids(
                 groups, self.num_groups, tf.zeros_like(weights), "groups"
             )
@@ -191,24 +186,23 @@ class ExpectedCalibrationError(RankingMetric):
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _parsed(self, *args: Any) -> tuple[Any, Array | None]:
-        labels, sample_weight = super()._parsed(*args)
-        if self.probabilities is not None:
-            is_masked = labels.mask is not None
-            scores = (
-                tf.where(labels.mask, labels.scores, -np.inf)
-                if is_masked
-                else labels.scores
-            )
-            labels = labels._replace(scores=self.probabilities(scores))
-        return labels, sample_weight
-
-    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
-        dtype = self.sums.dtype
-        (accuracy,), weights = self._values_and_weights(labels, sample_weight, dtype)
-        probabilities = labels.scores
+    def _read(self, *args: Any) -> Batch:
+        batch = super()._read(*args)
+        if self.probabilities is None:
+            return batch
+        labels = batch.labels
+        scores = labels.scores
         if labels.mask is not None:
-            probabilities = tf.where(labels.mask, probabilities, 0)
+            scores = tf.where(labels.mask, scores, -np.inf)
+        labels = labels._replace(scores=self.probabilities(scores))
+        return batch._replace(labels=labels)
+
+    def _add_batch(self, batch: Batch) -> None:
+        dtype = self.sums.dtype
+        (accuracy,), weights = self._values_and_weights(batch, dtype)
+        probabilities = batch.labels.scores
+        if batch.labels.mask is not None:
+            probabilities = tf.where(batch.labels.mask, probabilities, 0)
         confidence = tf.reduce_max(probabilities, axis=-1)
 
         # A confidence outside [0, 1] raises, or is NaN where nothing can raise.

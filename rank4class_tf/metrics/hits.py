@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import padded_ids
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor
 from rank4class_tf.metrics.base import (
@@ -155,14 +156,10 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
         return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
     def _values_and_weights(
-        self,
-        labels: Any,
-        sample_weight: Any,
-        dtype: tf.DType,
-        compute: Function | None = None,
+        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
     ) -> tuple[list[Tensor], Tensor]:
         if self.average == "samples":
-            return super()._values_and_weights(labels, sample_weight, dtype, compute)
+            return super()._values_and_weights(batch, dtype, compute)
 
         # A list weighs as much as it has positives; their number is a further value.
         def with_count(ranks: Ranks) -> list[Tensor]:
@@ -171,9 +168,7 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
                 ranks.num_positives,
             ]
 
-        values, weights = super()._values_and_weights(
-            labels, sample_weight, dtype, with_count
-        )
+        values, weights = super()._values_and_weights(batch, dtype, with_count)
         return values[:-1], weights * values[-1]
 
 
@@ -343,43 +338,42 @@ class PropensityScored(ReadsLeadingRanks):
         raise NotImplementedError
 
     def _values_and_weights(
-        self,
-        labels: Any,
-        sample_weight: Any,
-        dtype: tf.DType,
-        compute: Function | None = None,
+        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
     ) -> tuple[list[Tensor], Tensor]:
         # The mean over all lists, weighted by their best possible gains, is the ratio
         # of the sums.
-        values, weights = super()._values_and_weights(
-            labels, sample_weight, dtype, self.gains
-        )
+        values, weights = super()._values_and_weights(batch, dtype, self.gains)
         gains, best = values
         weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
         return [tf.math.divide_no_nan(gains, best)], weights
 
-    def _weighed(self, labels: Any, dtype: tf.DType) -> Any:
-        """Labels weighted by 1 / propensity; a graded label counts as 1."""
-        if isinstance(labels, Ranks):
-            class_ids, dtype = labels.class_ids, labels.relevance.dtype
+    def _weighed(self, batch: Batch, dtype: tf.DType) -> Batch:
+        """The positives weighted by 1 / propensity; a graded label counts as 1."""
+        labels, ranks = batch.labels, batch.ranks
+        if labels is None:
+            class_ids, dtype = ranks.class_ids, ranks.relevance.dtype
             rule = "`y_true` must have the class ids of its positives."
             _checks.require(class_ids is not None, rule, None)
-            zero = tf.zeros_like(labels.relevance)
+            zero = tf.zeros_like(ranks.relevance)
             class_ids, _ = padded_ids(class_ids, len(self.propensities), zero)
         else:
             class_ids, num_classes = labels.positives, labels.scores.shape[1]
             is_right = num_classes in (None, len(self.propensities))
+            rule = "`propensities` must have one for each class."
             received = (
                 f"{len(self.propensities)} of them and scores of {num_classes} classes"
             )
-            _checks.require(
-                is_right, "`propensities` must have one for each class.", received
-            )
-            labels = labels._replace(highest=None)
-        weights = tf.constant(1 / np.array(self.propensities), dtype)
-        weights = tf.gather(weights, tf.maximum(class_ids, 0))
-        is_positive = (class_ids >= 0) & (labels.relevance > 0)
-        return labels._replace(relevance=tf.where(is_positive, weights, 0))
+            _checks.require(is_right, rule, received)
+
+        inverse = tf.constant(1 / np.array(self.propensities), dtype)
+        inverse = tf.gather(inverse, tf.maximum(class_ids, 0))
+        relevance = (ranks if labels is None else labels).relevance
+        is_positive = (class_ids >= 0) & (relevance > 0)
+        relevance = tf.where(is_positive, inverse, 0)
+        if labels is None:
+            return batch._replace(ranks=ranks._replace(relevance=relevance))
+        labels = labels._replace(relevance=relevance, highest=None)
+        return batch.with_labels(labels)
 
 
 @_registry.register("metric")

@@ -12,8 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._tf import exact
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
 from rank4class_tf.metrics.sums import ExactSum
 from rank4class_tf.ops.ranks import (
@@ -163,15 +164,13 @@ class MedianRank(MeanRank):
         # above them.
         self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
 
-    def _add_batch(self, labels: Any, sample_weight: Array | None) -> None:
+    def _add_batch(self, batch: Batch) -> None:
         def counts_of_best(best: BestPositive) -> list[Tensor]:
             above = tf.where(best.num_positives > 0, best.above, best.num_items - 1)
             return [above, best.tied, best.num_positives]
 
         dtype = self.histogram.dtype
-        counts, weights = self._values_and_weights(
-            labels, sample_weight, dtype, counts_of_best
-        )
+        counts, weights = self._values_and_weights(batch, dtype, counts_of_best)
         # A list whose labels break a rule is NaN: so is its mass, and the result.
         broken = tf.math.is_nan(counts[0])
         weights = tf.where(broken, float("nan"), weights)

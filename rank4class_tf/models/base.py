@@ -11,12 +11,12 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.positions import Positions
 from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
-from rank4class_tf.metrics.base import masked_weights
 
 
 class MultiWorker:
@@ -197,14 +197,11 @@ class RetrievalModel(MultiWorker, keras.Model):
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric, _ in metrics)
         dtype = tf.float64 if is_wide else tf.float32
         ranks, positions = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
-        weights, mask_weights = _example_weights(sample_weight), None
-        if positions is not None:
-            weights, mask_weights = (
-                masked_weights(positions, x) for x in (weights, None)
-            )
-        # Metrics that are not weighted get the weights of the mask.
+        weights = _example_weights(sample_weight)
+        weighted = Batch.of_ranks(ranks, weights, positions).masked()
+        unweighted = Batch.of_ranks(ranks, None, positions).masked()
         for metric, is_weighted in metrics:
-            metric.update_state(ranks, None, weights if is_weighted else mask_weights)
+            metric.update_state(weighted if is_weighted else unweighted)
         return self.get_metrics_result()  # Also the loss.
 
     def get_config(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.positions import Positions, last_of, positions_of
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
@@ -325,22 +326,19 @@ class ExtremeClassifier(RetrievalModel):
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, Positions | None]:
-        num_classes, positions = self.classes.num_classes, positions_of(y_pred)
-        if positions is not None:
-            y, positions = positions.labels(y, "ids")
-            y_pred = positions.rows()
+        num_classes = self.classes.num_classes
+        batch = Batch.of(y, y_pred, num_classes=num_classes)
+        ids = batch.labels.class_ids
+        above, tied = self.scores.ranks(batch.labels.scores, ids)
         # Under XLA, which cannot raise, the ranks of a list with an invalid id become
         # NaN.
-        zero = tf.zeros_like(y_pred[:, :1])
-        ids, zero = _labels.padded_ids(_class_ids(y, num_classes), num_classes, zero)
-        ids = _labels.distinct_ids(ids)
-        above, tied = self.scores.ranks(y_pred, ids)
-        above, tied = tf.cast(above, dtype) + tf.cast(zero, dtype), tf.cast(tied, dtype)
-        relevance = tf.cast(ids >= 0, dtype)
+        value_if_empty = tf.cast(batch.value_if_empty, dtype)[:, tf.newaxis]
+        above = tf.cast(above, dtype) + value_if_empty
+        tied = tf.cast(tied, dtype)
+        relevance = tf.cast(batch.labels.relevance, dtype)
         num_items = tf.fill(tf.shape(ids)[:1], tf.constant(num_classes, dtype))
-        return ops.Ranks(
-            above, tied, relevance, num_items, num_classes, class_ids=ids
-        ), positions
+        ranks = ops.Ranks(above, tied, relevance, num_items, num_classes, class_ids=ids)
+        return ranks, batch.positions
 
 
 def _class_ids(labels: Any, num_classes: int) -> Any:

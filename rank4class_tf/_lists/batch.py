@@ -1,0 +1,190 @@
+"""The one door: what a caller hands to a loss, a metric or a model, as a `Batch`.
+
+Labels of any form, scores, weights, items to leave out and positions of sequences are
+read here, and so are the encodings of classes that are scored by blocks. What follows
+sees one list a row.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import tensorflow as tf
+
+from rank4class_tf import _keras
+from rank4class_tf._lists import labels as _labels
+from rank4class_tf._lists.labels import Labels
+from rank4class_tf._lists.positions import Positions, positions_of
+from rank4class_tf._tf.memory import owned
+from rank4class_tf._types import Array, Tensor
+
+if TYPE_CHECKING:
+    from rank4class_tf.ops import Ranks
+
+
+class Rows(NamedTuple):
+    """What a caller hands in, a row for each list, in the form that it came in."""
+
+    y_true: Array
+    y_pred: Tensor | tf.RaggedTensor  # Scores, or encodings.
+    sample_weight: Array | None
+    exclude: Array | None
+    positions: Positions | None  # Where the lists stand, if in sequences.
+
+    @classmethod
+    def of(
+        cls,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array | None = None,
+        exclude: Array | None = None,
+    ) -> Rows:
+        """Makes a row of each position, which counts unless its mask leaves it out."""
+        y_true = _keras.given_labels(y_true)
+        sample_weight = owned(sample_weight)
+        positions = positions_of(y_pred)
+        if positions is None:
+            return cls(y_true, y_pred, sample_weight, exclude, None)
+
+        if sample_weight is not None:
+            sample_weight = positions.weights(sample_weight)
+        if exclude is not None and positions.shape.rank > 1:
+            exclude = positions.broadcast(exclude, "exclude", 1)
+        y_true = positions.flat(y_true, "y_true")
+        return cls(y_true, positions.rows(), sample_weight, exclude, positions)
+
+
+class Batch(NamedTuple):
+    """Lists and their labels, brought to one form."""
+
+    # One of the two may be absent: a model that counts ranks has no labels. Ranks
+    # beside labels are those that metrics share.
+    labels: Labels = None  # type: ignore[assignment]
+    ranks: Ranks = None  # type: ignore[assignment]
+    list_weights: Tensor | None = None  # A scalar or `[lists]`; None means 1.
+    item_weights: Tensor | None = None  # `[lists, n]`, in the dtype of the scores.
+    positions: Positions | None = None  # Where the lists stand, and which count.
+
+    @classmethod
+    def of(
+        cls,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array | None = None,
+        exclude: Array | None = None,
+        *,
+        num_classes: int | None = None,
+        label_format: str | None = None,
+        max_positives: int | None = None,
+        item_weights: bool = True,
+        signed: bool = False,
+    ) -> Batch:
+        """Reads labels and scores of any form; with `num_classes`, ids and encodings.
+
+        Weights of items raise unless `item_weights`; negative ones unless `signed`.
+        """
+        rows = Rows.of(y_true, y_pred, sample_weight, exclude)
+        if rows.positions is not None and isinstance(y_true, tf.RaggedTensor):
+            # They are dense by now, and may be as wide as the scores.
+            label_format = label_format or "ids"
+
+        mask = None
+        y_true, scores, width = rows.y_true, rows.y_pred, num_classes
+        if num_classes is None:
+            mask = _keras.mask_of_items(scores)
+            y_true, scores, label_format = _labels.dense_scores(
+                y_true, scores, label_format
+            )
+            width = scores.shape[1]
+
+        # Whether labels are ids or relevance is decided here, once.
+        is_inferred = label_format is None and not isinstance(y_true, tf.RaggedTensor)
+        shape = tf.TensorShape([scores.shape[0], width])
+        y_true, is_ids = _labels.with_format(y_true, shape, label_format)
+        positions = rows.positions
+        if positions is not None:
+            y_true, positions = positions.counted(y_true, is_ids)
+        if num_classes is not None:
+            _labels.require_ids(is_ids, y_true, num_classes, label_format)
+        if is_ids:
+            labels = _labels.of_ids(scores, y_true, is_inferred, num_classes)
+        else:
+            labels = _labels.of_relevance(scores, y_true, max_positives)
+        if mask is not None:
+            labels = _labels.without(labels, ~mask)
+        if rows.exclude is not None:
+            labels = _labels.without(labels, rows.exclude)
+
+        batch = cls(labels, positions=positions)
+        weights = rows.sample_weight
+        if weights is None:
+            return batch
+        if not item_weights:
+            weights = _keras.weights_of_lists(weights, rows.y_pred)
+        weights = _labels.example_weights(weights, rows.y_pred, item_weights, signed)
+        if weights.shape.rank != 2:
+            return batch._replace(list_weights=weights)
+        return batch._replace(item_weights=_labels.weights_of_items(weights, scores))
+
+    @classmethod
+    def of_ranks(
+        cls,
+        ranks: Ranks,
+        sample_weight: Array | None = None,
+        positions: Positions | None = None,
+    ) -> Batch:
+        """Ranks that a model or an index counted, with the weights of their lists."""
+        if sample_weight is not None:
+            sample_weight = owned(sample_weight)
+            if positions is not None:
+                sample_weight = positions.weights(sample_weight)
+            sample_weight = _labels.example_weights(
+                sample_weight, ranks.above, per_item=False, signed=False
+            )
+        return cls(ranks=ranks, list_weights=sample_weight, positions=positions)
+
+    @property
+    def value_if_empty(self) -> Tensor:
+        """`[lists]`: 0, or NaN for a list that breaks a rule where XLA compiles."""
+        if self.labels is not None:
+            return self.labels.value_if_empty
+        is_broken = tf.reduce_any(tf.math.is_nan(self.ranks.above), axis=-1)
+        nan = tf.constant(float("nan"), self.ranks.above.dtype)
+        return tf.where(is_broken, nan, 0)
+
+    def with_labels(self, labels: Labels) -> Batch:
+        """The same lists with other labels, whose ranks are not counted."""
+        return self._replace(labels=labels, ranks=None)  # type: ignore[arg-type]
+
+    def masked(self) -> Batch:
+        """The same, with a weight of 0 for a position that does not count."""
+        counted = None if self.positions is None else self.positions.flat_mask
+        if counted is None:
+            return self
+        if self.item_weights is not None:
+            zero = tf.zeros_like(self.item_weights)
+            weights = tf.where(counted[:, tf.newaxis], self.item_weights, zero)
+            return self._replace(item_weights=weights)
+        weights = tf.ones([]) if self.list_weights is None else self.list_weights
+        weights = tf.where(counted, weights, tf.zeros([], weights.dtype))
+        return self._replace(list_weights=weights)
+
+    def counted(self) -> tuple[Batch, Tensor | None]:
+        """The lists that count, and their places `[m, 1]`; None for all of them."""
+        mask = None if self.positions is None else self.positions.flat_mask
+        if mask is None:
+            return self, None
+        places = tf.where(mask)
+
+        def those(x: Tensor) -> Tensor:
+            is_of_lists = tf.is_tensor(x) and x.shape.rank != 0
+            return tf.gather_nd(x, places) if is_of_lists else x
+
+        parts = self._replace(positions=None)
+        return tf.nest.map_structure(those, parts), places
+
+    def mean_weights(self) -> Tensor | None:
+        """The weights of lists; the mean of its positives' where items have weights."""
+        if self.item_weights is None:
+            return self.list_weights
+        return _labels.mean_weights(self.labels, self.item_weights)
