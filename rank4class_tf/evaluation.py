@@ -105,30 +105,22 @@ class Evaluation:
         """Writes a row for each list: its rank, and value and weight of each metric.
 
         Args:
-            path: a `.csv` or, with pyarrow, a `.parquet` file; it appears only once
-                complete.
+            path: a `.csv` file, which appears only once it is complete.
         """
         columns = {"rank": self.ranks}
         for name in self.values:
-            columns |= {name: self.values[name], f"{name}_weight": self.weights[name]}
-        ending = os.path.splitext(path)[1]
-        is_known = ending in (".csv", ".parquet")
-        _checks.require(is_known, "`path` must end in .csv or .parquet.", repr(path))
-        with _files.replacing(path) as temporary:
-            if ending == ".parquet":
-                try:
-                    from pyarrow import parquet, table
-                except ImportError:
-                    rule = "A `path` in .parquet needs pyarrow: pip install pyarrow"
-                    raise ImportError(rule) from None
-                parquet.write_table(table(columns), temporary)
-                return
-            with open(temporary, "w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                writer.writerow(columns)
-                writer.writerows(
-                    zip(*(c.tolist() for c in columns.values()), strict=True)
-                )
+            columns[name] = self.values[name]
+            columns[f"{name}_weight"] = self.weights[name]
+        is_csv = os.path.splitext(path)[1] == ".csv"
+        _checks.require(is_csv, "`path` must end in .csv.", repr(path))
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        with (
+            _files.replacing(path) as temporary,
+            open(temporary, "w", newline="", encoding="utf-8") as file,
+        ):
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(rows)
 
 
 def evaluate(

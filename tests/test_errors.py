@@ -162,7 +162,7 @@ ERRORS = [
     (lambda: r4c.compare(ONE, OTHER), OTHER_LABELS),
     (lambda: r4c.compare(ONE, of_metrics(["ndcg"])), "same metrics"),
     (lambda: r4c.compare(ONE, evaluated(SCORES, -np.ones(100, int))), "same lists"),
-    (lambda: ONE.save("ranks.xlsx"), r"`path` must end in .csv or .parquet"),
+    (lambda: ONE.save("ranks.xlsx"), r"`path` must end in .csv"),
     (lambda: ONE[None], "one of: mrr"),
     (lambda: ONE["ndcg_at_0"], "one of: mrr"),
     (lambda: r4c.compare(ONE, ONE)["ndcg"], "must be one of: mrr. Received: 'ndcg'"),

@@ -241,10 +241,6 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     np.testing.assert_array_equal(
         [float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"]
     )
-    parquet = pytest.importorskip("pyarrow.parquet")
-    result.save(tmp_path / "ranks.parquet")
-    table = parquet.read_table(tmp_path / "ranks.parquet")
-    np.testing.assert_array_equal(table["mrr"].to_numpy(), result.values["mrr"])
 
 
 def test_an_extreme_classifier_ranks_all_classes(rng):

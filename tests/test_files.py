@@ -68,19 +68,6 @@ def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, tmp_path):
         assert final.read_bytes() == before
 
 
-def test_parquet_is_whole_or_not_there(tmp_path, monkeypatch):
-    parquet = pytest.importorskip("pyarrow.parquet")
-
-    def breaks(table, path):
-        pathlib.Path(path).write_bytes(b"PAR1")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(parquet, "write_table", breaks)
-    with pytest.raises(OSError, match="No space left on device: .*v.parquet"):
-        evaluated(tmp_path / "v.parquet", 100)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
 def test_there_is_no_file_before_it_is_whole(tmp_path, interruption):
     path, rows = tmp_path / "a.npy", np.float32([[1] * 3, [1] * 3, [2] * 3])
