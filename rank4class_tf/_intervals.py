@@ -141,7 +141,7 @@ def mean_difference(
     # The degrees of freedom of a sum of variances, by Satterthwaite.
     dof = variance**2 / sum(term**2 / term_dof for term, term_dof in variances)
     margin = student_quantile(confidence, dof) * math.sqrt(variance)
-    p_value = two_sided(center / math.sqrt(variance), dof)
+    p_value = float(two_sided(center / math.sqrt(variance), dof))
     return Comparison(
         mean, max(center - margin, -end), min(center + margin, end), p_value
     )
@@ -153,20 +153,19 @@ def weighted_mean(values: Values, weights: Values) -> float:
     return float(weights @ values / total) if total else 0.0
 
 
-def two_sided(t: float, dof: float) -> float:
-    """The probability that Student's T is farther from 0 than t."""
-    x = dof / (dof + t * t)
-    return float(tf.math.betainc(np.float64(dof / 2), np.float64(0.5), np.float64(x)))
+def two_sided(t: Values | float, dof: float) -> np.ndarray:
+    """The probability that Student's T is farther from 0 than t, entry by entry."""
+    x = dof / (dof + np.square(np.float64(t)))
+    return tf.math.betainc(np.float64(dof / 2), np.float64(0.5), x).numpy()
 
 
 def student_quantile(confidence: float, dof: float) -> float:
     """Distance from 0 that Student's T exceeds with probability `1 - confidence`."""
-    # Double the upper end until it is beyond the quantile, then halve the interval.
-    low, high = 0.0, 2.0
-    while two_sided(high, dof) > 1 - confidence:
-        low, high = high, 2 * high
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        outside = two_sided(middle, dof) > 1 - confidence
-        low, high = (middle, high) if outside else (low, middle)
-    return high
+    # Each grid lies between the two points of the one before around the quantile.
+    grid = np.append(0.0, 2.0 ** np.arange(512))
+    while True:
+        beyond = int(np.argmax(two_sided(grid, dof) <= 1 - confidence))
+        low, high = grid[beyond - 1], grid[beyond]
+        if high - low <= 1e-9 * high:
+            return float(high)
+        grid = np.linspace(low, high, 1025)

@@ -219,7 +219,9 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
         formats = [metric.label_format for metric, _ in self._metrics] or [None]
-        mean_rank = _metrics.MeanRank(label_format=formats[0])
+        # The first batch, whose shapes are known, decides on labels of either format.
+        decided = {label_format: label_format for label_format in formats}
+        mean_rank = _metrics.MeanRank()
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(macro for _, macro in self._metrics)
 
@@ -240,12 +242,13 @@ class Evaluator:
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
                 batches = {
-                    label_format: _read(
-                        labels, scores, sample_weight, left_out, label_format
-                    )
-                    for label_format in dict.fromkeys(formats)
+                    label_format: _read(labels, scores, sample_weight, left_out, known)
+                    for label_format, known in decided.items()
                 }
                 batch = batches[formats[0]]
+                if None in decided and batches[None].labels is not None:
+                    is_ids = batches[None].labels.class_ids is not None
+                    decided[None] = "ids" if is_ids else "relevance"
                 if isinstance(scores, _metrics.RankedIds):
                     items = _items_of_ranks(batch.ranks, scores)
                     # The mean rank of a list without a hit is infinite.
@@ -264,9 +267,9 @@ class Evaluator:
                 values.append(metric.per_list(batch, scores))
             return items, values
 
-        # TensorFlow warns if it often traces the same function. A new partial is
-        # another function.
-        self._step = tf.function(functools.partial(measure))
+        # One graph serves all widths and numbers of lists. TensorFlow warns if it often
+        # traces the same function. A new partial is another function.
+        self._step = tf.function(functools.partial(measure), reduce_retracing=True)
 
     def __call__(
         self, dataset: Dataset, batch_size: int = 256, name: str = "dataset"

@@ -41,7 +41,8 @@ class Rows(NamedTuple):
     ) -> Rows:
         """Makes a row of each position, which counts unless its mask leaves it out."""
         y_true = _keras.given_labels(y_true)
-        sample_weight = owned(sample_weight)
+        if sample_weight is not None:
+            sample_weight = owned(sample_weight)
         positions = positions_of(y_pred)
         if positions is None:
             return cls(y_true, y_pred, sample_weight, exclude, None)
@@ -50,7 +51,7 @@ class Rows(NamedTuple):
             sample_weight = positions.weights(sample_weight)
         if exclude is not None and positions.shape.rank > 1:
             exclude = positions.broadcast(exclude, "exclude", 1)
-        y_true = positions.flat(y_true, "y_true")
+        y_true = positions.labels(y_true)
         return cls(y_true, positions.rows(), sample_weight, exclude, positions)
 
 
@@ -88,34 +89,20 @@ class Batch(NamedTuple):
             # They are dense by now, and may be as wide as the scores.
             label_format = label_format or "ids"
 
-        mask = None
-        y_true, scores, width = rows.y_true, rows.y_pred, num_classes
-        if num_classes is None:
-            mask = _keras.mask_of_items(scores)
-            y_true, scores, label_format = _labels.dense_scores(
-                y_true, scores, label_format
-            )
-            width = scores.shape[1]
-
-        # Whether labels are ids or relevance is decided here, once.
-        is_inferred = label_format is None and not isinstance(y_true, tf.RaggedTensor)
-        shape = tf.TensorShape([scores.shape[0], width])
-        y_true, is_ids = _labels.with_format(y_true, shape, label_format)
         positions = rows.positions
+        labels = _labels.parse(
+            rows.y_true,
+            rows.y_pred,
+            rows.exclude,
+            label_format=label_format,
+            max_positives=max_positives,
+            num_classes=num_classes,
+            finds_padding=positions is not None,
+        )
         if positions is not None:
-            y_true, positions = positions.counted(y_true, is_ids)
-        if num_classes is not None:
-            _labels.require_ids(is_ids, y_true, num_classes, label_format)
-        if is_ids:
-            labels = _labels.of_ids(scores, y_true, is_inferred, num_classes)
-        else:
-            labels = _labels.of_relevance(scores, y_true, max_positives)
-        if mask is not None:
-            labels = _labels.without(labels, ~mask)
-        if rows.exclude is not None:
-            labels = _labels.without(labels, rows.exclude)
-
+            positions = positions.without(labels.is_padding)
         batch = cls(labels, positions=positions)
+
         weights = rows.sample_weight
         if weights is None:
             return batch
@@ -124,7 +111,8 @@ class Batch(NamedTuple):
         weights = _labels.example_weights(weights, rows.y_pred, item_weights, signed)
         if weights.shape.rank != 2:
             return batch._replace(list_weights=weights)
-        return batch._replace(item_weights=_labels.weights_of_items(weights, scores))
+        weights = _labels.weights_of_items(weights, labels.scores)
+        return batch._replace(item_weights=weights)
 
     @classmethod
     def of_ranks(
@@ -175,13 +163,12 @@ class Batch(NamedTuple):
         if mask is None:
             return self, None
         places = tf.where(mask)
-
-        def those(x: Tensor) -> Tensor:
-            is_of_lists = tf.is_tensor(x) and x.shape.rank != 0
-            return tf.gather_nd(x, places) if is_of_lists else x
-
-        parts = self._replace(positions=None)
-        return tf.nest.map_structure(those, parts), places
+        lists = self._replace(positions=None)
+        rows = [
+            tf.gather_nd(x, places) if tf.is_tensor(x) and x.shape.rank != 0 else x
+            for x in tf.nest.flatten(lists)
+        ]
+        return tf.nest.pack_sequence_as(lists, rows), places
 
     def mean_weights(self) -> Tensor | None:
         """The weights of lists; the mean of its positives' where items have weights."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import indices, num_rows
@@ -57,6 +58,8 @@ class Labels(NamedTuple):
     item_weights: Tensor | None = (
         None  # `[batch, n]`, 0 for a masked item; None means 1.
     )
+    # `[batch]` booleans, True where all that was given is padding; None if not asked.
+    is_padding: Tensor | None = None
 
     @property
     def num_positives(self) -> Tensor:
@@ -87,29 +90,71 @@ def check_label_format(label_format: str | None) -> None:
     require(label_format in _FORMATS, rule, repr(label_format))
 
 
-def dense_scores(
-    y_true: Array, y_pred: Array, label_format: str | None
-) -> tuple[Array, Tensor, str | None]:
-    """Labels, scores `[batch, n]` of at least one item, and the format of the labels.
+def parse(
+    y_true: Array,
+    y_pred: Tensor | tf.RaggedTensor,
+    exclude: Array | None = None,
+    *,
+    label_format: str | None = None,
+    max_positives: int | None = None,
+    num_classes: int | None = None,
+    finds_padding: bool = False,
+) -> Labels:
+    """Brings labels and scores of any accepted form to `Labels`.
 
-    Ragged scores become dense ones, whose missing items have a negative relevance.
+    Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged;
+    or relevance `[batch, n]`, where a negative entry masks the item, ragged if the
+    scores are. A list of relevance may have `max_positives`; None means n.
+
+    With `num_classes`, there are encodings `[batch, d]` in place of scores, which are
+    never computed, and the labels must be class ids.
     """
-    is_sparse = isinstance(y_pred, tf.SparseTensor)
-    require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
-    if isinstance(y_pred, tf.RaggedTensor):
-        y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
-        label_format = "relevance"
+    scores, mask, width = y_pred, None, num_classes
+    if num_classes is None:
+        mask = _keras.mask_of_items(y_pred)
+        is_sparse = isinstance(y_pred, tf.SparseTensor)
+        require(not is_sparse, "`y_pred` must be dense or ragged.", "a SparseTensor")
+        if isinstance(y_pred, tf.RaggedTensor):
+            y_true, y_pred = _without_ragged(y_true, y_pred, label_format)
+            label_format = "relevance"
+        scores = _with_items(as_scores("y_pred", y_pred))
+        width = scores.shape[1]
 
-    scores = as_scores("y_pred", y_pred)
-    if not scores.shape[1]:  # It is 0, or known only at run time.
-        rule = "`y_pred` must score at least one item"
-        require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
-        check_width = tf.debugging.assert_positive(
-            tf.shape(scores)[1], f"{rule}. Received: none"
-        )
-        with tf.control_dependencies([check_width]):  # This error must come first.
-            scores = tf.identity(scores)
-    return y_true, scores, label_format
+    # Whether labels are ids or relevance is decided here, once.
+    inferred = label_format is None and not isinstance(y_true, tf.RaggedTensor)
+    shape = tf.TensorShape([scores.shape[0], width])
+    y_true, is_ids = _with_format(y_true, shape, label_format)
+    if num_classes is not None:
+        rule = "`y_true` must hold class ids, not a label for each class."
+        received = f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes}"
+        require(is_ids, rule, f"{received} classes, label_format={label_format!r}")
+    if is_ids:
+        labels = _of_ids(scores, y_true, inferred, num_classes)
+    else:
+        labels = _of_relevance(scores, y_true, max_positives)
+
+    if finds_padding:
+        # A list that breaks a rule is none, so that its NaN shows.
+        known: Tensor = labels.positives >= 0 if is_ids else labels.mask
+        is_right = tf.equal(labels.value_if_empty, 0)
+        is_padding = is_right & ~tf.reduce_any(known, axis=-1)
+        labels = labels._replace(is_padding=is_padding)
+    if mask is not None:
+        labels = without(labels, ~mask)
+    return labels if exclude is None else without(labels, exclude)
+
+
+def _with_items(scores: Tensor) -> Tensor:
+    """The scores, of which a list must have one."""
+    if scores.shape[1]:
+        return scores
+    # Their number is 0, or known only at run time.
+    rule = "`y_pred` must score at least one item"
+    require(scores.shape[1] != 0, f"{rule}.", f"shape {scores.shape}")
+    width = tf.shape(scores)[1]
+    is_checked = tf.debugging.assert_positive(width, f"{rule}. Received: none")
+    with tf.control_dependencies([is_checked]):  # This error must come first.
+        return tf.identity(scores)
 
 
 def _without_ragged(
@@ -145,14 +190,10 @@ def _items(values: tf.RaggedTensor, filler: float) -> Tensor:
 # Which form labels have.
 
 
-def with_format(
+def _with_format(
     y_true: Array, shape: tf.TensorShape, label_format: str | None
 ) -> tuple[Tensor, bool]:
-    """Labels as a tensor, and whether they are class ids, for scores of a shape.
-
-    Labels are class ids `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1 or ragged;
-    or relevance `[batch, n]`, where a negative entry masks the item.
-    """
+    """Labels as a tensor, and whether they are class ids, for scores of a shape."""
     is_sparse = isinstance(y_true, tf.SparseTensor)
     require(not is_sparse, "`y_true` must be dense.", "a SparseTensor")
     if isinstance(y_true, tf.RaggedTensor):
@@ -163,18 +204,6 @@ def with_format(
         return dense_ids(y_true), True
     y_true = as_numbers("y_true", y_true)
     return y_true, are_ids(y_true, shape, label_format)
-
-
-def require_ids(
-    is_ids: bool, y_true: Tensor, num_classes: int, label_format: str | None
-) -> None:
-    """Raises for a label of each class, where no scores of all classes exist."""
-    require(
-        is_ids,
-        "`y_true` must hold class ids, not a label for each class.",
-        f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes} classes, "
-        f"label_format={label_format!r}",
-    )
 
 
 def are_ids(
@@ -203,7 +232,7 @@ def are_ids(
             "For class ids [batch, P], use integers or label_format='ids'.",
             f"{dtype.name} labels of {width} items and scores of {n}",
         )
-    # If the static shape of integers tells nothing, `of_ids` checks them at run time.
+    # If the static shape of integers tells nothing, `_of_ids` checks them at run time.
     if dtype.is_integer and shape.rank in (None, 2):
         return True
     raise ValueError(
@@ -218,7 +247,7 @@ def are_ids(
 # Labels that are class ids.
 
 
-def of_ids(
+def _of_ids(
     scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None
 ) -> Labels:
     """`Labels` of class ids; with `num_classes`, encodings are in place of scores."""
@@ -336,7 +365,7 @@ def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
 # Labels of all items.
 
 
-def of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
+def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
     """`Labels` of relevance `[batch, n]`, of which a list has `max_positives`."""
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")

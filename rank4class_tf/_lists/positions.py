@@ -66,27 +66,28 @@ class Positions(NamedTuple):
         values = raising.same_sizes(values, self.tensor, rule, num_axes=rank)
         return tf.reshape(values, tf.concat([[-1], tf.shape(values)[rank:]], axis=0))
 
-    def counted(self, labels: Tensor, is_ids: bool) -> tuple[Tensor, Positions]:
-        """Labels `[lists, ...]`, and the positions, masked where all are padding.
+    def labels(self, y_true: Array) -> Tensor:
+        """Labels `[lists, ...]`; a position that the mask leaves out gets -1."""
+        labels = dense_ids(self.flat(y_true, "y_true"))  # Of a signed dtype.
+        is_kept = self.flat_mask
+        if is_kept is None:
+            return labels
+        if labels.shape.rank != 1:
+            is_kept = is_kept[:, tf.newaxis]
+        return tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
 
-        A position that is left out gets the label -1.
+    def without(self, is_padding: Tensor) -> Positions:
+        """The positions, of which those with padding as labels, `[lists]`, are masked.
+
+        With a single leading axis, only the mask leaves out a list: an example without
+        a class counts, with loss 0.
         """
-        # With a single leading axis, only the mask leaves out a list: an example
-        # without a class counts, with loss 0.
-        labels = dense_ids(labels)
-        is_counted = tf.ones(tf.shape(labels)[:1], tf.bool)
-        if self.shape.rank > 1:
-            # An id below -1 is an error, for the parser to raise; such a relevance
-            # masks an item.
-            is_padding = tf.equal(labels, -1) if is_ids else labels < 0
-            if labels.shape.rank != 1:
-                is_padding = tf.reduce_all(is_padding, axis=-1)
-            is_counted = ~is_padding
+        if self.shape.rank == 1:
+            return self
+        is_counted = self.unflat(~is_padding)
         if self.mask is not None:
-            is_counted &= self.flat_mask
-        is_kept = is_counted if labels.shape.rank == 1 else is_counted[:, tf.newaxis]
-        labels = tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
-        return labels, self._replace(mask=self.unflat(is_counted))
+            is_counted &= self.mask
+        return self._replace(mask=is_counted)
 
     def broadcast(self, values: Array, argument: str, axes: int = 0) -> Tensor:
         """Broadcasts values to positions, `[lists, ...]`; the last `axes` axes stay."""
@@ -158,7 +159,7 @@ def at_positions(
     if positions is None or positions.shape.rank == 1:
         return function(rows, class_ids, exclude)
     if class_ids is not None:
-        class_ids, _ = positions.counted(positions.flat(class_ids, "y_true"), True)
+        class_ids = positions.labels(class_ids)
     if exclude is not None:
         exclude = positions.broadcast(exclude, "exclude", 1)
     results = function(positions.rows(), class_ids, exclude)

@@ -226,7 +226,7 @@ class RankingMetric(Metric):
         def values_of(ranks: ops.Ranks | BestPositive) -> list[Tensor]:
             return [tf.cast(values, dtype) for values in compute(ranks)]
 
-        batch = self._weighed(self._with_item_weights(batch), dtype)
+        batch = self._with_gains(self._with_item_weights(batch), dtype)
         labels, ranks = batch.labels, batch.ranks
         # A list whose labels break a rule has a NaN in `Ranks.above`, or as
         # `value_if_empty`.
@@ -236,7 +236,7 @@ class RankingMetric(Metric):
             has_positive = labels.has_positive
             values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
         else:
-            if dtype == tf.float64:
+            if ranks.above.dtype != tf.float64 == dtype:
                 ranks = tf.nest.map_structure(_wide, ranks)
             has_positive = (ranks.num_positives > 0) & ~is_broken
             is_number = ~tf.math.is_nan(ranks.above)
@@ -279,7 +279,7 @@ class RankingMetric(Metric):
         """Coefficients averaging positives' item weights `[batch, P]` to a list's."""
         return tf.cast(relevance > 0, relevance.dtype)
 
-    def _weighed(self, batch: Batch, dtype: tf.DType) -> Batch:
+    def _with_gains(self, batch: Batch, dtype: tf.DType) -> Batch:
         """The batch, with the relevance that the formula is to read."""
         return batch
 

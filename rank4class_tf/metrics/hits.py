@@ -347,7 +347,7 @@ class PropensityScored(ReadsLeadingRanks):
         weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
         return [tf.math.divide_no_nan(gains, best)], weights
 
-    def _weighed(self, batch: Batch, dtype: tf.DType) -> Batch:
+    def _with_gains(self, batch: Batch, dtype: tf.DType) -> Batch:
         """The positives weighted by 1 / propensity; a graded label counts as 1."""
         labels, ranks = batch.labels, batch.ranks
         if labels is None:

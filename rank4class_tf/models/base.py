@@ -229,7 +229,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
-    def _per_example(
+    def _compiled_losses(
         self, labels: Any, scores: Any, sample_weight: Array
     ) -> tuple[Tensor, Array]:
         """`per_example` of the compiled loss; without one, zeros unread by Keras."""

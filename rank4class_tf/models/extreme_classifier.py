@@ -252,7 +252,7 @@ class ExtremeClassifier(RetrievalModel):
             products = products._replace(
                 dense_gradients=training and not self._takes_slices
             )
-            return self._per_example(y, products, sample_weight)
+            return self._compiled_losses(y, products, sample_weight)
         # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
         scores = self.scores(
@@ -261,7 +261,7 @@ class ExtremeClassifier(RetrievalModel):
         # The class is in column 0, unless the example has none.
         labels = tf.where(tf.math.is_inf(scores[..., 0]), -1, 0)
         scores = _keras.with_mask(scores, None if positions is None else positions.mask)
-        return self._per_example(labels, scores, sample_weight)
+        return self._compiled_losses(labels, scores, sample_weight)
 
     def get_config(self) -> dict[str, Any]:
         # The classes come after the encoder, so that layers shared with it are marked

@@ -452,7 +452,7 @@ class TwoTower(RetrievalModel):
             # Keras 2 reports what that has seen.
             batch = tf.shape(y_pred)[0]
             unknown = tf.fill([batch, 2], float("nan"))
-            return self._per_example(
+            return self._compiled_losses(
                 tf.zeros([batch], tf.int32), unknown, sample_weight
             )
         candidates = self._reader.candidates(y, ids, training)
@@ -484,14 +484,14 @@ class TwoTower(RetrievalModel):
             )
         if self.score_in is None:
             scores, labels = self._lists(queries, labels, columns)
-            return self._per_example(labels, scores, sample_weight)
+            return self._compiled_losses(labels, scores, sample_weight)
 
         # The same losses in pieces of `score_in` queries.
         def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
             scores, labels = self._lists(
                 queries, labels, columns._replace(encodings=encodings)
             )
-            return self._per_example(labels, scores, None)[0]
+            return self._compiled_losses(labels, scores, None)[0]
 
         spec = tf.TensorSpec([self.score_in], tf.float32)
         losses = in_pieces(
