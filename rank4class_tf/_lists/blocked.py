@@ -1,23 +1,22 @@
 """Lists over all classes of a large output layer, whose scores exceed the memory.
 
-Each reduction is a pass over blocks of classes; a `Record` (classes.py) keeps what the
-gradient needs. A formula that reads only the highest classes has a sparse gradient, and
-no backward pass.
+Each reduction is a pass over blocks of classes by a `Record` (classes.py), which keeps
+what the gradient needs. Tables, shards and gradients are there; labels, positives and
+formulas are here. A formula that reads only the highest classes has a sparse gradient,
+and no backward pass.
 """
 
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from rank4class_tf._checks import require
-from rank4class_tf._lists import classes
 from rank4class_tf._lists import positives as _positives
-from rank4class_tf._lists.classes import ClassProducts, Record, handle_of
+from rank4class_tf._lists.classes import Block, ClassProducts, Record, with_record
 from rank4class_tf._lists.dense import (
     UnlinkedLists,
     dense_lists,
@@ -29,18 +28,11 @@ from rank4class_tf._lists.positives import FlatPositives, are_few, excess, maske
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
-from rank4class_tf._tf.gradients import cond, has_nan
-from rank4class_tf._tf.loops import fold_blocks, in_pieces
-from rank4class_tf._tf.search import SEARCH_BLOCK, add_columns, top_k_by_blocks
+from rank4class_tf._tf.gradients import cond
+from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.search import add_columns
 from rank4class_tf._tf.seeds import fold_in
-from rank4class_tf._types import (
-    Array,
-    Function,
-    Tensor,
-    TensorPair,
-    Tensors,
-    WithGradient,
-)
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors
 
 # A formula that needs every score gets chunks of examples with about so many scores, 16
 # MB.
@@ -94,56 +86,14 @@ def _by_classes(
     seed: Tensor | None,
 ) -> Tensor:
     """Losses of the examples of this replica, by passes over blocks of classes."""
-    # With shards, every replica runs the formula on the examples of all replicas.
-    shard, exchange = products.shard, products.exchange
-    own_rows = slice(None)
-    if exchange.size > 1:
-        first_row = exchange.first_row(class_ids)
-        own_rows = slice(first_row, first_row + tf.shape(class_ids)[0])
+    exchange = products.exchange
     class_ids = exchange.joined_lists(class_ids, -1)
     relevance = exchange.joined_lists(relevance, 0)
     class_ids = without_padding(class_ids, relevance)
-
-    # The custom gradient takes the tables, or a shard's anchor, which stands for them
-    # on tapes.
-    if shard is None:
-        for table in products.tables:
-            if isinstance(table, tf.Variable):
-                tf.gather(table, tf.zeros([0], tf.int32))  # Tapes watch it from now on.
-        sources = [handle_of(table) for table in products.tables]
-    else:
-        sources = [shard.anchor]
-
-    @tf.custom_gradient
-    def losses(encodings: Tensor, *sources: Tensor) -> WithGradient:
-        handles = sources if shard is None else tuple(map(handle_of, products.tables))
-        joined = exchange.joined(tf.stop_gradient(encodings))
-        record = Record(products._replace(encodings=joined, handles=handles))
-        with record.tape:
-            values = compute(BlockedLists(record, class_ids, relevance, seed))
-
-        def gradient(
-            upstream: Tensor, variables: Sequence[tf.Variable] = ()
-        ) -> tuple[Any, ...]:
-            upstream = exchange.joined(upstream)
-            of_encodings, of_tables, of_variables = record.gradients(
-                values, upstream, variables
-            )
-            if shard is not None:
-                shard.update(of_tables)
-                of_tables = [tf.zeros_like(shard.anchor)]
-            if exchange.size > 1:
-                # All replicas have the same gradient of a variable; optimizers add them
-                # up.
-                of_variables = [
-                    x if x is None else x / exchange.size for x in of_variables
-                ]
-            gradients = (of_encodings[own_rows], *of_tables)
-            return (gradients, of_variables) if variables else gradients
-
-        return values[own_rows], gradient
-
-    return losses(products.encodings, *sources)
+    return with_record(
+        lambda record: compute(BlockedLists(record, class_ids, relevance, seed)),
+        products,
+    )
 
 
 class BlockedLists(Lists):
@@ -167,10 +117,10 @@ class BlockedLists(Lists):
         self._raw_positive_scores = record.single_scores(class_ids)
         self._has_gradient = True
         self._excluded: Tensor | None = None  # `[batch, E]`, padded with -1.
-        # Scores are: factor * raw + by class + shift.
-        self._factor: Tensor | None = None  # A scalar or `[batch, 1]`.
+        # Scores are: factor * raw + by class + shift. The transform holds any "factor",
+        # a scalar or `[batch, 1]`, and any "shift", `[batch, 1]`: these have gradients.
+        self._transform: dict[str, Tensor] = {}
         self._by_class: Tensor | None = None  # `[1, K]`.
-        self._shift: Tensor | None = None  # `[batch, 1]`.
 
     def _replace(self, **changes: Any) -> BlockedLists:
         lists = copy.copy(self)
@@ -196,7 +146,7 @@ class BlockedLists(Lists):
 
     @property
     def max_items(self) -> int:
-        return self._record.products.num_classes
+        return self._record.num_classes
 
     def item_relevance(self) -> Callable:
         def block_relevance(ids: Tensor) -> Tensor:
@@ -215,29 +165,30 @@ class BlockedLists(Lists):
 
     # Scores of a block.
 
-    def _transform(self) -> list[Tensor]:
-        """Any factor and shift: only these change raw scores and have gradients."""
-        return [x for x in (self._factor, self._shift) if x is not None]
-
-    def _transformed(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
-        """Scores of these lists from raw ones; `transform` comes from `_transform`."""
-        rest = iter(transform)
-        if self._factor is not None:
-            raw *= next(rest)
+    def _transformed(
+        self,
+        raw: Tensor,
+        ids: Tensor,
+        factor: Tensor | None = None,
+        shift: Tensor | None = None,
+    ) -> Tensor:
+        """Scores of these lists from raw ones, by the tensors of the transform."""
+        if factor is not None:
+            raw *= factor
         if self._by_class is not None:
             raw += tf.gather(self._by_class[0], ids)
-        return raw if self._shift is None else raw + next(rest)
+        return raw if shift is None else raw + shift
 
     def _scores_of(self, raw: Tensor, ids: Tensor) -> Tensor:
         """Scores of single classes from raw ones, `[batch, m]`."""
-        scores = self._transformed(raw, ids, *self._transform())
+        scores = self._transformed(raw, ids, **self._transform)
         return scores if self._has_gradient else tf.stop_gradient(scores)
 
-    def _filled(self, raw: Tensor, ids: Tensor, *transform: Tensor) -> Tensor:
+    def _filled(self, block: Block, transform: dict[str, Tensor]) -> Tensor:
         """Scores of a block, in which a class that is not an item has the lowest."""
-        scores = self._transformed(raw, ids, *transform)
+        scores = self._transformed(block.scores, block.ids, **transform)
         if self._excluded is not None:
-            column, is_in_block = _columns(ids, self._excluded)
+            column, is_in_block = _columns(block.ids, self._excluded)
             # Classes of other blocks add 0.
             low = tf.where(is_in_block, tf.constant(-float("inf"), scores.dtype), 0.0)
             scores = add_columns(scores, column, low)
@@ -259,12 +210,12 @@ class BlockedLists(Lists):
         # `Lists.sum`; one that vanishes has a term for each class. `start` has the
         # shape of the sum; its `value`, if known, saves the pass. The gradient flows to
         # the scores and the `parameters`.
-        transform = self._transform()
 
-        def block_terms(raw: Tensor, ids: Tensor, *tensors: Tensor) -> Tensor:
-            scores = self._filled(raw, ids, *tensors[: len(transform)])
-            parameters = tensors[len(transform) :]
-            item_values = [values_of(ids) for values_of in items]
+        def block_terms(
+            block: Block, transform: dict[str, Tensor], parameters: list[Tensor]
+        ) -> Tensor:
+            scores = self._filled(block, transform)
+            item_values = [values_of(block.ids) for values_of in items]
             if tends_to_zero or vanishes:
                 return terms(function, [scores, *item_values], parameters)
             is_item = scores != LOWEST[self.dtype]
@@ -273,9 +224,13 @@ class BlockedLists(Lists):
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
-        tensors, zeros = [*transform, *parameters], tf.zeros_like(start)
         return self._record.sum(
-            block_terms, tensors, zeros, self._has_gradient, vanishes, value
+            block_terms,
+            {"transform": self._transform, "parameters": [*parameters]},
+            tf.zeros_like(start),
+            self._has_gradient,
+            vanishes,
+            value,
         )
 
     def _sum_for_positives(
@@ -297,21 +252,20 @@ class BlockedLists(Lists):
 
         def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
             if has_few:
-                return (_positives.terms if flat is None else flat.terms)(
-                    f, items, positives
-                )
+                terms_of = _positives.terms if flat is None else flat.terms
+                return terms_of(f, items, positives)
             if flat is None:
                 return sum_columns(f, items, positives)[..., tf.newaxis]
-            m = len(items)  # `cond` passes the items and positives as one sequence.
-            sums = cond(  # Few on average, or many: known only at run time.
-                flat.are_few,
-                lambda *x: tf.reduce_sum(flat.terms(f, x[:m], x[m:]), axis=-1),
-                lambda *x: flat.to_flat(
-                    sum_columns(f, x[:m], [flat.to_columns(p) for p in x[m:]])
-                ),
-                *items,
-                *positives,
-            )
+
+            def sums_of_few(items: Tensors, positives: Tensors) -> Tensor:
+                return tf.reduce_sum(flat.terms(f, items, positives), axis=-1)
+
+            def sums_of_many(items: Tensors, positives: Tensors) -> Tensor:
+                columns = [flat.to_columns(x) for x in positives]
+                return flat.to_flat(sum_columns(f, items, columns))
+
+            # Few on average, or many: known only at run time.
+            sums = cond(flat.are_few, sums_of_few, sums_of_many, [*items], positives)
             return sums[..., tf.newaxis]
 
         start = self.relevance
@@ -362,15 +316,12 @@ class BlockedLists(Lists):
     def log_sum_exp(
         self, temperature: Array = 1.0, smoothing: Array = 0.0
     ) -> TensorPair:
-        transform, exchange = self._transform(), self._record.products.exchange
-        is_smoothed = not is_zero(smoothing)
+        exchange, is_smoothed = self._record.exchange, not is_zero(smoothing)
 
         # The value takes one pass, which keeps the highest score so far and the sum
         # relative to it.
-        def add(
-            raw: Tensor, ids: Tensor, previous: Tensor, total: Tensor
-        ) -> list[Tensor]:
-            scores = self._filled(raw, ids, *transform)
+        def add(block: Block, previous: Tensor, total: Tensor) -> list[Tensor]:
+            scores = self._filled(block, self._transform)
             highest = tf.maximum(
                 previous, tf.reduce_max(scores, axis=-1, keepdims=True)
             )
@@ -412,24 +363,10 @@ class BlockedLists(Lists):
     def top_k(self, k: Any) -> tuple[Tensor, Tensor, Tensor]:  # k is an int.
         n = self.max_items
         require(k <= n, f"`k` must be at most the number of items, {n}.", f"k={k}")
-        if k > classes.CLASSES_PER_BLOCK:
-            raise EveryItemNeeded(
-                f"The {k} highest of {n} classes are too many for a block."
-            )
-        products, transform = self._record.products, self._transform()
-
-        def score(
-            local_places: Tensor,
-        ) -> Tensor:  # In the tables, which may be of a shard.
-            return self._filled(*products.block(local_places), *transform)
-
+        values, ids = self._record.top_k(
+            lambda block: self._filled(block, self._transform), k
+        )
         with self._record.tape.stop_recording():
-            local_k = min(k, products.num_local)
-            size = products.block_size * (SEARCH_BLOCK // classes.CLASSES_PER_BLOCK)
-            values, local_places = top_k_by_blocks(
-                score, products.num_local, local_k, size
-            )
-            values, ids = products.exchange.best(values, products.ids(local_places), k)
             is_item = values > LOWEST[self.dtype]
             ids = tf.where(is_item, ids, -1)
         values = tf.where(is_item, self._scores_at(ids), LOWEST[self.dtype])
@@ -448,23 +385,21 @@ class BlockedLists(Lists):
         if self._by_class is not None:
             raise EveryItemNeeded("Scores are scaled after a shift by class.")
         factor = tf.convert_to_tensor(factor, self.dtype)
-        return self._replace(
-            _factor=factor if self._factor is None else self._factor * factor,
-            _shift=None if self._shift is None else self._shift * factor,
-        )
+        scaled = {name: x * factor for name, x in self._transform.items()}
+        return self._replace(_transform={"factor": factor, **scaled})
 
     def shifted(self, shift: Tensor) -> BlockedLists:
         if shift.shape[1] == 1:
-            return self._replace(
-                _shift=shift if self._shift is None else self._shift + shift
-            )
+            if "shift" in self._transform:
+                shift = self._transform["shift"] + shift
+            return self._replace(_transform={**self._transform, "shift": shift})
         if shift.shape != (1, self.max_items):
             raise EveryItemNeeded("Each score of each list is shifted.")
-        self._record.check_constant([shift])
+        self._record.check_constant(shift)
         shift = tf.stop_gradient(shift)
-        return self._replace(
-            _by_class=shift if self._by_class is None else self._by_class + shift
-        )
+        if self._by_class is not None:
+            shift = self._by_class + shift
+        return self._replace(_by_class=shift)
 
     def negatives(self) -> BlockedLists:
         return self.without(tf.where(self.is_positive, self._class_ids, -1))
@@ -481,21 +416,7 @@ class BlockedLists(Lists):
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum of a NaN is NaN by itself, but a search may miss the NaN of a row.
-        products = self._record.products
-
-        def find_nan(local_places: Tensor, is_broken: Tensor) -> list[Tensor]:
-            are_nan = [
-                tf.reduce_any(tf.math.is_nan(x)) for x in products.rows(local_places)
-            ]
-            return [functools.reduce(tf.logical_or, are_nan, is_broken)]
-
-        with self._record.tape.stop_recording():
-            num_local, start = products.num_local, [tf.constant(False)]
-            (is_broken,) = fold_blocks(
-                find_nan, num_local, classes.CLASSES_PER_BLOCK, start
-            )
-            is_broken = products.exchange.total(tf.cast(is_broken, tf.int32)) > 0
-        is_broken |= has_nan(products.encodings)
+        is_broken = self._record.has_nan()
         return tf.where(is_broken, tf.constant(float("nan"), losses.dtype), losses)
 
 

@@ -1,4 +1,7 @@
-"""Scores of all classes block by block: passes over them, and their one backward pass.
+"""All classes of a large output layer, block by block: passes over them and gradients.
+
+A head gives `ClassProducts`; a `Record` of them keeps what a formula reads. Nothing
+here knows of labels or formulas: those are in `blocked.py`.
 
 Where each replica of a strategy has a shard of the classes, all replicas run the
 formula on the examples of all. What they exchange does not grow with the number of
@@ -7,6 +10,7 @@ classes.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,10 +19,11 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._tf.gather import sums_once, within
-from rank4class_tf._tf.gradients import together
+from rank4class_tf._tf.gather import num_rows, sums_once, within
+from rank4class_tf._tf.gradients import has_nan, together
 from rank4class_tf._tf.loops import fold_blocks
-from rank4class_tf._types import Function, Tensor, TensorPair, Tensors
+from rank4class_tf._tf.search import SEARCH_BLOCK, top_k_by_blocks
+from rank4class_tf._types import Function, Tensor, TensorPair, Tensors, WithGradient
 
 # Scores of 256 examples take 1 MB a block. Blocks of 512 take a tenth longer, larger
 # ones are no faster (100,000 classes of 64 numbers).
@@ -33,18 +38,25 @@ _SCORES_PER_BLOCK = 1 << 20
 _CLASSES_PER_USED = 4
 
 Table: TypeAlias = tf.Variable | tf.Tensor
+TableGradient: TypeAlias = tf.Tensor | tf.IndexedSlices | None
 
 
 class Shard(NamedTuple):
     """The part of the classes that a replica of a strategy has."""
 
-    first: (
-        int  # The id of the first class of this replica; its other ids follow in order.
-    )
+    # The id of the first class of this replica; its other ids follow in order.
+    first: int
     num_classes: int  # K, the classes of all replicas.
     exchange: Exchange
     anchor: Tensor  # It has no effect, but shows tapes that the tables are trained.
     update: Callable  # Takes the gradients of the tables and updates them.
+
+
+class Block(NamedTuple):
+    """Some classes, as a pass over all of them meets them."""
+
+    ids: Tensor  # `[m]`, rising.
+    scores: Tensor  # `[batch, m]`.
 
 
 class ClassProducts(NamedTuple):
@@ -56,27 +68,19 @@ class ClassProducts(NamedTuple):
     # A function of encodings and some rows of each table that returns scores
     # `[batch, m]`. Rows are `[m, ...]`, of classes shared by all examples, or
     # `[batch, m, ...]`. It reads no variables.
-    score: Callable
+    score: Function
     shard: Shard | None = None  # The shard that the tables belong to, if any.
-    handles: tuple[Tensor, ...] = ()  # Their `handle_of`, where a gradient needs it.
-    mask: Tensor | None = (
-        None  # Of encodings `[..., d]` of many positions; see `Positions`.
-    )
-    block_size: int | Tensor = CLASSES_PER_BLOCK
-    dense_gradients: bool = (
-        False  # Whether gradients of tables are dense, also of a few rows.
-    )
+    # Of encodings `[..., d]` of many positions; see `Positions`.
+    mask: Tensor | None = None
+    # Whether the encodings are of positions: many rows, if a graph does not know their
+    # number.
+    has_positions: bool = False
+    # Whether gradients of tables are dense, also of a few rows.
+    dense_gradients: bool = False
 
     def with_encodings(self, encodings: Tensor) -> ClassProducts:
-        """The same for encodings `[rows, d]` of many positions, in no larger blocks."""
-        rows, largest, smallest = encodings.shape[0], max, min
-        if rows is None and raising.in_xla():  # XLA needs blocks of a static size.
-            return self._replace(encodings=encodings, mask=None)
-        if rows is None:
-            rows, largest, smallest = tf.shape(encodings)[0], tf.maximum, tf.minimum
-        max_classes = largest(_SCORES_PER_BLOCK // largest(rows, 1), 1)
-        size = smallest(max_classes, CLASSES_PER_BLOCK)
-        return self._replace(encodings=encodings, mask=None, block_size=size)
+        """The same for encodings `[rows, d]` of many positions."""
+        return self._replace(encodings=encodings, mask=None, has_positions=True)
 
     @property
     def num_classes(self) -> int:
@@ -93,29 +97,57 @@ class ClassProducts(NamedTuple):
         """The exchange between the replicas, each with a shard of the classes."""
         return Exchange(is_alone=True) if self.shard is None else self.shard.exchange
 
-    def rows(self, places: Tensor) -> list[Tensor]:
-        """Rows of each table by their places in it; a table is never read whole."""
 
-        def table_rows(handle: Tensor, table: Table) -> Tensor:
-            if handle.dtype != tf.resource:
-                return tf.gather(handle, places)
-            rows = tf.raw_ops.ResourceGather(
-                resource=handle, indices=places, dtype=table.dtype
-            )
-            return tf.ensure_shape(rows, [*places.shape, *table.shape[1:]])
+def with_record(formula: Function, products: ClassProducts) -> Tensor:
+    """The values `[batch]` of a formula of a `Record`, differentiable by its record."""
+    # With shards, every replica runs the formula on the examples of all replicas.
+    shard, exchange = products.shard, products.exchange
+    own_rows = slice(None)
+    if exchange.size > 1:
+        first_row = exchange.first_row(products.encodings)
+        own_rows = slice(first_row, first_row + tf.shape(products.encodings)[0])
 
-        return list(map(table_rows, self.handles or self.tables, self.tables))
+    # The custom gradient takes the tables, or a shard's anchor, which stands for them
+    # on tapes.
+    if shard is None:
+        for table in products.tables:
+            if isinstance(table, tf.Variable):
+                tf.gather(table, tf.zeros([0], tf.int32))  # Tapes watch it from now on.
+        sources = [_handle_of(table) for table in products.tables]
+    else:
+        sources = [shard.anchor]
 
-    def ids(self, places: Tensor) -> Tensor:
-        """The ids of the classes at some places of the tables."""
-        return places if self.shard is None else self.shard.first + places
+    @tf.custom_gradient
+    def values(encodings: Tensor, *sources: Tensor) -> WithGradient:
+        handles = sources if shard is None else [*map(_handle_of, products.tables)]
+        joined = exchange.joined(tf.stop_gradient(encodings))
+        record = Record(products._replace(encodings=joined), handles)
+        with record.tape:
+            values = formula(record)
 
-    def block(self, places: Tensor) -> TensorPair:
-        """Scores and ids of the classes at some places of the tables."""
-        return self.score(self.encodings, *self.rows(places)), self.ids(places)
+        def gradient(
+            upstream: Tensor, variables: Sequence[tf.Variable] = ()
+        ) -> tuple[Any, ...]:
+            found = record.gradients(values, exchange.joined(upstream), variables)
+            of_tables, of_variables = found.tables, found.variables
+            if shard is not None:
+                shard.update(of_tables)
+                of_tables = [tf.zeros_like(shard.anchor)]
+            if exchange.size > 1:
+                # All replicas have the same gradient of a variable; optimizers add them
+                # up.
+                of_variables = [
+                    x if x is None else x / exchange.size for x in of_variables
+                ]
+            gradients = (found.encodings[own_rows], *of_tables)
+            return (gradients, of_variables) if variables else gradients
+
+        return values[own_rows], gradient
+
+    return values(products.encodings, *sources)
 
 
-def handle_of(table: Table) -> Tensor:
+def _handle_of(table: Table) -> Tensor:
     """A variable's handle, as capturing would copy the variable; a tensor as it is."""
     if not isinstance(table, tf.Variable):
         return table
@@ -124,16 +156,16 @@ def handle_of(table: Table) -> Tensor:
     return tf.convert_to_tensor(table) if is_cross_replica else table.handle
 
 
-class _Sum(NamedTuple):
-    """The sum over all classes that a formula has asked for."""
-
-    # Raw scores of a block, its ids and the parameters -> sums `[batch, ...]`.
-    block_sum: Callable
-    parameters: list[Tensor]  # They get a gradient.
-    result: Tensor
-    # `[K]` booleans, the classes with a term above 0; None if terms of 0 may have
-    # slopes.
-    is_used: Tensor | None
+def _block_size(products: ClassProducts) -> int | Tensor:
+    """How many classes a block has."""
+    rows = num_rows(products.encodings)
+    if not products.has_positions or not isinstance(rows, int) and raising.in_xla():
+        return CLASSES_PER_BLOCK  # XLA needs blocks of a static size.
+    largest, smallest = (
+        (max, min) if isinstance(rows, int) else (tf.maximum, tf.minimum)
+    )
+    most = largest(_SCORES_PER_BLOCK // largest(rows, 1), 1)
+    return smallest(most, CLASSES_PER_BLOCK)
 
 
 class _Single(NamedTuple):
@@ -148,56 +180,149 @@ class _Single(NamedTuple):
     is_local: Tensor | None  # `[batch, m]` booleans; None if all classes are local.
 
 
+class _Sum(NamedTuple):
+    """The sum over all classes that a formula has asked for."""
+
+    of_block: Callable  # A block and `**parameters` -> its part of the sum.
+    parameters: dict[str, Any]  # Tensors, in any structure, that get a gradient.
+    result: Tensor
+    # `[K]` booleans, the classes with a term above 0; None if terms of 0 may have
+    # slopes.
+    is_used: Tensor | None
+
+
+class _PerBlock(NamedTuple):
+    """What the backward pass differentiates by, and in the same form its gradients."""
+
+    encodings: Tensor
+    rows: list[Tensor]  # Of each table, `[m, ...]`: of a block, or of all classes.
+    parameters: dict[str, Any]
+
+
+class Gradients(NamedTuple):
+    """Gradients of what a formula read."""
+
+    encodings: Tensor
+    tables: list[TableGradient]
+    variables: list[Tensor | None]  # Such as a temperature.
+
+
 class Record:
-    """Records what a formula reads of the scores; the formula runs under the `tape`."""
+    """The scores of all classes, and a record of what a formula reads of them.
 
-    # Only scores of single classes and one sum over all classes have a gradient. A
-    # second sum is refused: it would need a second backward pass, or be a parameter of
-    # the first.
+    The formula runs under the `tape`. Only the scores of single classes and one sum
+    over all classes have a gradient. A second sum is refused: it would need a second
+    backward pass, or be a parameter of the first.
+    """
 
-    def __init__(self, products: ClassProducts):
-        self.products = products
+    def __init__(self, products: ClassProducts, handles: Sequence[Tensor]):
+        """Handles are of the tables."""
+        self.num_classes = products.num_classes
+        self.exchange = products.exchange
         self.tape = tf.GradientTape(persistent=True)
+        self.block_size = _block_size(products)
+        self._products = products
+        self._handles = handles
         self._singles: list[_Single] = []
         self._sum: _Sum | None = None
 
     def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
-        products, places, is_local = self.products, ids, None
+        products, places, is_local = self._products, ids, None
         with self.tape.stop_recording():
             if products.shard is not None:
                 places, is_local = within(
                     ids - products.shard.first, products.num_local
                 )
-            rows = products.rows(places)
+            rows = self._rows(places)
             if is_local is not None:  # Any rows do for a class of another shard.
                 rows = [tf.where(is_local[..., tf.newaxis], x, 1.0) for x in rows]
             scores = tf.stop_gradient(products.score(products.encodings, *rows))
             if is_local is not None:
-                scores = products.exchange.total(tf.where(is_local, scores, 0.0))
+                scores = self.exchange.total(tf.where(is_local, scores, 0.0))
         self.tape.watch(scores)
         self._singles.append(_Single(scores, rows, places, is_local))
         return scores
 
+    # Passes over the classes of this replica, without a gradient.
+
     def fold(self, step: Callable, *state: Any) -> list:
-        """Folds `step(raw scores, ids, *state)` over local blocks; no gradients."""
-        products = self.products
+        """Folds `step(block, *state)` over local blocks."""
+
+        def place_step(places: Tensor, *state: Any) -> Any:
+            return step(self._block(places), *state)
+
         with self.tape.stop_recording():
             return fold_blocks(
-                lambda places, *state: step(*products.block(places), *state),
-                products.num_local,
-                products.block_size,
-                state,
+                place_step, self._products.num_local, self.block_size, state
             )
 
-    def check_constant(self, tensors: Tensors) -> None:
+    def top_k(self, scores_of: Function, k: int) -> TensorPair:
+        """The k highest `scores_of(block)` and their ids, `[batch, k]`."""
+        if k > CLASSES_PER_BLOCK:
+            message = f"The {k} highest of {self.num_classes} classes are too many"
+            raise EveryItemNeeded(f"{message} for a block.")
+        num_local = self._products.num_local
+        with self.tape.stop_recording():
+            values, places = top_k_by_blocks(
+                lambda places: scores_of(self._block(places)),
+                num_local,
+                min(k, num_local),
+                self.block_size * (SEARCH_BLOCK // CLASSES_PER_BLOCK),
+            )
+            return self.exchange.best(values, self._ids(places), k)
+
+    def has_nan(self) -> Tensor:
+        """`[batch]` booleans, whether a NaN is in the encoding or in any table."""
+
+        def find_nan(places: Tensor, is_broken: Tensor) -> list[Tensor]:
+            are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in self._rows(places)]
+            return [functools.reduce(tf.logical_or, are_nan, is_broken)]
+
+        with self.tape.stop_recording():
+            (is_broken,) = fold_blocks(
+                find_nan,
+                self._products.num_local,
+                self.block_size,
+                [tf.constant(False)],
+            )
+            is_broken = self.exchange.total(tf.cast(is_broken, tf.int32)) > 0
+        return is_broken | has_nan(self._products.encodings)
+
+    def _rows(self, places: Tensor) -> list[Tensor]:
+        """Rows of each table by their places in it; a table is never read whole."""
+
+        def table_rows(handle: Tensor, table: Table) -> Tensor:
+            if handle.dtype != tf.resource:
+                return tf.gather(handle, places)
+            rows = tf.raw_ops.ResourceGather(
+                resource=handle, indices=places, dtype=table.dtype
+            )
+            return tf.ensure_shape(rows, [*places.shape, *table.shape[1:]])
+
+        return list(map(table_rows, self._handles, self._products.tables))
+
+    def _ids(self, places: Tensor) -> Tensor:
+        """The ids of the classes at some places of the tables."""
+        shard = self._products.shard
+        return places if shard is None else shard.first + places
+
+    def _block(self, places: Tensor) -> Block:
+        products = self._products
+        scores = products.score(products.encodings, *self._rows(places))
+        return Block(self._ids(places), scores)
+
+    # The one sum that has a gradient.
+
+    def check_constant(self, tensors: Any) -> None:
         """Raises if tensors that a pass reads as constants have a gradient."""
+        tensors = tf.nest.flatten(tensors)
         sources = [x.scores for x in self._singles] + [*self.tape.watched_variables()]
         if self._sum is not None:
             sources.append(self._sum.result)
         with self.tape.stop_recording():
             if tensors and any(
-                x is not None for x in self.tape.gradient([*tensors], sources)
+                x is not None for x in self.tape.gradient(tensors, sources)
             ):
                 raise EveryItemNeeded(
                     "A sum over all classes reads what has a gradient."
@@ -205,194 +330,187 @@ class Record:
 
     def sum(
         self,
-        terms: Callable,
-        parameters: Tensors,
+        terms: Function,
+        parameters: dict[str, Any],
         start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
         value: Tensor | None = None,
     ) -> Tensor:
-        """Sums `terms(raw scores, ids, *parameters)` over the last axis and blocks."""
-        # `start` is zeros of the shape of the sum. Only one sum of a formula can have a
-        # gradient. Terms that vanish are never negative, have no slope where they are
-        # 0, and are one for each class, `[batch, ..., size of the block]`. A known
+        """Sums `terms(block, **parameters)`, `[batch, ..., m]`, over all classes."""
+        # `start` is zeros of the shape of the sum. Terms that vanish are never
+        # negative, have no slope where they are 0, and are one for each class. A known
         # `value` saves the pass.
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
         # Copies: the gradient of a tensor passed twice would count twice.
-        parameters = [tf.identity(x) for x in parameters]
+        parameters = tf.nest.map_structure(tf.identity, parameters)
 
-        def block_sum(*block: Tensor) -> Tensor:
-            return tf.reduce_sum(terms(*block), axis=-1)
-
-        def add(raw: Tensor, ids: Tensor, total: Tensor) -> list[Tensor]:
-            return [total + block_sum(raw, ids, *parameters)]
+        def of_block(block: Block, **parameters: Any) -> Tensor:
+            return tf.reduce_sum(terms(block, **parameters), axis=-1)
 
         is_used = None
         if value is None:
             if vanishes and has_gradient and not raising.in_xla():
                 value, is_used = self._sum_and_used(terms, parameters, start)
             else:
-                (value,) = self.fold(add, start)
+                (value,) = self.fold(
+                    lambda block, total: [total + of_block(block, **parameters)], start
+                )
             with self.tape.stop_recording():
-                value = self.products.exchange.total(value)
+                value = self.exchange.total(value)
         value = tf.stop_gradient(value)
         if has_gradient:
             self.tape.watch(value)
-            self._sum = _Sum(block_sum, parameters, value, is_used)
+            self._sum = _Sum(of_block, parameters, value, is_used)
         return value
 
     def _sum_and_used(
-        self, terms_of: Function, parameters: Tensors, start: Tensor
+        self, terms_of: Function, parameters: dict[str, Any], start: Tensor
     ) -> TensorPair:
         """The sum over local classes of their terms, and which have a term above 0."""
-        products = self.products
-        num_local, first_id = products.num_local, products.ids(tf.constant(0))
+        num_local, first_id = self._products.num_local, self._ids(tf.constant(0))
 
-        def add(
-            raw: Tensor, ids: Tensor, total: Tensor, blocks: tf.TensorArray
-        ) -> list:
-            terms = terms_of(raw, ids, *parameters)
+        def add(block: Block, total: Tensor, used_blocks: tf.TensorArray) -> list:
+            terms = terms_of(block, **parameters)
             # A product with ones takes a fifth of the time of a maximum over examples.
-            by_class = tf.reshape(terms, [-1, tf.size(ids)])
+            by_class = tf.reshape(terms, [-1, tf.size(block.ids)])
             ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
             is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN counts as used.
-            total += tf.reduce_sum(terms, axis=-1)
+            index = (block.ids[0] - first_id) // self.block_size
             return [
-                total,
-                blocks.write((ids[0] - first_id) // products.block_size, is_used),
+                total + tf.reduce_sum(terms, axis=-1),
+                used_blocks.write(index, is_used),
             ]
 
-        num_blocks = -(-num_local // products.block_size)
-        blocks = tf.TensorArray(
+        num_blocks = -(-num_local // self.block_size)
+        used_blocks = tf.TensorArray(
             tf.bool, num_blocks, infer_shape=False, element_shape=[None]
         )
-        value, blocks = self.fold(add, start, blocks)
-        return value, tf.ensure_shape(blocks.concat(), [num_local])
+        value, used_blocks = self.fold(add, start, used_blocks)
+        return value, tf.ensure_shape(used_blocks.concat(), [num_local])
+
+    # Gradients.
 
     def gradients(
         self, values: Tensor, upstream: Tensor, variables: Sequence[tf.Variable]
-    ) -> tuple[Tensor, list[Tensor | tf.IndexedSlices | None], list[Tensor | None]]:
-        """Gradients of encodings, tables, and variables such as a temperature."""
-        products, tape = self.products, self.tape
-        # What the formula read: scores of single classes, variables, and the sum over
-        # all classes.
-        leaves = [x.scores for x in self._singles]
+    ) -> Gradients:
+        """Gradients of the formula's values."""
+        # The tape reaches from the values to the scores of single classes, to variables
+        # and to the sum. Beyond the sum lies one backward pass over all classes, which
+        # may lead to single classes and variables again, through its parameters.
+        tape, products = self.tape, self._products
+        leaves = {"scores": [x.scores for x in self._singles], "variables": variables}
         sums = [] if self._sum is None else [self._sum.result]
-        results = tape.gradient(values, [*leaves, *variables, *sums], upstream)
-        gradients = results[: len(leaves) + len(variables)]
+        found, of_sums = tape.gradient(values, [leaves, sums], upstream)
+        of_scores, of_variables = found["scores"], found["variables"]
+        of_encodings, of_rows = tf.zeros_like(products.encodings), _RowGradients([])
+        if of_sums and of_sums[0] is not None:
+            of_encodings, of_rows, of_parameters = self._backward_pass(
+                self._sum, of_sums[0]
+            )
+            through_sum = tape.gradient(self._sum.parameters, leaves, of_parameters)
+            of_scores = [*map(_add, of_scores, through_sum["scores"])]
+            of_variables = [*map(_add, of_variables, through_sum["variables"])]
 
-        # Through the sum, in one backward pass over all classes.
-        encoding_gradient, slices = tf.zeros_like(products.encodings), _Slices([])
-        if self._sum is not None and results[-1] is not None:
-            encoding_gradient, slices, upstreams = self._backward_pass(
-                self._sum, results[-1]
-            )
-            upstreams = [products.exchange.total(x) for x in upstreams]
-            through_sum = tape.gradient(
-                self._sum.parameters, [*leaves, *variables], upstreams
-            )
-            gradients = [
-                _add(a, b) for a, b in zip(gradients, through_sum, strict=True)
-            ]
-        leaf_gradients, variable_gradients = (
-            gradients[: len(leaves)],
-            gradients[len(leaves) :],
+        pairs = zip(self._singles, of_scores, strict=True)
+        if pairs := [(x, g) for x, g in pairs if g is not None]:
+            through_singles, places, rows = self._of_singles(*zip(*pairs, strict=True))
+            of_encodings += through_singles
+            of_rows = of_rows.plus(places, rows)
+        of_encodings, of_rows = together([of_encodings, of_rows])
+        of_tables = of_rows.by_table(products.tables, products.dense_gradients)
+        return Gradients(self.exchange.total(of_encodings), of_tables, of_variables)
+
+    def _of_singles(
+        self, singles: Sequence[_Single], upstreams: Tensors
+    ) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """The gradient of encodings, places `[m]`, and gradients of their rows."""
+        products = self._products
+        # From the rows that the forward pass read.
+        rows = [
+            tf.concat(x, axis=1) for x in zip(*(x.rows for x in singles), strict=True)
+        ]
+        places = tf.concat([x.places for x in singles], axis=1)
+        upstream = tf.concat(upstreams, axis=1)
+        with tf.GradientTape() as tape:
+            tape.watch([products.encodings, rows])
+            scores = products.score(products.encodings, *rows)
+        flat = _flat
+        if products.shard is not None:
+            # An optimizer must not touch rows of other shards.
+            is_local = tf.concat([x.is_local for x in singles], axis=1)
+            upstream = tf.where(is_local, upstream, 0.0)
+            flat = functools.partial(tf.boolean_mask, mask=is_local)
+        of_encodings, of_rows = tape.gradient(
+            scores, [products.encodings, rows], upstream
         )
 
-        # Through the single classes, from the rows that the forward pass read.
-        pairs = zip(self._singles, leaf_gradients, strict=True)
-        if singles := [(x, g) for x, g in pairs if g is not None]:
-            rows = [
-                tf.concat(x, axis=1)
-                for x in zip(*(x.rows for x, _ in singles), strict=True)
-            ]
-            places = tf.concat([x.places for x, _ in singles], axis=1)
-            upstream = tf.concat([g for _, g in singles], axis=1)
-            inputs = [products.encodings, *rows]
-            with tf.GradientTape() as single_tape:
-                single_tape.watch(inputs)
-                scores = products.score(*inputs)
-            if products.shard is not None:
-                is_local = tf.concat([x.is_local for x, _ in singles], axis=1)
-                upstream = tf.where(is_local, upstream, 0.0)
-            through_singles, *rows = single_tape.gradient(scores, inputs, upstream)
-            encoding_gradient += through_singles
-            if products.shard is None:
-                places, *rows = (
-                    tf.reshape(x, [-1, *x.shape[2:]]) for x in (places, *rows)
-                )
-            else:  # An optimizer must not touch rows of other shards.
-                places, *rows = (tf.boolean_mask(x, is_local) for x in (places, *rows))
-            slices = slices.plus(places, rows)
-        encoding_gradient, slices = together([encoding_gradient, slices])
-        encoding_gradient = products.exchange.total(encoding_gradient)
-        table_gradients = slices.by_table(products.tables, products.dense_gradients)
-        return encoding_gradient, table_gradients, variable_gradients
+        return of_encodings, flat(places), [*map(flat, of_rows)]
 
     def _backward_pass(
         self, total: _Sum, upstream: Tensor
-    ) -> tuple[Tensor, _Slices, list[Tensor]]:
+    ) -> tuple[Tensor, _RowGradients, dict[str, Any]]:
         """The gradients of the sum in encodings, tables and parameters."""
-        products = self.products
-        tables, num_rows = products.tables, products.num_local
-        places = is_few = None
+        products, num_rows = self._products, self._products.num_local
+        used_places = is_few = None
         if total.is_used is not None:
-            used_places = tf.cast(tf.where(total.is_used)[:, 0], tf.int32)
-            is_few = tf.size(used_places) * _CLASSES_PER_USED <= num_rows
-            places = tf.cond(is_few, lambda: used_places, lambda: tf.range(num_rows))
-            num_rows = tf.size(places)
+            # Classes whose terms are 0 have no gradient. Where they are most, the pass
+            # gathers the others; where they are few, it takes all in order, since
+            # gathering costs more than it saves.
+            places = tf.cast(tf.where(total.is_used)[:, 0], tf.int32)
+            is_few = tf.size(places) * _CLASSES_PER_USED <= num_rows
+            used_places = tf.cond(is_few, lambda: places, lambda: tf.range(num_rows))
+            num_rows = tf.size(used_places)
 
-        def step(
-            indices: Tensor,
-            encoding_sum: Tensor,
-            table_rows: list[Tensor],
-            *parameter_sums: Tensor,
-        ) -> list:
-            block = indices if places is None else tf.gather(places, indices)
-            rows = products.rows(block)
-            inputs = [products.encodings, *rows, *total.parameters]
+        def step(indices: Tensor, sums: _PerBlock) -> list[_PerBlock]:
+            # The scores of the block are made again: all of them, kept from the forward
+            # pass, would be the matrix that blocks are there to avoid.
+            places = indices
+            if used_places is not None:
+                places = tf.gather(used_places, indices)
+            read = _PerBlock(products.encodings, self._rows(places), total.parameters)
             with tf.GradientTape() as tape:
-                tape.watch(inputs)
-                raw = products.score(products.encodings, *rows)
-                value = total.block_sum(raw, products.ids(block), *total.parameters)
-            gradients = tape.gradient(
-                value, inputs, upstream, unconnected_gradients="zero"
-            )
-            rows, new = gradients[1 : len(tables) + 1], gradients[len(tables) + 1 :]
-            table_rows = [
-                _set_rows(x, indices, g) for x, g in zip(table_rows, rows, strict=True)
-            ]
+                tape.watch(read)
+                scores = products.score(read.encodings, *read.rows)
+                block = Block(self._ids(places), scores)
+                value = total.of_block(block, **read.parameters)
+            found = tape.gradient(value, read, upstream, unconnected_gradients="zero")
+            # All blocks share the encodings and parameters, so their gradients add up;
+            # each class is in one block, so its row is written once.
+            rows = zip(sums.rows, found.rows, strict=True)
+            add = functools.partial(tf.nest.map_structure, tf.add)
             return [
-                encoding_sum + gradients[0],
-                table_rows,
-                *map(tf.add, parameter_sums, new),
+                _PerBlock(
+                    sums.encodings + found.encodings,
+                    [_set_rows(x, indices, g) for x, g in rows],
+                    add(sums.parameters, found.parameters),
+                )
             ]
 
-        start = [
+        start = _PerBlock(
             tf.zeros_like(products.encodings),
-            [_empty(x, num_rows) for x in tables],
-        ]
-        start += map(tf.zeros_like, total.parameters)
-        of_encodings, rows, *of_parameters = fold_blocks(
-            step, num_rows, products.block_size, start
+            [_empty(x, num_rows) for x in products.tables],
+            tf.nest.map_structure(tf.zeros_like, total.parameters),
         )
-        return of_encodings, _Slices(rows, places, is_few), of_parameters
+        (sums,) = fold_blocks(step, num_rows, self.block_size, [start])
+        of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
+        of_rows = _RowGradients(sums.rows, used_places, is_few)
+        return sums.encodings, of_rows, of_parameters
 
 
-class _Slices(NamedTuple):
+class _RowGradients(NamedTuple):
     """Gradients of rows of the tables."""
 
     rows: list[Tensor]  # One for each table; empty without a gradient.
     places: Tensor | None = None  # None for all of them in order.
-    is_few: Tensor | None = (
-        None  # Whether they are only some; else they are all, in order.
-    )
+    # Whether they are only some; else they are all, in order.
+    is_few: Tensor | None = None
 
-    def plus(self, places: Tensor, rows: list[Tensor]) -> _Slices:
+    def plus(self, places: Tensor, rows: list[Tensor]) -> _RowGradients:
         """Adds further rows, whose places may repeat."""
         if not self.rows:
-            return _Slices([sums_once(places, x) for x in rows], places)
+            return _RowGradients([sums_once(places, x) for x in rows], places)
 
         def added() -> list[Tensor]:
             return [
@@ -401,7 +519,7 @@ class _Slices(NamedTuple):
             ]
 
         if self.places is None:
-            return _Slices(added())
+            return _RowGradients(added())
         all_places = tf.concat([self.places, places], axis=0)
 
         def concatenated() -> list[Tensor]:
@@ -410,28 +528,26 @@ class _Slices(NamedTuple):
 
         all_rows = tf.cond(self.is_few, concatenated, added)
         chosen_places = tf.cond(self.is_few, lambda: all_places, lambda: self.places)
-        return _Slices(all_rows, chosen_places, self.is_few)
+        return _RowGradients(all_rows, chosen_places, self.is_few)
 
-    def by_table(
-        self, tables: Sequence[Table], as_dense: bool
-    ) -> list[Tensor | tf.IndexedSlices | None]:
+    def by_table(self, tables: Sequence[Table], as_dense: bool) -> list[TableGradient]:
         """The gradient of each table."""
         if not self.rows:
             return [None] * len(tables)
-        pairs = [
-            (rows, table.shape) for rows, table in zip(self.rows, tables, strict=True)
-        ]
-        if self.places is None:
-            return [tf.ensure_shape(rows, shape) for rows, shape in pairs]
-        if as_dense:
-            return [
-                tf.math.unsorted_segment_sum(x, self.places, shape[0])
-                for x, shape in pairs
-            ]
-        return [
-            tf.IndexedSlices(rows, self.places, tf.constant([*shape]))
-            for rows, shape in pairs
-        ]
+
+        def gradient(rows: Tensor, table: Table) -> TableGradient:
+            if self.places is None:
+                return tf.ensure_shape(rows, table.shape)
+            if as_dense:
+                return tf.math.unsorted_segment_sum(rows, self.places, table.shape[0])
+            return tf.IndexedSlices(rows, self.places, tf.constant([*table.shape]))
+
+        return list(map(gradient, self.rows, tables))
+
+
+def _flat(x: Tensor) -> Tensor:
+    """`[batch, m, ...]` -> `[batch m, ...]`."""
+    return tf.reshape(x, [-1, *x.shape[2:]])
 
 
 def _empty(table: Table, num_rows: int | Tensor) -> Tensor:
@@ -463,4 +579,6 @@ def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
 
 
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    return b if a is None else a if b is None else a + b
+    if a is None:
+        return b
+    return a if b is None else a + b

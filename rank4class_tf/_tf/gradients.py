@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._types import Function, Tensor, WithGradient
+from rank4class_tf._types import Function, Tensor, Tensors, WithGradient
 
 
 def with_ready_gradients(function: Callable, *inputs: Tensor) -> Tensor:
@@ -72,33 +72,35 @@ def together(tensors: Any) -> Any:
     )(tensors)
 
 
-def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Tensor) -> Tensor:
+def cond(predicate: Tensor, true: Callable, false: Callable, *inputs: Any) -> Tensor:
     """`tf.cond` of functions of tensors, whose gradient may be taken within a loop."""
-    # TensorFlow's own fails there. The gradient flows to the inputs, not to what is
-    # captured.
+    # TensorFlow's own fails there. The gradient flows to the inputs, in any structure,
+    # not to what is captured.
 
     @tf.custom_gradient
-    def values(*inputs: Tensor) -> WithGradient:
+    def values(*tensors: Tensor) -> WithGradient:
         # Stopped, since a persistent outer tape records the gradient, and fails at the
         # loop.
-        inputs = tuple(map(tf.stop_gradient, inputs))
+        given = tf.nest.pack_sequence_as(inputs, [*map(tf.stop_gradient, tensors)])
 
-        def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
-            def gradients(function: Function) -> tuple[Tensor, ...]:
+        def gradient(upstream: Tensor) -> Tensors:
+            def gradients(function: Function) -> Tensors:
                 with tf.GradientTape() as tape:
-                    tape.watch(inputs)
-                    value = function(*inputs)
+                    tape.watch(given)
+                    value = function(*given)
                 return tape.gradient(
-                    value, inputs, upstream, unconnected_gradients="zero"
+                    value,
+                    tf.nest.flatten(given),
+                    upstream,
+                    unconnected_gradients="zero",
                 )
 
             return tf.cond(predicate, lambda: gradients(true), lambda: gradients(false))
 
-        return tf.cond(
-            predicate, lambda: true(*inputs), lambda: false(*inputs)
-        ), gradient
+        value = tf.cond(predicate, lambda: true(*given), lambda: false(*given))
+        return value, gradient
 
-    return values(*inputs)
+    return values(*tf.nest.flatten(inputs))
 
 
 def zero_unless(condition: Tensor, values: Tensor) -> Tensor:
