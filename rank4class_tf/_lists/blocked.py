@@ -25,7 +25,7 @@ from rank4class_tf._lists.dense import (
 )
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import FlatPositives, are_few, excess, masked
-from rank4class_tf._tf import raising
+from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.gradients import cond
@@ -34,8 +34,8 @@ from rank4class_tf._tf.search import add_columns
 from rank4class_tf._tf.seeds import fold_in
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors
 
-# A formula that needs every score gets chunks of examples with about so many scores, 16
-# MB.
+# On a CPU, a formula that needs every score gets chunks of examples with about so many
+# scores, 16 MB.
 _SCORES_PER_CHUNK = 1 << 22
 
 
@@ -59,7 +59,9 @@ def losses_of_classes(
             raise ValueError(f"{rule} {error}") from error
     # All classes for a few examples at a time; the gradient computes their scores
     # again.
-    chunk_size = max(1, _SCORES_PER_CHUNK // products.num_classes)
+    is_on_cpu = sizes.device_type() == "CPU"
+    most_scores = _SCORES_PER_CHUNK if is_on_cpu else sizes.MOST_SCORES
+    chunk_size = max(1, most_scores // products.num_classes)
 
     def chunk_losses(labels: Tensors, encodings: Tensor, *tables: Tensor) -> Tensor:
         chunk_index, class_ids, relevance = labels

@@ -17,21 +17,13 @@ from typing import Any, NamedTuple, TypeAlias
 import tensorflow as tf
 
 from rank4class_tf._lists.lists import EveryItemNeeded
-from rank4class_tf._tf import raising
+from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.gather import num_rows, sums_once, within
 from rank4class_tf._tf.gradients import has_nan, together
 from rank4class_tf._tf.loops import fold_blocks
-from rank4class_tf._tf.search import SEARCH_BLOCK, top_k_by_blocks
+from rank4class_tf._tf.search import top_k_by_blocks
 from rank4class_tf._types import Function, Tensor, TensorPair, Tensors, WithGradient
-
-# Scores of 256 examples take 1 MB a block. Blocks of 512 take a tenth longer, larger
-# ones are no faster (100,000 classes of 64 numbers).
-CLASSES_PER_BLOCK = 1024
-
-# Blocks of the positions of sequences, which are many rows, have at most so many
-# scores, 4 MB; under XLA only where the number of positions is static.
-_SCORES_PER_BLOCK = 1 << 20
 
 # If at most one class of so many has a term in a sum, the backward pass leaves the
 # others out: .76 of the time for 16 examples of 50,000 classes.
@@ -156,18 +148,6 @@ def _handle_of(table: Table) -> Tensor:
     return tf.convert_to_tensor(table) if is_cross_replica else table.handle
 
 
-def _block_size(products: ClassProducts) -> int | Tensor:
-    """How many classes a block has."""
-    rows = num_rows(products.encodings)
-    if not products.has_positions or not isinstance(rows, int) and raising.in_xla():
-        return CLASSES_PER_BLOCK  # XLA needs blocks of a static size.
-    largest, smallest = (
-        (max, min) if isinstance(rows, int) else (tf.maximum, tf.minimum)
-    )
-    most = largest(_SCORES_PER_BLOCK // largest(rows, 1), 1)
-    return smallest(most, CLASSES_PER_BLOCK)
-
-
 class _Single(NamedTuple):
     """Scores of single classes per example, and what the forward pass read for them."""
 
@@ -220,11 +200,22 @@ class Record:
         self.num_classes = products.num_classes
         self.exchange = products.exchange
         self.tape = tf.GradientTape(persistent=True)
-        self.block_size = _block_size(products)
         self._products = products
         self._handles = handles
         self._singles: list[_Single] = []
         self._sum: _Sum | None = None
+        self._block_size = self._size_of_blocks(sizes.TRAINED)
+
+    def _size_of_blocks(self, on_cpu: sizes.CpuBlocks) -> int | Tensor:
+        products, device = self._products, sizes.device_type()
+        # XLA makes the number of rows a constant, and the size with it.
+        rows = num_rows(products.encodings)
+        is_static = isinstance(rows, int) or not raising.in_xla()
+        if device == "CPU" and not (products.has_positions and is_static):
+            # Few rows fit in the cache whatever their number is. Sizes that are static
+            # save a graph the loop over a single block.
+            rows = 1
+        return sizes.block_size(device, rows, products.num_local, on_cpu)
 
     def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
@@ -248,18 +239,17 @@ class Record:
 
     def fold(self, step: Callable, *state: Any) -> list:
         """Folds `step(block, *state)` over local blocks."""
-
-        def place_step(places: Tensor, *state: Any) -> Any:
-            return step(self._block(places), *state)
-
         with self.tape.stop_recording():
             return fold_blocks(
-                place_step, self._products.num_local, self.block_size, state
+                lambda places, *state: step(self._block(places), *state),
+                self._products.num_local,
+                self._block_size,
+                state,
             )
 
     def top_k(self, scores_of: Function, k: int) -> TensorPair:
         """The k highest `scores_of(block)` and their ids, `[batch, k]`."""
-        if k > CLASSES_PER_BLOCK:
+        if k > sizes.TRAINED.classes:
             message = f"The {k} highest of {self.num_classes} classes are too many"
             raise EveryItemNeeded(f"{message} for a block.")
         num_local = self._products.num_local
@@ -268,7 +258,7 @@ class Record:
                 lambda places: scores_of(self._block(places)),
                 num_local,
                 min(k, num_local),
-                self.block_size * (SEARCH_BLOCK // CLASSES_PER_BLOCK),
+                self._size_of_blocks(sizes.SEARCHED),
             )
             return self.exchange.best(values, self._ids(places), k)
 
@@ -277,13 +267,13 @@ class Record:
 
         def find_nan(places: Tensor, is_broken: Tensor) -> list[Tensor]:
             are_nan = [tf.reduce_any(tf.math.is_nan(x)) for x in self._rows(places)]
-            return [functools.reduce(tf.logical_or, are_nan, is_broken)]
+            return [tf.reduce_any([is_broken, *are_nan])]
 
         with self.tape.stop_recording():
             (is_broken,) = fold_blocks(
                 find_nan,
                 self._products.num_local,
-                self.block_size,
+                self._block_size,
                 [tf.constant(False)],
             )
             is_broken = self.exchange.total(tf.cast(is_broken, tf.int32)) > 0
@@ -293,6 +283,16 @@ class Record:
         """Rows of each table by their places in it; a table is never read whole."""
 
         def table_rows(handle: Tensor, table: Table) -> Tensor:
+            if places.shape.rank == 1 and raising.in_xla():
+                # A pass takes classes that follow one another: a slice, which XLA joins
+                # with what reads it. It does not copy the variable.
+                if handle.dtype == tf.resource:
+                    handle = tf.raw_ops.ReadVariableOp(
+                        resource=handle, dtype=table.dtype
+                    )
+                begin = tf.pad(places[:1], [[0, handle.shape.rank - 1]])
+                size = tf.concat([[tf.size(places)], table.shape[1:]], axis=0)
+                return tf.slice(handle, begin, size)
             if handle.dtype != tf.resource:
                 return tf.gather(handle, places)
             rows = tf.raw_ops.ResourceGather(
@@ -377,13 +377,13 @@ class Record:
             by_class = tf.reshape(terms, [-1, tf.size(block.ids)])
             ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
             is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN counts as used.
-            index = (block.ids[0] - first_id) // self.block_size
+            index = (block.ids[0] - first_id) // self._block_size
             return [
                 total + tf.reduce_sum(terms, axis=-1),
                 used_blocks.write(index, is_used),
             ]
 
-        num_blocks = -(-num_local // self.block_size)
+        num_blocks = -(-num_local // self._block_size)
         used_blocks = tf.TensorArray(
             tf.bool, num_blocks, infer_shape=False, element_shape=[None]
         )
@@ -479,12 +479,11 @@ class Record:
             # All blocks share the encodings and parameters, so their gradients add up;
             # each class is in one block, so its row is written once.
             rows = zip(sums.rows, found.rows, strict=True)
-            add = functools.partial(tf.nest.map_structure, tf.add)
             return [
                 _PerBlock(
                     sums.encodings + found.encodings,
                     [_set_rows(x, indices, g) for x, g in rows],
-                    add(sums.parameters, found.parameters),
+                    tf.nest.map_structure(tf.add, sums.parameters, found.parameters),
                 )
             ]
 
@@ -493,7 +492,7 @@ class Record:
             [_empty(x, num_rows) for x in products.tables],
             tf.nest.map_structure(tf.zeros_like, total.parameters),
         )
-        (sums,) = fold_blocks(step, num_rows, self.block_size, [start])
+        (sums,) = fold_blocks(step, num_rows, self._block_size, [start])
         of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
         of_rows = _RowGradients(sums.rows, used_places, is_few)
         return sums.encodings, of_rows, of_parameters

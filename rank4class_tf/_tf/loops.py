@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
+from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Tensor, Tensors, WithGradient
 
 
@@ -36,6 +37,14 @@ def fold_blocks(
     """Folds `state = step(ids, *state)` over blocks of `size` ids in [0, number)."""
     # The last block may be shorter. The lengths of blocks are static only if both are
     # ints.
+    if isinstance(number, int) and not isinstance(size, int) and in_xla():
+        # A constant by the time XLA compiles, so the blocks of the loop must be of this
+        # size: all but the last, which has 1 to `size` ids.
+        num_full = -(-number // size) - 1
+        state = fold(
+            lambda block, *s: step(block * size + tf.range(size), *s), num_full, state
+        )
+        return list(step(tf.range(num_full * size, number), *state))
     if not (isinstance(number, int) and isinstance(size, int)):
 
         def block_step(block: Tensor, *state: Any) -> Sequence:

@@ -8,7 +8,14 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from rank4class_tf._tf.gather import gather, group_numbers, indices, scatter_add
+from rank4class_tf._tf import sizes
+from rank4class_tf._tf.gather import (
+    gather,
+    group_numbers,
+    indices,
+    num_rows,
+    scatter_add,
+)
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
@@ -80,15 +87,12 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
     return values, tf.minimum(columns, n - 1)
 
 
-# How many classes a block of a search has. For a batch of 256, its scores take 16 MB.
-SEARCH_BLOCK = 16_384
-
-
-def search_block(rows: Tensor) -> int:
-    """How many classes a block of a search holds: fewer for more than 256 rows."""
-    return max(
-        _GROUP, min(SEARCH_BLOCK, SEARCH_BLOCK * 256 // max(rows.shape[0] or 1, 1))
-    )
+def search_block(encodings: Tensor, num_classes: int) -> int | Tensor:
+    """How many classes a block of a search has."""
+    device, rows = sizes.device_type(), num_rows(encodings)
+    if device == "CPU" and not isinstance(rows, int):
+        rows = 1  # Static sizes save a graph on a CPU the loop over a single block.
+    return sizes.block_size(device, rows, num_classes, sizes.SEARCHED)
 
 
 # Later blocks have few scores above the k-th best so far. The maxima of groups of so
@@ -101,7 +105,7 @@ def top_k_by_blocks(
     score: Callable,
     num_classes: int,
     k: int | Tensor,
-    block_size: int | Tensor = SEARCH_BLOCK,
+    block_size: int | Tensor,
 ) -> TensorPair:
     """Finds the scores and ids of the k highest-scoring classes, block by block."""
     # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal

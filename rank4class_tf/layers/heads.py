@@ -131,8 +131,9 @@ class Head(keras.layers.Layer):
 
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class
         ids as labels. It computes blocks of scores, and again for the gradient, so
-        `[batch, num_classes]` is never in memory. The scores are float32 in mixed
-        precision too. Encodings are `[batch, d]`; the interaction must be the dot
+        `[batch, num_classes]` is never in memory. In mixed precision they are products
+        of factors in half precision, as those of `Dense` are, summed in float32.
+        Encodings are `[batch, d]`; the interaction must be the dot
         product or the cosine.
 
         Example:
@@ -152,7 +153,7 @@ class Head(keras.layers.Layer):
         _checks.require(is_right, f"{rule} blocks.", type(interaction).__name__)
         if not self.built:
             self.build(encodings.shape)
-        scores = ClassScores(self.classes, normalize=is_cosine)
+        scores = ClassScores(self.classes, is_cosine, self.compute_dtype)
         return scores.over_classes(encodings, interaction.scale if is_cosine else 1.0)
 
     def compute_output_shape(self, input_shape: Any) -> tuple:

@@ -80,7 +80,8 @@ class SampledScores(Head):
         num_sampled: B, >= 1; None, or with a warning B >= K - 1, means all classes.
         normalize: whether encodings and class embeddings are scaled to length 1.
         seed: an int; None draws one from NumPy's global generator.
-        **kwargs: Keras's. Without a dtype, it is float32, also under mixed precision.
+        **kwargs: Keras's. Mixed precision rounds what is multiplied; scores are
+            float32.
 
     Input: `[batch, d]`, and class ids `[batch]`, `[batch, 1]` or `[batch, P]` padded
     with -1. If an example has several, each call draws one of them uniformly; none of
@@ -114,8 +115,7 @@ class SampledScores(Head):
                 classes, initializer=AboutUnitRows(start_seed), dtype="float32"
             )
         interaction = CosineInteraction(1.0) if normalize else DotProductInteraction()
-        # Mixed precision would round the encodings and so mine other negatives.
-        super().__init__(classes, interaction, **{"dtype": "float32", **kwargs})
+        super().__init__(classes, interaction, **kwargs)
         self.num_sampled = _checks.positive_int_or_none("num_sampled", num_sampled)
         if num_sampled is not None and num_sampled >= self.num_classes - 1:
             rule = (
@@ -125,7 +125,7 @@ class SampledScores(Head):
             warnings.warn(f"{rule} Received: {received}.", stacklevel=2)
         self.normalize = _checks.flag("normalize", normalize)
         self.seed = start_seed
-        self._class_scores = ClassScores(self.classes, normalize)
+        self._class_scores = ClassScores(self.classes, normalize, self.compute_dtype)
 
     @property
     def num_negatives(self) -> int:
@@ -318,7 +318,8 @@ class SampledScores(Head):
                 products with them rank as the layer does. It appears once complete; an
                 `OSError` leaves an older file as is.
         """
-        class_scores, classes = self._built_scores(), self.classes
+        classes = self._built_scores().classes
+        class_scores = ClassScores(classes, self.normalize)  # Not rounded.
         if classes.biases(tf.constant([0])) is not None:
             raise ValueError(
                 "`classes` must have no biases, which inner products would leave out."

@@ -25,22 +25,36 @@ from rank4class_tf.ops import blocks
 class ClassScores:
     """Scores encodings by dot products, of unit rows if `normalize`, and biases."""
 
-    def __init__(self, classes: Classes, normalize: bool):
+    # Factors are rounded to the compute dtype of a layer, as those of Keras's `Dense`
+    # are; sums, scores and gradients are float32.
+
+    def __init__(
+        self, classes: Classes, normalize: bool, compute_dtype: Any = tf.float32
+    ):
         self.classes = classes
         self.normalize = normalize
+        self.dtype = tf.as_dtype(compute_dtype)
 
     def scaled(self, rows: Tensor) -> Tensor:
         """Encodings or rows of classes in float32, of length 1 if `normalize`."""
         rows = tf.cast(rows, tf.float32)
-        return blocks.unit_rows(rows) if self.normalize else rows
+        if self.normalize:
+            rows = blocks.unit_rows(rows)
+        return blocks.rounded(rows, self.dtype)
+
+    def of(self, classes: Classes) -> ClassScores:
+        """The same scores of other classes."""
+        return ClassScores(classes, self.normalize, self.dtype)
 
     def without_gradient(self, encodings: Tensor, ids: Tensor) -> Tensor:
         """Scores as in a call with one tensor of ids; class rows get no gradient."""
         # `row_scores` scales rows: a step by blocks often has more examples than a row
         # has numbers.
         rows = tf.stop_gradient(tf.cast(self.classes.rows_of_step(ids)[0], tf.float32))
+        rows = blocks.rounded(rows, self.dtype)
         products = blocks.cosines if self.normalize else blocks.dot_products
-        scores, biases = products(encodings, rows), self.classes.biases(ids)
+        scores = products(encodings, rows, self.dtype)
+        biases = self.classes.biases(ids)
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def __call__(self, encodings: Tensor, *ids: Tensor) -> list[Tensor]:
@@ -53,15 +67,19 @@ class ClassScores:
         self, encodings: Tensor, rows: Tensor, biases: Tensor | None = None
     ) -> Tensor:
         """Scores of classes by their rows, `[m, d]` or `[batch, m, d]`."""
-        scores = blocks.dot_products(encodings, self.scaled(rows))
+        scores = blocks.dot_products(encodings, self.scaled(rows), self.dtype)
         return scores if biases is None else scores + tf.cast(biases, tf.float32)
 
     def over_classes(self, encodings: Tensor, scale: float = 1.0) -> ClassProducts:
         """The scores of all classes times a scale, not yet computed."""
-        mask, encodings = _keras.mask_of(encodings), scale * self.scaled(encodings)
-        shard = self.classes.shard()
+        mask = _keras.mask_of(encodings)
+        encodings = blocks.rounded(scale * self.scaled(encodings), self.dtype)
         return ClassProducts(
-            encodings, self.classes.tables(), self.row_scores, shard, mask=mask
+            encodings,
+            self.classes.tables(),
+            self.row_scores,
+            self.classes.shard(),
+            mask=mask,
         )
 
     def top_k(
@@ -76,7 +94,7 @@ class ClassScores:
                 size = shard.last - shard.first
                 score_block = self._block_scores(shard, encodings, exclude)
                 num_best = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
-                block_size = search.search_block(encodings)
+                block_size = search.search_block(encodings, size)
                 scores, rows = search.top_k_by_blocks(
                     score_block, size, num_best, block_size
                 )
@@ -101,17 +119,14 @@ class ClassScores:
         def count_all(
             encodings: Tensor, class_ids: Tensor, exclude: Tensor | None
         ) -> TensorPair:
-            block_size = search.search_block(encodings)
-
             # First the scores of the ids, each from the shard that has its class.
             def score(shard: TableShard | _WholeTable) -> list[Tensor]:
                 size = shard.last - shard.first
                 rows, is_here = within(class_ids - shard.first, size)
                 score_block = self._block_scores(shard, encodings)
+                block_size = search.search_block(encodings, size)
                 scores = blocks.scores_as_in_blocks(score_block, size, rows, block_size)
-                tolerance = ClassScores(shard.table, self.normalize).rounding(
-                    encodings, rows
-                )
+                tolerance = self.of(shard.table).rounding(encodings, rows)
                 return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
 
             scores, tolerance = shards.total(score)
@@ -121,6 +136,7 @@ class ClassScores:
             def count(shard: TableShard | _WholeTable) -> list[Tensor]:
                 score_block = self._block_scores(shard, encodings, exclude)
                 size, rows = shard.last - shard.first, class_ids - shard.first
+                block_size = search.search_block(encodings, size)
                 return blocks.count_others_by_blocks(
                     score_block, size, rows, scores, block_size, tolerance
                 )
@@ -188,7 +204,7 @@ class ClassScores:
         exclude: Tensor | None = None,
     ) -> Callable[[Tensor], Tensor]:
         """A function from rows `[m]` of a shard to scores `[batch, m]`."""
-        shard_scores = ClassScores(shard.table, self.normalize)
+        shard_scores = self.of(shard.table)
         if (
             exclude is not None
         ):  # Rows of this shard; ids of other shards fall outside of it.

@@ -84,7 +84,7 @@ class Catalogue:
             classes = ClassTable.from_rows(
                 encodings, initializer="zeros", dtype="float32"
             )
-        self.head = SampledScores(classes, normalize=False)
+        self.head = SampledScores(classes, normalize=False, dtype="float32")
         self.head.build((None, encodings.shape[1]))
         # Eagerly, a query of a million rows would make thousands of calls. Replicas
         # that exchange scores cannot do so inside a function of their own.

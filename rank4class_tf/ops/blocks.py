@@ -1,5 +1,6 @@
 """Counts, scores and interactions of all classes by blocks, and unit-length vectors."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +9,8 @@ import tensorflow as tf
 
 from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.loops import in_pieces
-from rank4class_tf._tf.search import SEARCH_BLOCK, fold_scores
+from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf.search import fold_scores
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 from rank4class_tf.ops.ranks import count_one_by_one
 
@@ -18,7 +20,7 @@ def count_others_by_blocks(
     num_classes: int,
     class_ids: Tensor,
     id_scores: Tensor,
-    block_size: int = SEARCH_BLOCK,
+    block_size: int | Tensor,
     tolerance: Array = 0.0,
 ) -> list[Tensor]:
     """Counts other classes above and tied with ids `[batch, P]` up to a tolerance."""
@@ -51,13 +53,13 @@ def count_others_by_blocks(
 
 
 def scores_as_in_blocks(
-    score: Callable, num_classes: int, class_ids: Tensor, block_size: int = SEARCH_BLOCK
+    score: Callable, num_classes: int, class_ids: Tensor, block_size: int | Tensor
 ) -> Tensor:
     """Scores of ids `[batch, P]`, rounded as in blocks; any number for an id < 0."""
     # Products of another shape may be rounded differently, by much where a GPU
     # multiplies in TF32.
     class_ids = tf.maximum(class_ids, 0)
-    if num_classes <= block_size:
+    if isinstance(block_size, int) and num_classes <= block_size:
         return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
     num_ids, width = tf.size(class_ids), tf.maximum(tf.shape(class_ids)[1], 1)
     num_blocks = -(-num_ids // block_size)
@@ -160,16 +162,54 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
 _FEW = 4
 
 
-def dot_products(encodings: Tensor, rows: Tensor) -> Tensor:
+def dot_products(
+    encodings: Tensor, rows: Tensor, dtype: tf.DType = tf.float32
+) -> Tensor:
     """Products `[batch, n]` of encodings `[batch, d]` with rows.
 
-    The rows are `[n, d]` or `[batch, n, d]`.
+    The rows are `[n, d]` or `[batch, n, d]`. All are `rounded` to the dtype.
     """
     if rows.shape.rank == 2:
+        if dtype.size < 4 and in_xla():
+            return _half_products(encodings, rows, dtype)
         return tf.matmul(encodings, rows, transpose_b=True)
     if (rows.shape[1] or _FEW) < _FEW:
         return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
     return tf.einsum("bmd,bd->bm", rows, encodings)
+
+
+def _half_products(encodings: Tensor, rows: Tensor, dtype: tf.DType) -> Tensor:
+    """`dot_products` of factors in half precision, with float32 sums and gradients."""
+    # Tensor cores take half precision in half the time. Without XLA, TensorFlow has no
+    # product whose sums are wider than its factors.
+    multiply = functools.partial(tf.raw_ops.BatchMatMulV3, Tout=tf.float32)
+
+    @tf.custom_gradient
+    def products(encodings: Tensor, rows: Tensor) -> WithGradient:
+        encodings, rows = tf.cast(encodings, dtype), tf.cast(rows, dtype)
+
+        def gradient(upstream: Tensor) -> TensorPair:
+            upstream = tf.cast(upstream, dtype)
+            return (
+                multiply(x=upstream, y=rows),
+                multiply(x=upstream, y=encodings, adj_x=True),
+            )
+
+        return multiply(x=encodings, y=rows, adj_y=True), gradient
+
+    return products(encodings, rows)
+
+
+def rounded(x: Tensor, dtype: tf.DType) -> Tensor:
+    """Float32 numbers rounded to a dtype of half precision; the gradient is not."""
+    if dtype.size >= 4:
+        return x
+
+    @tf.custom_gradient
+    def round_(x: Tensor) -> WithGradient:
+        return tf.cast(tf.cast(x, dtype), x.dtype), tf.identity
+
+    return round_(x)
 
 
 @tf.custom_gradient
@@ -185,7 +225,7 @@ def unit_rows(rows: Tensor) -> WithGradient:
     return unit, gradient
 
 
-def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
+def cosines(encodings: Tensor, rows: Tensor, dtype: tf.DType = tf.float32) -> Tensor:
     """Cosines `[batch, n]` of encodings of length 1 with rows, as in `dot_products`."""
     # Dividing the products takes .7 of the time of a step with `unit_rows` (32 x 1,000,
     # d = 512). Equal rows tie. With TensorFlow's `rsqrt` or reciprocal they may not.
@@ -208,7 +248,7 @@ def cosines(encodings: Tensor, rows: Tensor) -> Tensor:
 
         return quotients, gradient
 
-    return divided(dot_products(encodings, rows), rows)
+    return divided(dot_products(encodings, rows, dtype), rows)
 
 
 @tf.custom_gradient

@@ -198,7 +198,7 @@ def exact_scores(x, rows, normalize):
 @pytest.fixture(params=(7, 64))
 def small_blocks(request, monkeypatch):
     """Ranks by blocks of so many classes."""
-    monkeypatch.setattr(search, "search_block", lambda rows: request.param)
+    monkeypatch.setattr(search, "search_block", lambda *_: request.param)
 
 
 def built(rows, normalize, sharded=False, biases=None):

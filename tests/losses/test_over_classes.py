@@ -9,6 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
 from rank4class_tf._lists import blocked, classes, positives
+from rank4class_tf._tf import sizes
 
 from ..contract import tables
 from ..derivatives import gradient_of, with_gradients
@@ -20,7 +21,7 @@ CLASSES, WIDTH = 13, 4  # No multiple of a block.
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Of classes, and of two examples where a formula takes these by themselves."""
-    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 5)
+    monkeypatch.setattr(sizes, "TRAINED", sizes.CpuBlocks(5, 1 << 20))
     monkeypatch.setattr(blocked, "_SCORES_PER_CHUNK", 2 * CLASSES)
 
 
@@ -203,14 +204,14 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
 
 @pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])
 def test_sparsemax_of_more_classes_than_it_tries_first(alpha, monkeypatch):
-    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 70)
+    monkeypatch.setattr(sizes, "TRAINED", sizes.CpuBlocks(70, 1 << 20))
     head, ids = a_head(300), tf.constant([[0, 3], [255, -1], [12, 1]])
     assert_same(both(losses.FenchelYoungLoss(alpha=alpha), ids, head, encodings()))
 
 
 def test_sparsemax_of_huge_scores(monkeypatch):
     """The highest are computed twice, rounded otherwise; a gradient may be missing."""
-    monkeypatch.setattr(classes, "CLASSES_PER_BLOCK", 1024)
+    monkeypatch.setattr(sizes, "TRAINED", sizes.CpuBlocks(1024, 1 << 20))
     keras.utils.set_random_seed(1)
     head, x = layers.DotProductHead(3000), tf.random.normal([6, 8], stddev=1e9)
     head(x)
