@@ -8,7 +8,6 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.batch import Rows
 from rank4class_tf._lists.labels import as_numbers, example_weights
-from rank4class_tf._tf import exact
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import check, same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair
@@ -218,15 +217,14 @@ class MeanAveragePrecision(DatasetMetric):
             # they add 0.
             values = tf.gather(tf.where(ranked, values, 0), order, batch_dims=1)
             # The first sum is 0, that of no examples.
-            sums = tf.pad(exact.running_sums(values), [[0, 0], [1, 0]])
+            sums = tf.pad(tf.cumsum(values, axis=1), [[0, 0], [1, 0]])
             return tf.gather(sums, above + tied, batch_dims=1)
 
         hits = sums_to_last_tie(relevant_weights)
         precision = tf.math.divide_no_nan(hits, sums_to_last_tie(weights))
-        total = exact.sum_of_rows(relevant_weights)
-        value = tf.math.divide_no_nan(
-            exact.sum_of_rows(relevant_weights * precision), total
-        )
+        total = tf.reduce_sum(relevant_weights, axis=1)
+        weighted_sum = tf.reduce_sum(relevant_weights * precision, axis=1)
+        value = tf.math.divide_no_nan(weighted_sum, total)
         return tf.where(~broken, value, float("nan")), broken | (total > 0)
 
 
@@ -279,9 +277,7 @@ class SpearmanCorrelation(DatasetMetric):
             return tf.where(known, ranks - (count + 1) / 2, 0)
 
         x, y = centred_ranks(labels), centred_ranks(scores)
-        # These sums grow as the cube of the number of examples, beyond the digits of
-        # float32.
-        xx, xy, yy = (exact.sum_of_rows(product) for product in (x * x, x * y, y * y))
+        xx, xy, yy = (tf.reduce_sum(z, axis=1) for z in (x * x, x * y, y * y))
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
         return tf.where(~broken, value, float("nan")), tf.reduce_any(x != 0, axis=1)

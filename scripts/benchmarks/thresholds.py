@@ -53,7 +53,7 @@ CASES = {
     "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
     "ops.blocks._MANY_ENTRIES": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
     "ops.blocks._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
-    "metrics.ranks._BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
+    "metrics.ranks._PLACES_PER_BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
     "layers.sampled._NEGATIVES_PER_MINED": (
         (ALWAYS, NEVER),
         (64, 1000, 64),
@@ -61,7 +61,7 @@ CASES = {
     ),
 }
 # Ways that the package takes without a gradient.
-CONSTANT = "_MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _BLOCK".split()
+CONSTANT = "_MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _PLACES_PER_BLOCK".split()
 
 
 def case(name, batch, n, m):
@@ -72,7 +72,7 @@ def case(name, batch, n, m):
     from rank4class_tf import layers, losses, ops
     from rank4class_tf._lists import labels
     from rank4class_tf._tf import gather, search
-    from rank4class_tf.metrics.ranks import fold_places
+    from rank4class_tf.metrics import ranks
 
     rng = np.random.default_rng(0)
 
@@ -95,11 +95,9 @@ def case(name, batch, n, m):
             lambda r: r.tied[:, 0], parsed, tf.float32, m, "leading"
         )
 
-    def add(total, place, probability):
-        return total + tf.reduce_sum(probability / place, axis=-1)
-
     def reciprocal_of_best(tied):
-        return fold_places(add, 0 * tied, tied, 0 * tied + 2, tied - 1)
+        best = ops.ranks.BestPositive(0 * tied, tied, 0 * tied + 2, tied, n, 2)
+        return ranks._mean_reciprocal(best, tied - 1)
 
     def best_by_blocks(x, table):
         return search.top_k_by_blocks(
@@ -137,7 +135,7 @@ def case(name, batch, n, m):
             ops.blocks.latent_cross,
             *map(normal, (batch, n, m), (m, m, 32)),
         ),
-        "_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
+        "_PLACES_PER_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
         "_NEGATIVES_PER_MINED": lambda: (
             lambda x: sampled(x, ids[:, :1], num_mined=m),
             encodings,
