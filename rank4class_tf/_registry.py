@@ -40,21 +40,21 @@ def constructor_arguments(instance: object, base: type = Configured) -> dict[str
     config = {}
     for cls in reversed(type(instance).__mro__):
         if issubclass(cls, base) and "__init__" in vars(cls):
-            for name, parameter in list(
-                inspect.signature(cls.__init__).parameters.items()
-            )[1:]:
-                if parameter.kind in (
-                    parameter.POSITIONAL_OR_KEYWORD,
-                    parameter.KEYWORD_ONLY,
-                ):
-                    value = getattr(instance, name)
-                    if isinstance(value, tf.Variable):
-                        value = value.numpy().tolist()
-                    is_plain = isinstance(value, _PLAIN)
-                    config[name] = (
-                        value if is_plain else keras.utils.serialize_keras_object(value)
-                    )
+            for name in parameter_names(cls.__init__):
+                value = getattr(instance, name)
+                if isinstance(value, tf.Variable):
+                    value = value.numpy().tolist()
+                if not isinstance(value, _PLAIN):
+                    value = keras.utils.serialize_keras_object(value)
+                config[name] = value
     return config
+
+
+def parameter_names(constructor: Callable) -> list[str]:
+    """The named arguments of a constructor."""
+    _, *parameters = inspect.signature(constructor).parameters.values()
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [x.name for x in parameters if x.kind not in variadic]
 
 
 def deserialized(config: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ Function: TypeAlias = Callable[..., tf.Tensor]
 # What `tf.custom_gradient` reads: a value, and a function from its gradient to those of
 # the inputs.
 WithGradient: TypeAlias = tuple[Any, Callable[..., Any]]
+Shape: TypeAlias = tuple[int | None, ...]  # None where it is not known.
 Cutoffs: TypeAlias = int | Sequence[int] | None  # Of a metric.
 PathLike: TypeAlias = str | os.PathLike[str]
 # A callback may change a scalar variable in training.

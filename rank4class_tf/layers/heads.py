@@ -5,10 +5,9 @@ A named head fixes the interaction, which owns the formula. `sampled.py` has the
 for very many classes.
 """
 
-import inspect
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow import keras
@@ -18,18 +17,23 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._lists.positions import at_positions
 from rank4class_tf._tf import search
-from rank4class_tf._types import Array, Choice
+from rank4class_tf._types import Choice, Shape, Tensor
 from rank4class_tf.layers.classes import ClassTable, as_classes
 from rank4class_tf.layers.interactions import (
     BilinearInteraction,
     ConcatInteraction,
     CosineInteraction,
     DotProductInteraction,
+    Interaction,
     LatentCrossInteraction,
     MLPInteraction,
     get_interaction,
 )
 from rank4class_tf.layers.scoring import ClassScores
+
+Initializer: TypeAlias = str | keras.initializers.Initializer
+# A number of classes, or a layer of them.
+Classes: TypeAlias = int | keras.layers.Layer
 
 
 @_keras.register
@@ -51,15 +55,12 @@ class Head(keras.layers.Layer):
     """
 
     _use_bias = False  # Of the `ClassTable` that a number of classes becomes.
-    tunable: tuple[
-        str, ...
-    ] = ()  # The arguments that `try_out` may tune; see `RankingLoss`.
+    # The arguments that `try_out` may tune; see `RankingLoss`.
+    tunable: tuple[str, ...] = ()
 
-    def __init__(self, classes: Any, interaction: Any, **kwargs: Any):
-        for name in (
-            "kernel_regularizer",
-            "kernel_initializer",
-        ):  # Arguments of `Dense`.
+    def __init__(self, classes: Classes, interaction: str | Interaction, **kwargs: Any):
+        # Arguments of `Dense`.
+        for name in ("kernel_regularizer", "kernel_initializer"):
             table = f"a `ClassTable({name.removeprefix('kernel_')}=...)`"
             rule = f"`{name}` is no argument of this head: `classes` may be {table}."
             _checks.require(name not in kwargs, rule, f"{name}={kwargs.get(name)!r}")
@@ -90,7 +91,7 @@ class Head(keras.layers.Layer):
         head.interaction.start_as_dot_product()
         return head
 
-    def with_classes(self, classes: Any) -> "Head":
+    def with_classes(self, classes: Classes) -> "Head":
         """Returns a head over other, equally wide classes with this head's interaction.
 
         `head.classes.to_table()` keeps the encodings for inference; classes that
@@ -98,17 +99,18 @@ class Head(keras.layers.Layer):
         """
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any) -> None:
-        is_right = len(input_shape) >= 2 and input_shape[-1] is not None
+    def build(self, input_shape: Shape) -> None:
+        width = input_shape[-1]
+        is_right = len(input_shape) >= 2 and width is not None
         rule = (
             "`inputs` must have the shape [batch, d] or [batch, ..., d] with d known."
         )
         _checks.require(is_right, rule, tuple(input_shape))
         if not self.classes.built:
-            self.classes.build((None, input_shape[-1]))
+            self.classes.build((None, width))
         if not self.interaction.built:
             classes_shape = (self.num_classes, self.classes.width)
-            self.interaction.build([(None, int(input_shape[-1])), classes_shape])
+            self.interaction.build([(None, width), classes_shape])
         self.built = True
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
@@ -118,15 +120,14 @@ class Head(keras.layers.Layer):
         """Scores `[batch, num_classes]` of encodings `[batch, d]`."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
-        scores = self.interaction(
-            [inputs, tf.cast(self.classes.rows(), self.compute_dtype)]
-        )
+        rows = tf.cast(self.classes.rows(), self.compute_dtype)
+        scores = self.interaction([inputs, rows])
         # A user's interaction may have another dtype.
         scores = tf.cast(scores, self.compute_dtype)
         biases = self.classes.biases()
         return scores if biases is None else scores + tf.cast(biases, scores.dtype)
 
-    def over_classes(self, encodings: Array) -> ClassProducts:
+    def over_classes(self, encodings: Tensor) -> ClassProducts:
         """Prepares the scores of all classes for a loss that computes them in blocks.
 
         A loss of `rank4class_tf.losses` takes the result in place of scores, with class
@@ -148,15 +149,15 @@ class Head(keras.layers.Layer):
         is_right = is_cosine or isinstance(interaction, DotProductInteraction)
         rule = (
             "`interaction` must be the dot product or the cosine for a loss over "
-            "classes in"
+            "classes in blocks."
         )
-        _checks.require(is_right, f"{rule} blocks.", type(interaction).__name__)
+        _checks.require(is_right, rule, type(interaction).__name__)
         if not self.built:
             self.build(encodings.shape)
         scores = ClassScores(self.classes, is_cosine, self.compute_dtype)
         return scores.over_classes(encodings, interaction.scale if is_cosine else 1.0)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         return (*input_shape[:-1], self.num_classes)
 
     def get_config(self) -> dict:
@@ -170,14 +171,8 @@ class Head(keras.layers.Layer):
             "interaction": keras.utils.serialize_keras_object(self.interaction),
         }
         config = super().get_config()
-        for name, parameter in list(
-            inspect.signature(type(self).__init__).parameters.items()
-        )[1:]:
-            if parameter.kind in (
-                parameter.POSITIONAL_OR_KEYWORD,
-                parameter.KEYWORD_ONLY,
-            ):
-                config[name] = values[name] if name in values else getattr(self, name)
+        for name in _registry.parameter_names(type(self).__init__):
+            config[name] = values[name] if name in values else getattr(self, name)
         return config
 
 
@@ -200,7 +195,7 @@ class DotProductHead(Head):
 
     _use_bias = True
 
-    def __init__(self, classes: Any, **kwargs: Any):
+    def __init__(self, classes: Classes, **kwargs: Any):
         super().__init__(
             classes, DotProductInteraction(dtype=kwargs.get("dtype")), **kwargs
         )
@@ -224,7 +219,10 @@ class BilinearHead(Head):
     _use_bias = True
 
     def __init__(
-        self, classes: Any, kernel_initializer: Any = "glorot_uniform", **kwargs: Any
+        self,
+        classes: Classes,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
     ):
         interaction = BilinearInteraction(kernel_initializer, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
@@ -261,7 +259,7 @@ class CosineHead(Head):
     tunable = ("scale",)
 
     def __init__(
-        self, classes: Any, scale: float = 16.0, margin: float = 0.0, **kwargs: Any
+        self, classes: Classes, scale: float = 16.0, margin: float = 0.0, **kwargs: Any
     ):
         super().__init__(
             classes, CosineInteraction(scale, dtype=kwargs.get("dtype")), **kwargs
@@ -271,7 +269,7 @@ class CosineHead(Head):
     def call(
         self,
         inputs: tf.Tensor,
-        class_ids: Array | None = None,
+        class_ids: Tensor | None = None,
         training: bool | None = None,
     ) -> tf.Tensor:
         """Scores every class.
@@ -286,7 +284,7 @@ class CosineHead(Head):
             return super().call(inputs)
 
         def score_with_margin(
-            inputs: tf.Tensor, class_ids: Array, _: None
+            inputs: tf.Tensor, class_ids: Tensor, _: None
         ) -> tf.Tensor:
             scores = self._row_scores(inputs)
             positives, scores = _labels.padded_ids(
@@ -300,7 +298,7 @@ class CosineHead(Head):
 
         return at_positions(score_with_margin, inputs, class_ids)
 
-    def over_classes(self, encodings: Array) -> ClassProducts:
+    def over_classes(self, encodings: Tensor) -> ClassProducts:
         rule = "`margin` must be 0 for a loss over classes in blocks."
         _checks.require(not self.margin, rule, f"margin={self.margin}")
         return super().over_classes(encodings)
@@ -311,24 +309,24 @@ class _MLPHead(Head):
 
     def __init__(
         self,
-        classes: Any,
+        classes: Classes,
         units: Sequence[int] = (256, 256),
         activation: Choice = "relu",
         dropout: float = 0.0,
         add_dot_product: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
+        kernel_initializer: Initializer = "glorot_uniform",
         seed: int | None = None,
         **kwargs: Any,
     ):
-        arguments = (
-            units,
-            activation,
-            dropout,
-            add_dot_product,
-            kernel_initializer,
-            seed,
+        interaction = self._interaction_class(
+            units=units,
+            activation=activation,
+            dropout=dropout,
+            add_dot_product=add_dot_product,
+            kernel_initializer=kernel_initializer,
+            seed=seed,
+            dtype=kwargs.get("dtype"),
         )
-        interaction = self._interaction_class(*arguments, dtype=kwargs.get("dtype"))
         super().__init__(classes, interaction, **kwargs)
 
     @classmethod
@@ -376,7 +374,7 @@ class ConcatHead(_MLPHead):
     _interaction_class = ConcatInteraction
 
 
-def get_head(identifier: Any, **kwargs: Any) -> Head:
+def get_head(identifier: str | dict | Head, **kwargs: Any) -> Head:
     """Returns a head by name with its arguments, from a serialized config, or as it is.
 
     Example:

@@ -12,14 +12,15 @@ import math
 import os
 import pathlib
 import warnings
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
-from rank4class_tf._types import PathLike, Tensor, Tensors
+from rank4class_tf._types import PathLike, Shape, Tensor
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
 
@@ -31,6 +32,38 @@ _SHIPPED_NAME = "shipped"
 _SHIPPED_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "weights"
 
 
+class _Weight(NamedTuple):
+    """A weight of a network, as files know it."""
+
+    name: str
+    shape: tuple[int, ...]
+    initializer: str | keras.initializers.Initializer | Callable = "glorot_uniform"
+
+
+def _dense_weights(
+    name: str,
+    inputs: int,
+    outputs: int,
+    initializer: str | keras.initializers.Initializer = "glorot_uniform",
+) -> Iterator[_Weight]:
+    yield _Weight(f"{name}_kernel", (inputs, outputs), initializer)
+    yield _Weight(f"{name}_bias", (outputs,), "zeros")
+
+
+class _Lists(NamedTuple):
+    """Lists as a network reads them."""
+
+    scores: Tensor  # `[batch, d]`, standardised float32, 0 if masked.
+    mask: Tensor | None  # `[batch, d]`.
+    num_items: Tensor  # `[batch, 1]`, how many are valid, float32, at least 1.
+
+    def zero_masked(self, values: Tensor) -> Tensor:
+        """Values of items `[batch, d, width]`, 0 if masked."""
+        if self.mask is None:
+            return values
+        return values * tf.cast(self.mask, tf.float32)[:, :, None]
+
+
 class LearnedSorter(Sorter):
     """Base of the sorters that are trained on lists and their exact ranks.
 
@@ -40,7 +73,7 @@ class LearnedSorter(Sorter):
     divide by them.
 
     A sorter warns if it is used with random weights. It is frozen unless it is
-    `trainable`. A subclass names its weights in `_weight_shapes` and defines its
+    `trainable`. A subclass yields its weights in `_weights_to_build` and defines its
     formula, `_network`.
     """
 
@@ -53,12 +86,11 @@ class LearnedSorter(Sorter):
         self._trained = False
         self._weights_file: str | None = None
 
-    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name -> shape of each weight."""
+    def _weights_to_build(self) -> Iterator[_Weight]:
         raise NotImplementedError
 
-    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        """The formula: ranks of standardised float32 scores, which are 0 if masked."""
+    def _network(self, lists: _Lists) -> Tensor:
+        """The formula: ranks `[batch, d]`, anything finite if masked."""
         raise NotImplementedError
 
     @property
@@ -66,23 +98,14 @@ class LearnedSorter(Sorter):
         """Features of an item: score, its sines and cosines, and the list's length."""
         return 2 * self.frequencies + 2
 
-    def _features(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
+    def _features(self, lists: _Lists) -> Tensor:
         """The features of each item, `[batch, d, number of features]`."""
-        scores = standardized[:, :, None]
+        scores = lists.scores[:, :, None]
         angles = scores * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
         # About 1 for 100 items.
-        log_counts = (
-            tf.math.log(_count_items(standardized, mask))
-            / 5
-            * tf.ones_like(standardized)
-        )
+        log_counts = tf.math.log(lists.num_items) / 5 * tf.ones_like(lists.scores)
         columns = [scores, tf.sin(angles), tf.cos(angles), log_counts[:, :, None]]
-        features = tf.concat(columns, axis=2)
-        return (
-            features
-            if mask is None
-            else features * tf.cast(mask, tf.float32)[:, :, None]
-        )
+        return lists.zero_masked(tf.concat(columns, axis=2))
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         if not (self._trained or self.trainable):
@@ -90,33 +113,32 @@ class LearnedSorter(Sorter):
             problem = f"{name} has random weights, so its ranks are meaningless."
             remedy = "or train one with scripts/reproductions/train_sorter.py."
             warnings.warn(f"{problem} Use {name}.pretrained(), {remedy}", stacklevel=2)
+
         standardized = tf.cast(standardize(scores, mask), tf.float32)
-        num_items = _count_items(standardized, mask)
-        ranks = self._network(standardized, mask)
+        valid = tf.ones_like(scores) if mask is None else mask
+        count = tf.reduce_sum(tf.cast(valid, tf.float32), axis=1, keepdims=True)
+        num_items = tf.maximum(count, 1)
+        ranks = self._network(_Lists(standardized, mask, num_items))
+
         # Ranks end at most half a rank beyond 1 and d; those between change by at most
         # .01.
         ranks = 0.5 + tf.math.softplus(_BEND * (ranks - 0.5)) / _BEND
-        ranks = (
-            num_items
-            + 0.5
-            - tf.math.softplus(_BEND * (num_items + 0.5 - ranks)) / _BEND
-        )
+        most = num_items + 0.5
+        ranks = most - tf.math.softplus(_BEND * (most - ranks)) / _BEND
         return tf.cast(ranks, scores.dtype)
 
-    def build(self, input_shape: Any) -> None:
-        for name, shape in self._weight_shapes().items():
-            weight = _keras.add_table(
-                self, name, shape, self._initializer(name), dtype="float32"
-            )
+    def build(self, input_shape: Shape) -> None:
+        names = []
+        for name, shape, initializer in self._weights_to_build():
+            weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
             setattr(self, f"_of_{name}", weight)
+            names.append(name)
+        self._names = tuple(names)
         self.built = True
 
     @property
-    def _weights_by_name(self) -> dict[str, Any]:
-        return {name: getattr(self, f"_of_{name}") for name in self._weight_shapes()}
-
-    def _initializer(self, name: str) -> Any:
-        return "zeros" if name.endswith("_bias") else "glorot_uniform"
+    def _weights_by_name(self) -> dict[str, tf.Variable]:
+        return {name: getattr(self, f"_of_{name}") for name in self._names}
 
     def _weight(self, name: str) -> Tensor:
         return tf.convert_to_tensor(getattr(self, f"_of_{name}"))
@@ -124,11 +146,11 @@ class LearnedSorter(Sorter):
     def _dense(self, name: str, inputs: Tensor) -> Tensor:
         return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
 
-    def _decoder_shapes(self, width: int) -> dict[str, tuple[int, ...]]:
+    def _decoder_weights(self, width: int) -> Iterator[_Weight]:
         crossed_width = width + self._num_features
-        shapes = _dense_shapes("gate", self._num_features, width)
-        shapes |= _dense_shapes("hidden", crossed_width, self.units)
-        return {**shapes, **_dense_shapes("output", self.units + crossed_width, 1)}
+        yield from _dense_weights("gate", self._num_features, width)
+        yield from _dense_weights("hidden", crossed_width, self.units)
+        yield from _dense_weights("output", self.units + crossed_width, 1)
 
     def _decode(self, features: Tensor, context: Tensor) -> Tensor:
         """Item values `[batch, d]` from features and a context `[batch, 1, width]`."""
@@ -164,14 +186,16 @@ class LearnedSorter(Sorter):
             raise ValueError(f"{rule} Received: {received}.") from error
         rule = f"`path` must be a file of a {cls.__name__}."
         _checks.require(name == cls.__name__, rule, f"one of a {name}")
+
         sorter = cls(**config, trainable=trainable, **kwargs)
         sorter.build((None, None))
-        expected_shapes = sorter._weight_shapes()
+        weights = sorter._weights_by_name
+        expected = {name: tuple(weight.shape) for name, weight in weights.items()}
         shapes = {name: value.shape for name, value in values.items()}
-        rule = f"`path` must have weights of the shapes {expected_shapes}."
+        rule = f"`path` must have weights of the shapes {expected}."
         received = f"path={os.fspath(file)!r} with {shapes}"
-        _checks.require(shapes == expected_shapes, rule, received)
-        for name, weight in sorter._weights_by_name.items():
+        _checks.require(shapes == expected, rule, received)
+        for name, weight in weights.items():
             weight.assign(values[name])
         sorter._trained = True
         sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
@@ -186,18 +210,16 @@ class LearnedSorter(Sorter):
             **card: further entries of the card, besides the sorter's configuration.
         """
         file = pathlib.Path(path)
-        is_right = file.suffix == ".npz"
-        _checks.require(
-            is_right, "`path` must end in .npz.", f"path={os.fspath(path)!r}"
-        )
+        rule = "`path` must end in .npz."
+        _checks.require(file.suffix == ".npz", rule, f"path={os.fspath(path)!r}")
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
-        arrays: dict[str, Any] = {
-            name: x.numpy() for name, x in self._weights_by_name.items()
-        }
+        arrays: dict[str, Any] = {"description": np.array(json.dumps(description))}
+        for name, weight in self._weights_by_name.items():
+            arrays[name] = weight.numpy()
         with _files.replacing(file) as temporary:
-            np.savez(temporary, description=np.array(json.dumps(description)), **arrays)
+            np.savez(temporary, **arrays)
         text = json.dumps({**description, **card}, indent=2) + "\n"
         _files.write_text(file.with_suffix(".json"), text)
 
@@ -215,30 +237,17 @@ class LearnedSorter(Sorter):
             sorter = cls(**config)
             sorter._weights_file = file
             return sorter
-        options = {
-            name: config[name]
-            for name in ("name", "trainable", "dtype")
-            if name in config
-        }
+        names = config.keys() & {"name", "trainable", "dtype"}
+        options = {name: config[name] for name in names}
         return cls.pretrained(None if file == _SHIPPED_NAME else file, **options)
 
-    def set_weights(self, weights: Any) -> None:
+    def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         super().set_weights(weights)
         self._trained = True
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         super().load_own_variables(store)
         self._trained = True
-
-
-def _dense_shapes(name: str, inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}_kernel": (inputs, outputs), f"{name}_bias": (outputs,)}
-
-
-def _count_items(standardized: Tensor, mask: Tensor | None) -> Tensor:
-    """The number of valid items, float32 `[batch, 1]`, at least 1."""
-    valid = tf.ones_like(standardized) if mask is None else tf.cast(mask, tf.float32)
-    return tf.maximum(tf.reduce_sum(valid, axis=1, keepdims=True), 1)
 
 
 @_registry.register("sorter")
@@ -283,60 +292,51 @@ class ConvolutionalSorter(LearnedSorter):
         self.length = _checks.positive_int("length", length)
         self._num_halvings = (self.length - 1).bit_length()
 
-    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes = _dense_shapes("items", self._num_features, self.units)
+    def _weights_to_build(self) -> Iterator[_Weight]:
+        yield from _dense_weights("items", self._num_features, self.units)
         for i in range(self._num_halvings):
-            shapes |= _dense_shapes(f"convolution_{i}", 2 * self.units, self.units)
-        return {**shapes, **self._decoder_shapes(self.units)}
-
-    def _initializer(self, name: str) -> Any:
-        # The convolutions start small, so that their output is near a mean of the list.
-        if name.startswith("convolution_") and name.endswith("_kernel"):
-            return keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
-        return super()._initializer(name)
+            # They start small, so that their output is near a mean of the list.
+            start = keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
+            width = 2 * self.units
+            yield from _dense_weights(f"convolution_{i}", width, self.units, start)
+        yield from self._decoder_weights(self.units)
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         rule = (
-            f"`scores` must be lists of `length` = {self.length} items; pad "
-            "shorter ones and"
+            f"`scores` must be lists of `length` = {self.length} items; pad shorter "
+            "ones and mask the padding."
         )
         is_right = scores.shape[1] in (None, self.length)
-        _checks.require(is_right, f"{rule} mask the padding.", f"{scores.shape}")
+        _checks.require(is_right, rule, f"{scores.shape}")
         scores = tf.ensure_shape(scores, [None, self.length])
         if mask is None:
             return super().soft_ranks(scores, None)
+
         # The positions of masked items must change nothing, so these items move to the
         # end.
         order = tf.argsort(tf.cast(~mask, tf.int32), axis=1, stable=True)
-        inverse = tf.argsort(order, axis=1)
-        scores, mask = (
-            tf.gather(x, order, axis=1, batch_dims=1) for x in (scores, mask)
-        )
-        return tf.gather(
-            super().soft_ranks(scores, mask), inverse, axis=1, batch_dims=1
-        )
+        scores = tf.gather(scores, order, batch_dims=1)
+        mask = tf.gather(mask, order, batch_dims=1)
+        ranks = super().soft_ranks(scores, mask)
+        return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)
 
-    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
+    def _network(self, lists: _Lists) -> Tensor:
         # `features` are the $x_i$ of the formula; `items` are the inputs of the
         # convolutions.
-        features = self._features(standardized, mask)
-        items = tf.nn.relu(self._dense("items", features))
-        if mask is not None:
-            items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = _count_items(standardized, mask)
+        features = self._features(lists)
+        items = lists.zero_masked(tf.nn.relu(self._dense("items", features)))
         size = 2**self._num_halvings
         # Means of the valid items: masked items and the padding to a power of two add
         # 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
-        context *= size / num_items[:, :, None]
+        context *= size / lists.num_items[:, :, None]
         for i in range(self._num_halvings):
             size //= 2
             pairs = tf.reshape(context, [-1, size, 2 * self.units])
             first, second = tf.split(pairs, 2, axis=2)
-            context = (first + second) / 2 + tf.nn.relu(
-                self._dense(f"convolution_{i}", pairs)
-            )
-        return 0.5 + num_items * (0.5 + self._decode(features, context))
+            convolved = tf.nn.relu(self._dense(f"convolution_{i}", pairs))
+            context = (first + second) / 2 + convolved
+        return 0.5 + lists.num_items * (0.5 + self._decode(features, context))
 
 
 @_registry.register("sorter")
@@ -374,54 +374,54 @@ class RecurrentSorter(LearnedSorter):
     ):
         super().__init__(frequencies, units, trainable, **kwargs)
 
-    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
+    def _weights_to_build(self) -> Iterator[_Weight]:
+        width = 4 * self.units
         for direction in ("forward", "backward"):
-            shapes[f"{direction}_kernel"] = (self._num_features, 4 * self.units)
-            shapes[f"{direction}_recurrent_kernel"] = (self.units, 4 * self.units)
-            shapes[f"{direction}_bias"] = (4 * self.units,)
-        return {**shapes, **self._decoder_shapes(2 * self.units)}
+            shape = self._num_features, width
+            # Gates that let a state start as a running mean.
+            yield _Weight(f"{direction}_kernel", shape, _running_mean_kernel)
+            shape = self.units, width
+            yield _Weight(f"{direction}_recurrent_kernel", shape, _small_kernel())
+            yield _Weight(f"{direction}_bias", (width,), _running_mean_bias)
+        yield from self._decoder_weights(2 * self.units)
 
-    def _initializer(self, name: str) -> Any:
-        # Gates that let a state start as a running mean; "ward" matches both
-        # directions.
-        if name.endswith("ward_kernel"):
-            return _running_mean_kernel
-        if name.endswith("ward_recurrent_kernel"):
-            return _small_kernel()
-        if name.endswith("ward_bias"):
-            return _running_mean_bias
-        return super()._initializer(name)
-
-    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        features = self._features(standardized, mask)
-        suffixes = ("kernel", "recurrent_kernel", "bias")
+    def _network(self, lists: _Lists) -> Tensor:
+        features = self._features(lists)
         forward, backward = (
-            [self._weight(f"{direction}_{suffix}") for suffix in suffixes]
-            for direction in ("forward", "backward")
+            Direction(
+                kernel=self._weight(f"{name}_kernel"),
+                recurrent_kernel=self._weight(f"{name}_recurrent_kernel"),
+                bias=self._weight(f"{name}_bias"),
+            )
+            for name in ("forward", "backward")
         )
-        states = bidirectional_lstm(features, forward, backward, mask)
-        return 0.5 + _count_items(standardized, mask) * (
-            0.5 + self._decode(features, states)
-        )
+        states = bidirectional_lstm(features, forward, backward, lists.mask)
+        return 0.5 + lists.num_items * (0.5 + self._decode(features, states))
+
+
+class Direction(NamedTuple):
+    """The weights of an LSTM that reads in one direction."""
+
+    kernel: Tensor  # `[features, 4 units]`.
+    recurrent_kernel: Tensor  # `[units, 4 units]`.
+    bias: Tensor  # `[4 units]`.
 
 
 def bidirectional_lstm(
-    inputs: Tensor, forward: Tensors, backward: Tensors, mask: Tensor | None = None
+    inputs: Tensor, forward: Direction, backward: Direction, mask: Tensor | None = None
 ) -> Tensor:
     """Bidirectional LSTM states `[batch, d, 2 units]` from `[batch, d, features]`."""
-    # The weights of a direction are a kernel `[features, 4 units]`, a recurrent kernel
-    # `[units, 4 units]` and a bias `[4 units]`. A masked item leaves the state
-    # unchanged, so that the states of the others are the same as without it; its inputs
-    # must be finite. Keras's layer requires masked items at the end, and has other
-    # kernels on a GPU.
+    # A masked item leaves the state unchanged, so that the states of the others are the
+    # same as without it; its inputs must be finite. Keras's layer requires masked items
+    # at the end, and has other kernels on a GPU.
     states = []
-    for (kernel, recurrent_kernel, bias), stride in ((forward, 1), (backward, -1)):
+    for weights, stride in ((forward, 1), (backward, -1)):
         # One product serves all items; only the product with the state must go step by
         # step.
-        gates = (inputs @ kernel + bias)[:, ::stride]
+        gates = (inputs @ weights.kernel + weights.bias)[:, ::stride]
         ordered_mask = None if mask is None else mask[:, ::stride]
-        states.append(_lstm_states(gates, recurrent_kernel, ordered_mask)[:, ::stride])
+        of_direction = _lstm_states(gates, weights.recurrent_kernel, ordered_mask)
+        states.append(of_direction[:, ::stride])
     return tf.concat(states, axis=2)
 
 
@@ -463,13 +463,12 @@ def _small_kernel() -> keras.initializers.Initializer:
     return keras.initializers.VarianceScaling(0.1, "fan_avg", "uniform")
 
 
-def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+def _running_mean_kernel(shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
     """A kernel for input gates 1 / (d + 1): the last feature, log(d) / 5, weighs -5."""
     features, units = shape[0], shape[1] // 4
     last_row = tf.constant([[0.0]] * (features - 1) + [[-5.0]])
-    input_gates = (
-        _small_kernel()((features, units), "float32") * (1 + last_row / 5) + last_row
-    )
+    small = _small_kernel()((features, units), "float32")
+    input_gates = small * (1 + last_row / 5) + last_row
     forget_and_output_gates = _small_kernel()((features, 2 * units), "float32")
     cell_initializer = keras.initializers.RandomNormal(stddev=math.sqrt(2 / features))
     cell_inputs = cell_initializer((features, units), "float32")
@@ -477,7 +476,7 @@ def _running_mean_kernel(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
     return tf.cast(kernel, dtype or tf.float32)
 
 
-def _running_mean_bias(shape: tuple[int, ...], dtype: Any = None) -> Tensor:
+def _running_mean_bias(shape: tuple[int, ...], dtype: str | None = None) -> Tensor:
     """A bias with forget gates of sigmoid(5 + 1) = 0.998; the LSTM itself adds 1."""
     return tf.cast(tf.repeat([0.0, 5.0, 0.0, 0.0], shape[0] // 4), dtype or tf.float32)
 
@@ -526,19 +525,17 @@ class SetSorter(LearnedSorter):
     def _num_features(self) -> int:
         return super()._num_features + len(_TEMPERATURES) - 1
 
-    def _weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes = _dense_shapes("items", self._num_features, self.units)
-        shapes |= _dense_shapes("set", self.units, self.units)
-        return {**shapes, **self._decoder_shapes(self.units)}
+    def _weights_to_build(self) -> Iterator[_Weight]:
+        yield from _dense_weights("items", self._num_features, self.units)
+        yield from _dense_weights("set", self.units, self.units)
+        yield from self._decoder_weights(self.units)
 
-    def _network(self, standardized: Tensor, mask: Tensor | None) -> Tensor:
-        ranks = [laplace_ranks(standardized, t, mask) for t in _TEMPERATURES]
+    def _network(self, lists: _Lists) -> Tensor:
+        ranks = [laplace_ranks(lists.scores, t, lists.mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
-        features = self._features(standardized, mask)
+        features = self._features(lists)
         features = tf.concat([features, tf.stack(differences, axis=2)], axis=2)
         items = self._dense("set", tf.nn.relu(self._dense("items", features)))
-        if mask is not None:
-            items *= tf.cast(mask, tf.float32)[:, :, None]
-        num_items = _count_items(standardized, mask)[:, :, None]
-        context = tf.reduce_sum(items, axis=1, keepdims=True) / num_items
+        total = tf.reduce_sum(lists.zero_masked(items), axis=1, keepdims=True)
+        context = total / lists.num_items[:, :, None]
         return ranks[1] + self._decode(features, context)

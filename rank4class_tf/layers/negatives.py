@@ -4,8 +4,10 @@ Negatives that a head scores by class id are in `sampled.py`. The dtype of all l
 here is float32, also under mixed precision, unless another is set.
 """
 
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -17,51 +19,60 @@ from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Array, Shape, Tensor, TensorPair
 from rank4class_tf.layers.serving import ScoreLayer
 
 
-def _positive_columns(scores: Array, labels: Array) -> tuple[Tensor, ...]:
-    """Checks arguments; returns scores, positive columns, `is_present` and `zero`."""
-    # In place of padding, the columns `[batch, P]` repeat a positive of the list, or
-    # are 0, and `is_present` is False. `zero`, `[batch, 1]`, is NaN where a label is no
-    # column.
-    scores = as_floating(scores)
-    labels = tf.convert_to_tensor(labels)
-    rule = "`scores` must have the shape [batch, n]."
-    _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
-    rule = (
-        "`labels` must hold the columns of the positives, each once, not one-hot labels"
-    )
-    has_several = labels.shape.rank == 2 and labels.shape[1] != 1
-    is_right = labels.shape.rank in (1, 2) and not (
-        has_several and labels.dtype.is_floating
-    )
-    received = f"{labels.dtype.name} {labels.shape}"
-    _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
-    num_columns = scores.shape[1] or tf.shape(scores)[1]
-    zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
-    columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
-    # A column that is given twice would count as two positives.
-    if has_several:
-        rising = tf.sort(columns, axis=1)
-        is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
-        zero = checked(zero, tf.pad(is_repeated, [[0, 0], [1, 0]]), rising, rule)
-    is_present = columns >= 0
-    filler = (
-        columns
-        if columns.shape[1] == 1
-        else tf.reduce_max(columns, axis=1, keepdims=True)
-    )
-    return (
-        scores,
-        tf.where(is_present, columns, tf.maximum(filler, 0)),
-        is_present,
-        zero,
-    )
+class _Lists(NamedTuple):
+    """Scores and labels that were checked."""
+
+    scores: Tensor  # `[batch, n]`, floating.
+    # `[batch, P]`, the columns of the positives. In place of padding they repeat a
+    # positive of the list, or are 0.
+    columns: Tensor
+    is_present: Tensor  # `[batch, P]`, False for padding.
+    zero: Tensor  # `[batch, 1]`, NaN where a label is no column.
+
+    @classmethod
+    def of(cls, scores: Tensor, labels: Tensor) -> Self:
+        scores = as_floating(scores)
+        labels = tf.convert_to_tensor(labels)
+        rule = "`scores` must have the shape [batch, n]."
+        _checks.require(scores.shape.rank == 2, rule, f"{scores.shape}")
+        rule = (
+            "`labels` must hold the columns of the positives, each once, not one-hot "
+            "labels"
+        )
+        has_several = labels.shape.rank == 2 and labels.shape[1] != 1
+        is_one_hot = has_several and labels.dtype.is_floating
+        is_right = labels.shape.rank in (1, 2) and not is_one_hot
+        received = f"{labels.dtype.name} {labels.shape}"
+        _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
+
+        num_columns = scores.shape[1] or tf.shape(scores)[1]
+        zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
+        columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+        filler = columns
+        if has_several:
+            # A column that is given twice would count as two positives.
+            rising = tf.sort(columns, axis=1)
+            is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+            zero = checked(zero, tf.pad(is_repeated, [[0, 0], [1, 0]]), rising, rule)
+            filler = tf.reduce_max(columns, axis=1, keepdims=True)
+        is_present = columns >= 0
+        columns = tf.where(is_present, columns, tf.maximum(filler, 0))
+        return cls(scores, columns, is_present, zero)
+
+    def with_positives(
+        self, values: Tensor, of_positives: Tensor, of_others: Tensor
+    ) -> Tensor:
+        """Values `[batch, n]` with others in the columns, by whether there is one."""
+        has_positive = tf.reduce_any(self.is_present, axis=1, keepdims=True)
+        updates = tf.where(has_positive, of_positives, of_others)
+        return tf.tensor_scatter_nd_update(values, indices(self.columns), updates)
 
 
-def _item_values(name: str, values: Array, scores: Tensor) -> Tensor:
+def _item_values(name: str, values: Tensor, scores: Tensor) -> Tensor:
     """Values of items, `[n]` or `[batch, n]`, after a check of their shape."""
     values = tf.convert_to_tensor(values)
     rank = values.shape.rank
@@ -115,11 +126,11 @@ class CandidateFrequencies(_registry.Configured, keras.layers.Layer):
         layer.counts.assign(counts)
         return layer
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape | None) -> None:
         self.counts = _keras.add_state(self, "counts", (self.num_buckets,), "int64")
         self.built = True
 
-    def call(self, ids: Array, training: bool | None = None) -> Tensor:
+    def call(self, ids: Tensor, training: bool | None = None) -> Tensor:
         ids = _checks.ids("ids", ids, strings=False)
         buckets = tf.cast(ids, tf.int64) % self.num_buckets
         # A call in training counts its ids before it reads how frequent they are.
@@ -174,8 +185,10 @@ class CrossBatchMemory(ScoreLayer):
         super().__init__(**kwargs)
         self.size = _checks.positive_int("size", size)
 
-    def build(self, encodings_shape: Any, ids_shape: Any = None) -> None:
-        width = int(encodings_shape[-1])
+    def build(
+        self, encodings_shape: tuple[int, ...], ids_shape: Shape | None = None
+    ) -> None:
+        width = encodings_shape[-1]
         self.encodings = _keras.add_state(
             self, "encodings", (self.size, width), "float32"
         )
@@ -184,12 +197,10 @@ class CrossBatchMemory(ScoreLayer):
         self.built = True
 
     def call(
-        self, encodings: Array, ids: Array, training: bool | None = None
+        self, encodings: Tensor, ids: Tensor, training: bool | None = None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        encodings, ids = (
-            tf.convert_to_tensor(encodings),
-            _checks.ids("ids", ids, strings=False),
-        )
+        encodings = tf.convert_to_tensor(encodings)
+        ids = _checks.ids("ids", ids, strings=False)
         rule = "`ids` must have the shape [batch] of `encodings`."
         received = f"{ids.shape} for encodings {encodings.shape}"
         _checks.require(ids.shape.rank in (None, 1), rule, received)
@@ -200,18 +211,17 @@ class CrossBatchMemory(ScoreLayer):
         num_filled = tf.identity(_keras.variable(self.num_filled))
         is_filled = tf.range(self.size, dtype=tf.int64) >= self.size - num_filled
         if training:
-            new_encodings = tf.cast(tf.stop_gradient(encodings), kept_encodings.dtype)
-            self.encodings.assign(
-                tf.concat([kept_encodings, new_encodings], axis=0)[-self.size :]
-            )
-            new_ids = tf.cast(ids, tf.int64)
-            self.ids.assign(tf.concat([kept_ids, new_ids], axis=0)[-self.size :])
-            self.num_filled.assign(
-                tf.minimum(num_filled + tf.size(ids, tf.int64), self.size)
-            )
+            self._keep(self.encodings, kept_encodings, tf.stop_gradient(encodings))
+            self._keep(self.ids, kept_ids, ids)
+            num_filled += tf.size(ids, tf.int64)
+            self.num_filled.assign(tf.minimum(num_filled, self.size))
         return kept_encodings, kept_ids, is_filled
 
-    def load_own_variables(self, store: Any) -> None:
+    def _keep(self, state: tf.Variable, kept: Tensor, new: Tensor) -> None:
+        rows = tf.concat([kept, tf.cast(new, kept.dtype)], axis=0)
+        state.assign(rows[-self.size :])
+
+    def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         # A layer that has not seen encodings learns their width from the file.
         if not self.built and store:
             self.build(store["0"].shape)
@@ -250,38 +260,35 @@ class HardNegativeMining(ScoreLayer):
             "num_hard_negatives", num_hard_negatives
         )
 
-    def call(self, scores: Array, labels: Array) -> TensorPair:
-        scores, columns, is_present, zero = _positive_columns(scores, labels)
+    def call(self, scores: Tensor, labels: Tensor) -> TensorPair:
+        lists = _Lists.of(scores, labels)
+        scores, columns = lists.scores, lists.columns
         # An int if the width is static.
         minimum = min if scores.shape[1] else tf.minimum
-        num_mined = minimum(
-            self.num_hard_negatives, scores.shape[1] or tf.shape(scores)[1]
-        )
+        width = scores.shape[1] or tf.shape(scores)[1]
+        num_mined = minimum(self.num_hard_negatives, width)
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
-        positive_scores = tf.where(is_present, column_scores, minus_infinity) + zero
+        positive_scores = tf.where(lists.is_present, column_scores, minus_infinity)
+        positive_scores += lists.zero
 
         # The search leaves out the columns of positives, if there are any.
         fixed_scores = tf.stop_gradient(scores)
-        has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        updates = tf.where(
-            has_positive, minus_infinity, tf.stop_gradient(column_scores)
-        )
-        search_scores = tf.tensor_scatter_nd_update(
-            fixed_scores, indices(columns), updates
+        search_scores = lists.with_positives(
+            fixed_scores, minus_infinity, tf.stop_gradient(column_scores)
         )
         highest, mined = search.top_k(search_scores, num_mined)
 
         # In a list with fewer negatives the search may return the positive.
-        mined_scores = tf.where(
-            highest > minus_infinity, gather(scores, mined), minus_infinity
-        )
+        is_mined = highest > minus_infinity
+        mined_scores = tf.where(is_mined, gather(scores, mined), minus_infinity)
         # A search may miss a NaN, so that a list with one becomes NaN.
-        mined_scores = tf.where(
-            ~has_nan(fixed_scores)[:, tf.newaxis], mined_scores, float("nan")
-        )
-        labels = tf.where(is_present, tf.range(tf.shape(is_present)[1]), -1)
-        if is_present.shape[1] == 1:
+        is_known = ~has_nan(fixed_scores)[:, tf.newaxis]
+        mined_scores = tf.where(is_known, mined_scores, float("nan"))
+
+        num_columns = tf.shape(columns)[1]
+        labels = tf.where(lists.is_present, tf.range(num_columns), -1)
+        if columns.shape[1] == 1:
             labels = labels[:, 0]
         return tf.concat([positive_scores, mined_scores], axis=1), labels
 
@@ -308,32 +315,34 @@ class RemoveAccidentalHits(ScoreLayer):
         array([[  3.,   1., -inf]], dtype=float32)
     """
 
-    def call(self, scores: Array, labels: Array, candidate_ids: Array) -> Tensor:
-        scores, columns, is_present, zero = _positive_columns(scores, labels)
-        ids = _item_values(
-            "candidate_ids", _checks.ids("candidate_ids", candidate_ids), scores
-        )
+    def call(self, scores: Tensor, labels: Tensor, candidate_ids: Tensor) -> Tensor:
+        lists = _Lists.of(scores, labels)
+        scores, columns = lists.scores, lists.columns
+        ids = _checks.ids("candidate_ids", candidate_ids)
+        ids = _item_values("candidate_ids", ids, scores)
         positive_ids = tf.gather(ids, columns, batch_dims=ids.shape.rank - 1)
+
+        def with_hits(hits: Tensor, positive: TensorPair) -> Tensor:
+            positive_id, is_present = positive
+            is_hit = positive_id[:, tf.newaxis] == ids
+            return hits | is_hit & is_present[:, tf.newaxis]
+
         if positive_ids.shape[1] == 1:
-            hits = (positive_ids == ids) & is_present
-        # One positive (id, presence) at a time, so that no [batch, P, n] appears.
+            hits = (positive_ids == ids) & lists.is_present
+        # One positive at a time, so that no [batch, P, n] appears.
         else:
             hits = tf.foldl(
-                lambda hits, positive: (
-                    hits
-                    | (positive[0][:, tf.newaxis] == ids) & positive[1][:, tf.newaxis]
-                ),
-                (tf.transpose(positive_ids), tf.transpose(is_present)),
+                with_hits,
+                (tf.transpose(positive_ids), tf.transpose(lists.is_present)),
                 tf.zeros_like(scores, tf.bool),
                 parallel_iterations=1,
             )
-        hits = tf.tensor_scatter_nd_update(
-            hits, indices(columns), tf.zeros_like(is_present)
-        )
+        absent = tf.zeros_like(lists.is_present)
+        hits = tf.tensor_scatter_nd_update(hits, indices(columns), absent)
         # An addition costs nothing in the backward pass. XLA cannot raise, so `zero`
         # may be NaN.
-        scores += tf.where(hits, tf.constant(-float("inf"), zero.dtype), 0.0)
-        return scores + zero if raising.in_xla() else scores
+        scores += tf.where(hits, tf.constant(-float("inf"), scores.dtype), 0.0)
+        return scores + lists.zero if raising.in_xla() else scores
 
 
 @_keras.register
@@ -366,21 +375,19 @@ class SamplingProbabilityCorrection(ScoreLayer):
         array([[3.       , 1.       , 1.3068528]], dtype=float32)
     """
 
-    def call(self, scores: Array, labels: Array, expected_counts: Array) -> Tensor:
-        scores, columns, is_present, zero = _positive_columns(scores, labels)
-        counts = tf.cast(
-            _item_values("expected_counts", expected_counts, scores), scores.dtype
-        )
+    def call(self, scores: Tensor, labels: Tensor, expected_counts: Tensor) -> Tensor:
+        lists = _Lists.of(scores, labels)
+        scores = lists.scores
+        counts = _item_values("expected_counts", expected_counts, scores)
+        counts = tf.cast(counts, scores.dtype)
         # The logarithm of other counts is infinite or does not exist.
         is_valid = (counts > 0) & tf.math.is_finite(counts)
         counts = tf.where(is_valid, counts, tf.constant(float("nan"), scores.dtype))
         logs = tf.broadcast_to(tf.math.log(counts), tf.shape(scores))
         # The logarithm of a positive's count, which may be NaN, becomes 0.
-        has_positive = tf.reduce_any(is_present, axis=1, keepdims=True)
-        updates = tf.where(
-            has_positive, zero, tf.gather(logs, columns, batch_dims=1) + zero
-        )
-        return scores - tf.tensor_scatter_nd_update(logs, indices(columns), updates)
+        logs_in_columns = tf.gather(logs, lists.columns, batch_dims=1)
+        others = logs_in_columns + lists.zero
+        return scores - lists.with_positives(logs, lists.zero, others)
 
 
 @_keras.register
@@ -411,14 +418,15 @@ class UniformNegatives(_registry.Configured, keras.layers.Layer):
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.seed = _random.start_seed(seed)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape | None) -> None:
         self.random_state = _random.add_state(self, self.seed)
         self.built = True
 
     def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
-        num_candidates: Any = inputs.shape[0] if inputs.shape.rank else None
+        has_size = inputs.shape.rank and inputs.shape[0] is not None
         rule = "`inputs` must have a known number of rows, one for each candidate."
-        _checks.require(num_candidates is not None, rule, f"shape {inputs.shape}")
+        _checks.require(has_size, rule, f"shape {inputs.shape}")
+        num_candidates = inputs.shape[0]
         size = min(self.num_sampled, num_candidates)
         seed = _random.step_seed(self.random_state, training)
         return ops.sample_distinct(num_candidates, size, seed)[0]  # Its one row.

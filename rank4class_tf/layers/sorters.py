@@ -10,6 +10,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._types import Shape, Tensor
 from rank4class_tf.ops.soft_ranks import (
     all_sigmoid_ranks,
     laplace_ranks,
@@ -43,7 +44,7 @@ class Sorter(_registry.Configured, keras.layers.Layer):
         super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         """The formula: ranks of lists without special cases, anything finite if masked.
 
         Scores `[batch, d]` are float32 or float64, within +-1e30, and 0 where masked.
@@ -51,29 +52,25 @@ class Sorter(_registry.Configured, keras.layers.Layer):
         """
         raise NotImplementedError
 
-    def call(self, scores: Any, mask: Any = None) -> tf.Tensor:
+    def call(self, scores: Tensor, mask: Tensor | None = None) -> Tensor:
         scores = tf.convert_to_tensor(scores)
         if scores.dtype != tf.float64:
             scores = tf.cast(scores, tf.float32)
-        is_right = scores.shape.rank in (None, 2)
-        _checks.require(
-            is_right, "`scores` must have the shape [batch, d].", f"{scores.shape}"
-        )
+        rule = "`scores` must have the shape [batch, d]."
+        _checks.require(scores.shape.rank in (None, 2), rule, f"{scores.shape}")
+        mask = _checks.mask(mask, scores)
         is_nan = tf.math.is_nan(scores)
-        if mask is not None:
-            mask = _checks.mask(mask, scores)
-            is_nan &= mask
         finite = tf.clip_by_value(scores, -_LIMIT, _LIMIT)
-        finite = tf.where(
-            is_nan if mask is None else is_nan | ~mask, tf.zeros_like(scores), finite
-        )
+        if mask is None:
+            finite = tf.where(is_nan, tf.zeros_like(scores), finite)
+        else:
+            finite = tf.where(mask & ~is_nan, finite, 0)
+            is_nan &= mask
         ranks = _keras.with_autograph_of_caller(self.soft_ranks)(finite, mask)
         # A product, so that the gradient of a list with NaN is NaN as well.
         has_nan = tf.reduce_any(is_nan, axis=1, keepdims=True)
-        ranks *= tf.where(
-            has_nan, tf.constant(float("nan"), scores.dtype), tf.ones_like(ranks)
-        )
-        return ranks if mask is None else tf.where(mask, ranks, tf.zeros_like(ranks))
+        ranks *= tf.where(~has_nan, tf.ones_like(ranks), float("nan"))
+        return ranks if mask is None else tf.where(mask, ranks, 0)
 
 
 class _TemperatureSorter(Sorter):
@@ -103,7 +100,7 @@ class SigmoidSorter(_TemperatureSorter):
         array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
     """
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return all_sigmoid_ranks(scores, self.temperature, mask)
 
 
@@ -124,7 +121,7 @@ class LaplaceSorter(_TemperatureSorter):
         array([[1. , 3.5, 3.5, 2. ]], dtype=float32)
     """
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return laplace_ranks(scores, self.temperature, mask)
 
 
@@ -159,11 +156,11 @@ class SoftRankSorter(Sorter):
         super().__init__(**kwargs)
         self.regularization = _checks.positive_float("regularization", regularization)
 
-    def soft_ranks(self, scores: tf.Tensor, mask: tf.Tensor | None) -> tf.Tensor:
+    def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         return projected_ranks(scores, self.regularization, mask)
 
 
-def get_sorter(identifier: Any, **kwargs: Any) -> Sorter:
+def get_sorter(identifier: str | dict | Sorter, **kwargs: Any) -> Sorter:
     """Returns a sorter by name and arguments, from a serialized config, or as is.
 
     Example:
@@ -196,16 +193,14 @@ class Companion(_registry.Configured, keras.layers.Layer):
         self.supports_masking = True
         self.layer = _keras.checked_layer("layer", layer)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         if not self.layer.built:
             try:
                 self.layer.build((None, None))
             except (TypeError, ValueError) as error:
-                rule = (
-                    "`layer` must be built, or build itself for scores of any length."
-                )
+                rule = "`layer` must be built, or build itself for any length."
                 raise ValueError(f"{rule} Received: {self.layer!r}.") from error
         self.built = True
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         return tf.nest.map_structure(tf.identity, inputs)

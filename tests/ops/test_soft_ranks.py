@@ -12,7 +12,7 @@ from sklearn.isotonic import isotonic_regression
 from tensorflow import keras
 
 from rank4class_tf import ops
-from rank4class_tf.layers.learned_sorters import bidirectional_lstm
+from rank4class_tf.layers.learned_sorters import Direction, bidirectional_lstm
 from rank4class_tf.ops.soft_ranks import all_sigmoid_ranks, laplace_ranks, standardize
 
 from ..derivatives import gradient_of, value_and_gradient
@@ -266,7 +266,7 @@ def for_keras(values):
 
 def test_the_lstm_is_that_of_keras(rng):
     inputs = tf.constant(rng.standard_normal((2, LENGTH, FEATURES)), tf.float32)
-    forward, backward = lstm_weights(rng), lstm_weights(rng)
+    forward, backward = (Direction(*lstm_weights(rng)) for _ in range(2))
     upstream = tf.constant(rng.standard_normal((2, LENGTH, 2 * UNITS)), tf.float32)
     layer = keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True))
     layer.build(inputs.shape)
