@@ -1,6 +1,6 @@
 """Lists of items with grades: from rows with query ids, and from the files of LETOR."""
 
-import re
+import os
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,6 @@ import numpy as np
 from rank4class_tf import _checks
 from rank4class_tf._types import PathLike
 from rank4class_tf.data import splits
-
-# The grade, the query's id, and pairs of a feature's number and its value.
-_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
-_PAIRS = rf"(?:\s+[1-9][0-9]{{0,6}}:{_NUMBER})*"
-_LINE = re.compile(rf"({_NUMBER})(?:\s+qid:([0-9]{{1,18}}))?({_PAIRS})", re.ASCII)
 
 
 def lists_from_groups(
@@ -52,39 +47,27 @@ def lists_from_groups(
     list_size = _checks.positive_int_or_none("list_size", list_size)
     features = features.toarray() if hasattr(features, "toarray") else features
     with np.errstate(over="ignore"):
-        features, grades = (np.asarray(x, np.float32) for x in (features, grades))
+        features = np.asarray(features, np.float32)
+        grades = np.asarray(grades, np.float32)
     rule = (
         "`features` [rows, d] and `grades` [rows] must have the same rows, at "
         "least one."
     )
-    is_right = (
-        features.ndim == 2 and features.size and grades.shape == features.shape[:1]
-    )
+    is_table = features.ndim == 2 and features.size > 0
+    is_right = is_table and grades.shape == features.shape[:1]
     _checks.require(is_right, rule, f"the shapes {features.shape} and {grades.shape}")
     rule = "`features` must be finite in float32, without missing values."
     _checks.require(np.isfinite(features).all(), rule, "NaN or an infinity")
     wrong = grades[~((grades >= 0) & (grades < np.inf))]
-    _checks.require(
-        not wrong.size, "`grades` must be finite numbers >= 0.", str(*wrong[:1])
-    )
+    rule = "`grades` must be finite numbers >= 0."
+    _checks.require(not wrong.size, rule, str(*wrong[:1]))
     rule = (
         "Pass either `qid`, the query of each row, or `group`, the sizes of the lists."
     )
-    _checks.require(
-        (qid is None) != (group is None), rule, "neither" if group is None else "both"
-    )
+    received = "neither" if group is None else "both"
+    _checks.require((qid is None) != (group is None), rule, received)
     if group is None:
-        qid = np.asarray(qid)
-        _checks.require(
-            qid.shape == grades.shape, "`qid` must have one id a row.", f"{qid.shape}"
-        )
-        starts = np.flatnonzero(np.append(True, qid[1:] != qid[:-1]))
-        queries, counts = np.unique(qid[starts], return_counts=True)
-        rule = "`qid` must have the rows of a query one after the other."
-        _checks.require(
-            (counts == 1).all(), rule, f"rows of {queries[counts.argmax()]} apart"
-        )
-        sizes = np.diff(starts, append=len(qid))
+        sizes = _sizes_of_queries(np.asarray(qid), len(grades))
     else:
         sizes = np.asarray(group)
         is_right = sizes.ndim == 1 and sizes.dtype.kind in "iu" and (sizes >= 1).all()
@@ -102,14 +85,24 @@ def lists_from_groups(
     return padded, labels
 
 
+def _sizes_of_queries(qid: np.ndarray, num_rows: int) -> np.ndarray:
+    rule = "`qid` must have one id a row."
+    _checks.require(qid.shape == (num_rows,), rule, f"{qid.shape}")
+    starts = np.flatnonzero(np.append(True, qid[1:] != qid[:-1]))
+    queries, counts = np.unique(qid[starts], return_counts=True)
+    rule = "`qid` must have the rows of a query one after the other."
+    received = f"rows of {queries[counts.argmax()]} apart"
+    _checks.require((counts == 1).all(), rule, received)
+    return np.diff(starts, append=num_rows)
+
+
 def read_letor(
     path: PathLike, num_features: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     r"""Reads LETOR, MSLR-WEB or SVMlight rankings: `2 qid:10 1:0.03 3:1.0 # comment`.
 
     A line has the grade of an item, its query, and its features by number, in rising
-    order from 1; the others are 0. Ten thousand lines of 136 features take about a
-    second.
+    order from 1; the others are 0. It needs scikit-learn.
 
     Args:
         path: the file, which may be compressed as `.gz`.
@@ -130,40 +123,15 @@ def read_letor(
         ([[[0.5, 0.0, 1.0], [0.0, 0.25, 0.0]]], [[2.0, 0.0]])
     """
     num_features = _checks.positive_int_or_none("num_features", num_features)
-    end = "" if num_features is None else f" to {num_features}"
-    form = (
-        "`grade qid:q f:v f:v`, with finite numbers, and features in rising order "
-        f"from 1{end}"
-    )
-    rows, qids = [], []
-    with splits.opened(path) as lines, np.errstate(over="ignore"):
-        for line_number, line in enumerate(lines, 1):
-            content = line.partition("#")[0].strip()
-            if not content:
-                continue
-            match = _LINE.fullmatch(content)
-            grade, qid, pairs = match.groups() if match else ("nan", None, "")
-            # The grade is put in column 0.
-            numbers = ["0", grade, *pairs.replace(":", " ").split()]
-            columns = np.array([*map(int, numbers[::2])])
-            values = np.array([*map(float, numbers[1::2])]).astype(np.float32)
-            in_order = (np.diff(columns) > 0).all() and columns[-1] <= (
-                num_features or np.inf
-            )
-            if not (in_order and np.isfinite(values).all()):
-                text = f"{line[:80]!r}, of {len(line)} characters"
-                raise ValueError(
-                    f"{path}, line {line_number}: must be {form}. Received: {text}."
-                )
-            rows.append(np.zeros(columns[-1] + 1, np.float32))
-            rows[-1][columns] = values
-            qids += [] if qid is None else [int(qid)]
+    read = splits.import_extra("sklearn.datasets", "demo").load_svmlight_file
+    options = {"dtype": np.float32, "zero_based": False, "query_id": True}
+    try:
+        rows, grades, qid = read(os.fspath(path), n_features=num_features, **options)
+    except (ValueError, OverflowError, *splits.DAMAGED) as error:
+        limit = "" if num_features is None else f" to {num_features}"
+        rule = f"must hold lines `grade qid:q f:v f:v`, with f rising from 1{limit}"
+        raise ValueError(f"{path}: {rule}. Received: {error}") from error
     rule = f"{path}: must hold at least one line, and `qid:` in all lines or in none."
-    received = f"{len(qids)} of {len(rows)} lines with `qid:`"
-    _checks.require(rows and len(qids) in (0, len(rows)), rule, received)
-    table = np.zeros(
-        [len(rows), 1 + (num_features or max(map(len, rows)) - 1)], np.float32
-    )
-    for number, row in enumerate(rows):
-        table[number, : len(row)] = row
-    return table[:, 1:], table[:, 0], np.array(qids, np.int64) if qids else None
+    is_right = len(grades) > 0 and len(qid) in (0, len(grades))
+    _checks.require(is_right, rule, f"{len(qid)} of {len(grades)} lines with `qid:`")
+    return rows.toarray(), grades.astype(np.float32), qid if len(qid) else None

@@ -75,6 +75,10 @@ def load(name: str, *, data_dir: PathLike | None, source: str, **kwargs: Any) ->
         ) from error
 
 
+# Bytes that are not text, and what gzip raises for a file that was cut or changed.
+DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
+
+
 @contextlib.contextmanager
 def opened(
     path: PathLike, encoding: str = "utf-8", newline: str | None = None
@@ -84,8 +88,7 @@ def opened(
     try:
         with opener(path, "rt", encoding=encoding, newline=newline) as lines:
             yield lines
-    # Bytes that are not text, and what gzip raises for a file that was cut or changed.
-    except (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+    except DAMAGED as error:
         raise ValueError(
             f"{path}: must be whole, and text in UTF-8. Received: {error}."
         ) from error

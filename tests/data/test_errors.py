@@ -360,7 +360,7 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
             "1 qid:1 2:1\n1 1:1", ": .* all lines or in none. Received: 1 of 2 lines"
         ),
         *(
-            letor(f"1 qid:1 1:2\n{wrong}", ", line 2: must be `grade qid:q f:v f:v`")
+            letor(f"1 qid:1 1:2\n{wrong}", ": must hold lines `grade qid:q f:v f:v`")
             for wrong in (
                 "x",
                 "1 qid:a 1:2",
@@ -372,11 +372,9 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
         *(
             letor(
                 f"1 {wrong}",
-                ", line 1: must be .* in rising order from 1 to 3. Received: '1 ",
+                ": must hold lines .* rising from 1 to 3. Received: ",
             )
-            for wrong in "1:1 1:2,4:1,1:nan,1:1e39,1:1_0,1:٣,1:2:3,qid:-1 1:1".split(
-                ","
-            )
+            for wrong in "1:1 1:2,4:1,1:٣,1:2:3,99999999999:1".split(",")
         ),
         # What Python takes for numbers
         (
