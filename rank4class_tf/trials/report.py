@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 import textwrap
@@ -18,7 +17,6 @@ from rank4class_tf._intervals import Comparison, Estimate, mean_difference
 from rank4class_tf._types import PathLike
 
 if TYPE_CHECKING:
-    import pandas
     from matplotlib.figure import Figure
 
 # Learning rate, weight decay and a candidate's own parameter, by name.
@@ -100,16 +98,20 @@ class TryOut:
     @property
     def best(self) -> Trial:
         """The best, on test data, to beat the first beyond noise, else the first."""
-        rivals = [
-            (trial, trial.gains[self.monitor]) for trial in self.trials if trial.gains
-        ]
-        better = [
-            x for x, gain in rivals if gain.difference > 0 and gain.p_value < 0.05
-        ]
-        best = max(
-            better, key=lambda x: x.values[self.monitor].value, default=self.trials[0]
-        )
-        return self.trials[0] if self.unfair else best
+        first = self.trials[0]
+        if self.unfair:
+            return first
+        better = []
+        for trial in self._rivals:
+            gain = trial.gains[self.monitor]
+            if gain.difference > 0 and gain.p_value < 0.05:
+                better.append(trial)
+        return max(better, key=lambda x: x.values[self.monitor].value, default=first)
+
+    @property
+    def _rivals(self) -> list[Trial]:
+        """Those tested against the first."""
+        return [trial for trial in self.trials if trial.gains]
 
     @property
     def verdict(self) -> str:
@@ -120,26 +122,24 @@ class TryOut:
         if best.name != first:
             gained = ", p ".join(_gain(best, self.monitor))
             return f"Take {best.name}: {gained} in {self.monitor} over {first}."
-        rivals = [
-            (trial.gains[self.monitor], trial)
-            for trial in self.trials[1:]
-            if trial.gains
-        ]
-        gain, leader = max(
-            rivals, key=lambda pair: np.nan_to_num(pair[0].difference, nan=-np.inf)
-        )
-        detectable = max(gain.detectable for gain, _ in rivals)
+
+        def gain_of(trial: Trial) -> float:
+            return np.nan_to_num(trial.gains[self.monitor].difference, nan=-np.inf)
+
+        leader = max(self._rivals, key=gain_of)
+        gains = [trial.gains[self.monitor] for trial in self._rivals]
+        detectable = max(gain.detectable for gain in gains)
         # Each interval leaves out a gain that would have shown.
-        if math.isfinite(detectable) and all(
-            gain.high < gain.detectable for gain, _ in rivals
-        ):
+        is_excluded = all(gain.high < gain.detectable for gain in gains)
+        if math.isfinite(detectable) and is_excluded:
             gained = f"a gain of {detectable:.3f} in {self.monitor}"
             return f"Stay with {first}: {gained} would have shown."
         remedy = "more test data or seeds would decide"
         if math.isinf(detectable):
             remedy = "the test is too small to show any gain that is possible"
         gained = f"{leader.name} {_gain(leader, self.monitor)[0]} in {self.monitor}"
-        ahead = f"ahead in {gain.seeds_ahead} of {self.num_seeds} seeds"
+        seeds_ahead = leader.gains[self.monitor].seeds_ahead
+        ahead = f"ahead in {seeds_ahead} of {self.num_seeds} seeds"
         return f"Undecided: {gained}, {ahead}; {remedy}."
 
     def _rows(self) -> list[list[str]]:
@@ -157,20 +157,18 @@ class TryOut:
 
     def _lines(self) -> list[str]:
         """What stands below the table, the verdict last."""
-        tried = (
-            f"Each tried {_number(self.num_settings, 'setting')}, judged by "
-            f"{self.monitor} on"
-        )
+        settings = _number(self.num_settings, "setting")
         seeds = _number(self.num_seeds, "seed")
-        lines = [f"{tried} validation data; those tested were then trained on {seeds}."]
+        lines = [
+            f"Each tried {settings}, judged by {self.monitor} on validation data; "
+            f"those tested were then trained on {seeds}."
+        ]
         for trial in self.trials:
-            others = [
-                f"{k} {x.value:.3f}"
-                for k, x in trial.values.items()
-                if k != self.monitor
-            ]
-            setting = [f"{name} {value:.2g}" for name, value in trial.setting.items()]
-            parts = [*others, *setting, f"{trial.seconds:.2g} s an epoch"]
+            others = {name: x.value for name, x in trial.values.items()}
+            others.pop(self.monitor, None)
+            parts = [f"{name} {value:.3f}" for name, value in others.items()]
+            parts += [f"{name} {value:.2g}" for name, value in trial.setting.items()]
+            parts.append(f"{trial.seconds:.2g} s an epoch")
             lines.append(f"{trial.name}: {', '.join(parts)}")
         return [*lines, *self.notes, self.verdict]
 
@@ -180,43 +178,19 @@ class TryOut:
         for column in columns[1:]:
             column[0] = _cut(column[0], max(26, *map(len, column[1:])))
         taken = sum(max(map(len, column)) for column in columns[1:])
-        columns[0] = [_cut(name, max(12, _WIDTH - 6 - taken)) for name in columns[0]]
-        padded = [
-            [cell.ljust(max(map(len, column))) for cell in column] for column in columns
-        ]
-        lines = ["  ".join(row).rstrip() for row in zip(*padded, strict=True)]
+        room = max(12, _WIDTH - 6 - taken)
+        columns[0] = [_cut(name, room) for name in columns[0]]
+        widths = [max(map(len, column)) for column in columns]
+        lines = []
+        for row in zip(*columns, strict=True):
+            cells = map(str.ljust, row, widths)
+            lines.append("  ".join(cells).rstrip())
+        wrapper = textwrap.TextWrapper(
+            _WIDTH, subsequent_indent="  ", break_on_hyphens=False
+        )
         for line in self._lines():
-            lines += textwrap.wrap(
-                line, _WIDTH, subsequent_indent="  ", break_on_hyphens=False
-            )
+            lines += wrapper.wrap(line)
         return "\n".join(lines)
-
-    def _repr_html_(self) -> str:
-        cells = (
-            [f"<td>{html.escape(cell)}</td>" for cell in row] for row in self._rows()
-        )
-        rows = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
-        return f"<table>{rows}</table>" + "".join(
-            f"<p>{html.escape(x)}</p>" for x in self._lines()
-        )
-
-    def to_frame(self) -> pandas.DataFrame:
-        """The table of all metrics as a pandas `DataFrame`: a row per candidate."""
-        import pandas  # No other part needs it.
-
-        rows = {}
-        for trial in self.trials:
-            row = {
-                "validation": trial.validation,
-                "seconds": trial.seconds,
-                **trial.setting,
-            }
-            for name, x in trial.values.items():
-                row |= {name: x.value, f"{name}_low": x.low, f"{name}_high": x.high}
-            for name, gain in trial.gains.items():
-                row |= {f"{name}_gain": gain.difference, f"{name}_p": gain.p_value}
-            rows[trial.name] = row
-        return pandas.DataFrame.from_dict(rows, orient="index")
 
     def plot(self, path: PathLike | None = None) -> Figure:
         """Draws the monitored metric with its intervals; writes it if given a path."""
@@ -229,13 +203,11 @@ class TryOut:
         errors = np.transpose([(x.value - x.low, x.high - x.value) for x in estimates])
         axes.errorbar(values, range(len(values)), xerr=errors, fmt="o", capsize=3)
         axes.axvline(values[0], color="0.6", linestyle=":")
-        axes.set_yticks(
-            range(len(values)), [trial.name for trial in tested], parse_math=False
-        )
+        names = [trial.name for trial in tested]
+        axes.set_yticks(range(len(values)), names, parse_math=False)
         axes.invert_yaxis()
-        axes.set_xlabel(
-            f"{self.monitor} on test data, 95 % intervals", parse_math=False
-        )
+        label = f"{self.monitor} on test data, 95 % intervals"
+        axes.set_xlabel(label, parse_math=False)
         if path is not None:
             figure.savefig(path, dpi=120)
         return figure
@@ -282,17 +254,16 @@ def unfair(
     first, *others = tests
     num_settings, num_seeds = len(means[first]), len(tests[first])
     num_lists = int(np.count_nonzero(tests[first][0][monitor][1]))
+    has_failed = {name: means[name].max() == -np.inf for name in tests}
+    seeds = _number(num_seeds, "seed")
+    lists = _number(num_lists, "test example")
     reasons = {
         f"{first} has no rival": not others,
         "one setting each is no tuning": num_settings == 1,
-        f"{_number(num_seeds, 'seed')} cannot tell luck from gain": num_seeds
-        < FEW_SEEDS,
-        f"{_number(num_lists, 'test example')} cannot tell luck from gain": num_lists
-        < FEW_LISTS,
-        f"{first} had no finite loss": means[first].max() == -np.inf,
-        "no rival had a finite loss": all(
-            means[name].max() == -np.inf for name in others
-        ),
+        f"{seeds} cannot tell luck from gain": num_seeds < FEW_SEEDS,
+        f"{lists} cannot tell luck from gain": num_lists < FEW_LISTS,
+        f"{first} had no finite loss": has_failed[first],
+        "no rival had a finite loss": all(has_failed[name] for name in others),
     }
     return next((reason for reason, applies in reasons.items() if applies), None)
 
@@ -374,10 +345,12 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
             )
             detectable = (tested.high - tested.low + power.high - power.low) / 2
-            detectable = detectable if estimate.value + detectable <= high else math.inf
-            seeds_ahead = int(sum(differences @ weights > 0))
+            if not estimate.value + detectable <= high:
+                detectable = math.inf
             gain = Gain(
-                **vars(comparison), detectable=detectable, seeds_ahead=seeds_ahead
+                **vars(comparison),
+                detectable=detectable,
+                seeds_ahead=int(sum(differences @ weights > 0)),
             )
             compared.append((name, gain))
         # Holm's correction: the smallest p-value counts for all tests, the next for one
@@ -385,7 +358,8 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
         compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
         p_value = 0.0
         for rank, (name, gain) in enumerate(compared):
-            p_value = max(p_value, min(1.0, gain.p_value * (len(others) - rank)))
+            num_left = len(others) - rank
+            p_value = max(p_value, min(1.0, gain.p_value * num_left))
             corrected[name][metric] = dataclasses.replace(gain, p_value=p_value)
     return corrected
 
