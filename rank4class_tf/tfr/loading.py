@@ -47,7 +47,11 @@ _ServingInputReceiver = collections.namedtuple(
 _ESTIMATOR.export.ServingInputReceiver = _ServingInputReceiver
 
 
-def load() -> Any:
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:3]))
+
+
+def load() -> types.ModuleType:
     """Imports TF-Ranking on any supported TensorFlow, and returns its module.
 
     TF-Ranking needs Keras 2 and imports `tf.estimator`. TensorFlow 2.15 has both. On a
@@ -79,14 +83,11 @@ def load() -> Any:
             "TF-Ranking is not installed. Install it with: pip install "
             "'tensorflow-ranking>=0.5.3'"
         ) from None
-    if (
-        not (0, 5, 3)
-        <= tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-        < (0, 6)
-    ):
+    if not (0, 5, 3) <= _numbers(version) < (0, 6):
         rule = "TF-Ranking must have a version >= 0.5.3 and < 0.6."
         raise ImportError(f"{rule} Received: {version}.")
-    if tf.__version__ < "2.16" and importlib.util.find_spec("tf_keras") is not None:
+    has_keras_2 = _numbers(tf.__version__) < (2, 16)
+    if has_keras_2 and importlib.util.find_spec("tf_keras") is not None:
         warnings.warn(
             "TensorFlow 2.15 includes Keras 2. If tf_keras is installed as well, "
             "models that are saved after one was loaded cannot be loaded: pip "

@@ -74,37 +74,42 @@ def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
 
 def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:
     """Builds a metric from a name or a Keras metric; `prefix` goes before its name."""
-    metric = spec
     if isinstance(spec, str):
-        name, at, cutoff = spec.partition("_at_")
-        if name in _METRICS:
-            metric = our_metrics.get(spec, label_format="relevance")
-        else:
-            tfr_name = _tfr_name(name, "metrics", _METRICS)
-            if at and not re.fullmatch(r"[1-9]\d*", cutoff):
-                raise ValueError(
-                    f"A cutoff must be a positive integer. Received: {spec!r}."
-                )
-            if at and tfr_name in (
-                "arp",
-                "ordered_pair_accuracy",
-            ):  # These read whole lists.
-                rule = f"`metrics` must name {tfr_name!r} without a cutoff."
-                raise ValueError(f"{rule} Received: {spec!r}.")
-            # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
-            topn = int(cutoff) if at else None
-            metric_name = tfr_name if topn is None else f"{tfr_name}_at_{topn}"
-            build = _CLASSES.get(tfr_name) or functools.partial(
-                _tfr.keras.metrics.get, tfr_name
-            )
-            metric = build(name=metric_name, topn=topn)
-    if not isinstance(metric, keras.metrics.Metric):
+        return _metric_by_name(spec, prefix)
+    if not isinstance(spec, keras.metrics.Metric):
         raise TypeError(
             f"`metrics` must hold names or Keras metrics. Received: {spec!r}."
         )
     # A metric is copied, since it must be created under the strategy in use.
-    config = _with_relevance_labels(metric.get_config())
-    return type(metric).from_config({**config, "name": prefix + metric.name})
+    config = _with_relevance_labels(spec.get_config())
+    return type(spec).from_config({**config, "name": prefix + spec.name})
+
+
+def _metric_by_name(spec: str, prefix: str) -> keras.metrics.Metric:
+    name, at, cutoff = spec.partition("_at_")
+    if name in _METRICS:
+        return our_metrics.get(spec, name=prefix + spec, label_format="relevance")
+
+    tfr_name = _tfr_name(name, "metrics", _METRICS)
+    if at and not re.fullmatch(r"[1-9]\d*", cutoff):
+        raise ValueError(f"A cutoff must be a positive integer. Received: {spec!r}.")
+    reads_whole_lists = tfr_name in ("arp", "ordered_pair_accuracy")
+    rule = f"`metrics` must name {tfr_name!r} without a cutoff."
+    _checks.require(not (at and reads_whole_lists), rule, repr(spec))
+
+    # TF-Ranking calls the cutoff `topn`, and leaves the name to its caller.
+    return _of_tf_ranking(
+        _tfr.keras.metrics.get,
+        tfr_name,
+        name=prefix + tfr_name + at + cutoff,
+        topn=int(cutoff) if at else None,
+    )
+
+
+def _of_tf_ranking(get: Callable, tfr_name: str, **kwargs: Any) -> Any:
+    """An object of TF-Ranking, whose own lookup `get` does not have all classes."""
+    build = _CLASSES.get(tfr_name) or functools.partial(get, tfr_name)
+    return build(**kwargs)
 
 
 def _with_relevance_labels(config: Any) -> Any:
@@ -133,8 +138,8 @@ def _build_one_loss(spec: str | keras.losses.Loss, reduction: str) -> keras.loss
     if spec in _LOSSES:
         return our_losses.get(spec, reduction=reduction, label_format="relevance")
     tfr_name = _tfr_name(spec, "loss", _LOSSES)
-    build = _CLASSES.get(tfr_name) or functools.partial(_tfr.keras.losses.get, tfr_name)
-    return build(reduction=reduction, name=tfr_name)
+    get = _tfr.keras.losses.get
+    return _of_tf_ranking(get, tfr_name, reduction=reduction, name=tfr_name)
 
 
 def _tfr_name(name: str, argument: str, ours: dict[str, Any]) -> str:
@@ -258,44 +263,30 @@ class PipelineMixin:
 
     def _find_monitored(self, metrics: list | dict[str, list]) -> str:
         """The key, in Keras's logs, of what `hparams.best_exporter_metric` names."""
-        monitored = self._hparams.best_exporter_metric
-        specs = self._for_tasks(list, self._metrics)
-        if not isinstance(metrics, dict):
-            metrics, specs = {"": metrics}, {"": specs}
+        by_task = metrics if isinstance(metrics, dict) else {"": metrics}
         keys = {"loss": "val_loss"}
-        directions: dict[str, bool | None] = {"val_loss": False}
-        for task, task_metrics in metrics.items():
-            prefix, logged_prefix = (
-                (f"{task}/", f"val_{task}_") if task else ("", "val_")
-            )
-            # A metric is known by the name of each value without "metric/", and by its
-            # name in `metrics`, which stands for its first value.
-            names = [
-                (name.partition("/")[2], name) for name in _result_names(task_metrics)
-            ]
-            for spec in specs[task]:
-                if isinstance(spec, str):
-                    names.append(
-                        (spec, _result_names([build_metric(spec, "metric/")])[0])
-                    )
-            for name, logged in names:
-                keys.setdefault(prefix + name, logged_prefix + logged)
+        directions: dict[str, bool | None] = {"loss": False}
+        for task, task_metrics in by_task.items():
+            prefix = f"{task}/" if task else ""
+            logged_prefix = f"val_{task}_" if task else "val_"
             for metric in task_metrics:
                 for logged in _result_names([metric]):
-                    directions[logged_prefix + logged] = getattr(
-                        metric, "higher_is_better", None
-                    )
+                    name = prefix + logged.partition("/")[2]  # Without "metric/".
+                    if name not in keys:
+                        keys[name] = logged_prefix + logged
+                        directions[name] = getattr(metric, "higher_is_better", None)
+
+        # A metric's name in the logs does not tell the package.
+        monitored = self._hparams.best_exporter_metric.replace(_TFR_PREFIX, "")
         rule = f"`best_exporter_metric` must be one of: {', '.join(keys)}."
         _checks.require(monitored in keys, rule, f"{monitored!r}")
         is_higher = bool(self._hparams.best_exporter_metric_higher_better)
         rule = (
             f"`best_exporter_metric_higher_better` must be {not is_higher} for "
-            f"{monitored!r}, or"
+            f"{monitored!r}, or the worst model would count as the best."
         )
-        rule += " the worst model would count as the best."
-        _checks.require(
-            directions.get(keys[monitored]) in (None, is_higher), rule, is_higher
-        )
+        is_right = directions[monitored] in (None, is_higher)
+        _checks.require(is_right, rule, is_higher)
         return keys[monitored]
 
 

@@ -1,5 +1,7 @@
 """Both ends of a TF-Ranking model: how it scores a list, and what its export serves."""
 
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,43 +57,40 @@ class InteractionScorer(_tfr.keras.model.Scorer):
 
     def __init__(
         self,
-        encoder: Any,
-        class_encoder: Any,
-        interaction: Any = "latent_cross",
-        tasks: Any = None,
+        encoder: Callable,
+        class_encoder: Callable,
+        interaction: str | layers.Interaction | type = "latent_cross",
+        tasks: Sequence[str] | None = None,
         **kwargs: Any,
     ):
         if isinstance(interaction, type) and issubclass(
             interaction, layers.Interaction
         ):
-            self._make_interaction = lambda: interaction(**kwargs)
+            build = functools.partial(interaction, **kwargs)
         else:
-            # Mistakes raise here, not in training.
-            layers.get_interaction(interaction, **kwargs)
-            self._make_interaction = lambda: layers.get_interaction(
-                interaction, **kwargs
-            )
-        self._encoder, self._class_encoder, self._tasks = encoder, class_encoder, tasks
+            build = functools.partial(layers.get_interaction, interaction, **kwargs)
+            build()  # Mistakes raise here, not in training.
+        self._make_interaction = build
+        self._encoder = encoder
+        self._class_encoder = class_encoder
+        self._tasks = tasks
 
     def __call__(
         self, context_features: dict, example_features: dict, mask: Tensor
-    ) -> Any:
-        def encode(encoder: Any, features: dict[str, Any]) -> Tensor:
-            return encoder(
-                next(iter(features.values())) if len(features) == 1 else features
-            )
+    ) -> Tensor | dict[str, Tensor]:
+        def encode(encoder: Callable, features: dict[str, Tensor]) -> Tensor:
+            is_single = len(features) == 1
+            return encoder(next(iter(features.values())) if is_single else features)
 
         # Masked examples get zeros, and integers `[batch, n, 1]` lose their last axis.
         example_inputs = {}
         for name, value in example_features.items():
             if value.dtype.is_integer and value.shape.rank == 3 and value.shape[2] == 1:
                 value = tf.squeeze(value, axis=2)
-            shape = tf.concat(
-                [tf.shape(mask), tf.ones([value.shape.rank - 2], tf.int32)], axis=0
-            )
-            example_inputs[name] = tf.where(
-                tf.reshape(mask, shape), value, tf.zeros_like(value)
-            )
+            ones = tf.ones([value.shape.rank - 2], tf.int32)
+            shape = tf.concat([tf.shape(mask), ones], axis=0)
+            is_valid = tf.reshape(mask, shape)
+            example_inputs[name] = tf.where(is_valid, value, tf.zeros_like(value))
         encodings = encode(self._encoder, context_features)
         candidates = encode(self._class_encoder, example_inputs)
 
@@ -101,9 +100,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
                 scores = tf.cast(scores, tf.float32)  # Mixed precision ends here.
             scores = tf.where(mask, scores, scores.dtype.min)
             # Keras names an output after the layer that makes it.
-            return keras.layers.Activation("linear", dtype=scores.dtype, name=task)(
-                scores
-            )
+            options = {"dtype": scores.dtype, "name": task}
+            return keras.layers.Activation("linear", **options)(scores)
 
         if self._tasks is None:
             return task_scores(None)
@@ -143,35 +141,29 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
         signatures["top_k"] = self.top_k_tf_function()
         inputs = self._model.input
         if all(isinstance(value.type_spec, tf.TensorSpec) for value in inputs.values()):
-            tensors = {
-                name: tf.TensorSpec(x.shape, x.dtype, name)
-                for name, x in inputs.items()
-            }
-            specs = dict(zip(sorted(tensors), specs_of_arguments(tensors), strict=True))
+            tensors = {}
+            for name in sorted(inputs):
+                x = inputs[name]
+                tensors[name] = tf.TensorSpec(x.shape, x.dtype, name)
+            specs = dict(zip(tensors, specs_of_arguments(tensors), strict=True))
             k = tf.TensorSpec([], tf.int32, "k")
 
-            def predict(features: dict[str, Any]) -> Any:
+            def predict(features: dict[str, Any]) -> dict[str, Tensor]:
                 scores = self._model(features, training=False)
                 return self.normalize_outputs(tf.saved_model.PREDICT_OUTPUTS, scores)
 
-            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(
-                specs
-            )
-            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(
-                specs, k
-            )
+            predict = tf.function(predict)
+            top_k = tf.function(self._best)
+            signatures["predict_tensors"] = predict.get_concrete_function(specs)
+            signatures["top_k_tensors"] = top_k.get_concrete_function(specs, k)
         return signatures
 
-    def top_k_tf_function(self) -> Any:
+    def top_k_tf_function(self) -> Callable:
         """Makes the function behind `top_k`."""
+        lists = tf.TensorSpec([None], tf.string, tf.saved_model.PREDICT_INPUTS)
 
-        @tf.function(
-            input_signature=[
-                tf.TensorSpec([None], tf.string, tf.saved_model.PREDICT_INPUTS),
-                tf.TensorSpec([], tf.int32, "k"),
-            ]
-        )
-        def top_k(serialized_elwcs: tf.Tensor, k: tf.Tensor) -> dict[str, tf.Tensor]:
+        @tf.function(input_signature=[lists, tf.TensorSpec([], tf.int32, "k")])
+        def top_k(serialized_elwcs: Tensor, k: Tensor) -> dict[str, Tensor]:
             features = _tfr.data.parse_from_example_list(
                 serialized_elwcs,
                 context_feature_spec=self._context_feature_spec,
@@ -182,22 +174,20 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
 
         return top_k
 
-    def _best(self, features: dict[str, Any], k: tf.Tensor) -> dict[str, tf.Tensor]:
+    def _best(self, features: dict[str, Any], k: Tensor) -> dict[str, Tensor]:
         """The k best unmasked items of each list."""
         outputs = self._model(features, training=False)
         mask = features[self._mask_feature_name]
         if not isinstance(outputs, dict):
             return _top_items(outputs, mask, k)
-        return {
-            f"{task}_{name}": value
-            for task, scores in outputs.items()
-            for name, value in _top_items(scores, mask, k).items()
-        }
+        result = {}
+        for task, scores in outputs.items():
+            for name, value in _top_items(scores, mask, k).items():
+                result[f"{task}_{name}"] = value
+        return result
 
 
-def _top_items(
-    scores: tf.Tensor, mask: tf.Tensor, k: tf.Tensor
-) -> dict[str, tf.Tensor]:
+def _top_items(scores: Tensor, mask: Tensor, k: Tensor) -> dict[str, Tensor]:
     k = tf.minimum(k, tf.shape(scores)[1])
     best, order = tf.math.top_k(tf.where(mask, scores, -float("inf")), k)
     is_unmasked = tf.gather(mask, order, batch_dims=1)
