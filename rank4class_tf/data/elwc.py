@@ -137,15 +137,12 @@ def write(lists: Iterable, path: PathLike, num_shards: int = 1) -> int:
         num_shards: number of files N, >= 1.
     """
     num_shards = _checks.positive_int("num_shards", num_shards)
-    names = [
-        _shard_name(os.fspath(path), shard, num_shards) for shard in range(num_shards)
-    ]
+    names = _shard_names(os.fspath(path), num_shards)
     count = 0
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(_files.replacing(name)) for name in names]
-        files = [
-            stack.enter_context(tf.io.TFRecordWriter(name)) for name in temporaries
-        ]
+        writers = map(tf.io.TFRecordWriter, temporaries)
+        files = [stack.enter_context(writer) for writer in writers]
         for context, examples in lists:
             files[count % num_shards].write(serialize(context, examples))
             count += 1
@@ -201,19 +198,17 @@ def read(
     descriptor = b"bytes://" + _descriptor_set()
 
     def parse(serialized: Tensor) -> dict[str, Any]:
-        names, dtypes = ["context", "examples"], [tf.string, tf.string]
         sizes, (context, examples) = tf.io.decode_proto(
             serialized,
             f"{_PACKAGE}.{_MESSAGE}",
-            names,
-            dtypes,
+            field_names=["context", "examples"],
+            output_types=[tf.string, tf.string],
             descriptor_source=descriptor,
         )
         # Cut or pad the serialized examples; an empty one parses to the default values.
         n = tf.shape(examples)[1] if list_size is None else list_size
-        examples = tf.pad(
-            examples[:, :n], [[0, 0], [0, tf.maximum(n - tf.shape(examples)[1], 0)]]
-        )
+        num_missing = tf.maximum(n - tf.shape(examples)[1], 0)
+        examples = tf.pad(examples[:, :n], [[0, 0], [0, num_missing]])
         batch = tf.shape(examples)[0]
         features = tf.io.parse_example(tf.reshape(examples, [-1]), example_spec)
         features = {
@@ -258,9 +253,8 @@ def read_classes(
     def split(features: dict[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
         ids = tf.where(features[LABEL] > 0, features[CLASS_ID], -1)
         order = tf.argsort(tf.cast(ids < 0, tf.int32), stable=True)
-        return {name: features[name] for name in context_spec}, tf.gather(
-            ids, order, batch_dims=1
-        )
+        context = {name: features[name] for name in context_spec}
+        return context, tf.gather(ids, order, batch_dims=1)
 
     return read(pattern, context_spec, example_spec, batch_size, list_size).map(split)
 
@@ -286,10 +280,8 @@ def _files_of(pattern: PathLike) -> list[str]:
             len(sizes) == 1, "`pattern` must match files of one set.", received
         )
         # A pattern may match only some files of a set, but all of these must exist.
-        expected = [_shard_name(path, shard, sizes[0]) for shard in range(sizes[0])]
-        missing = [
-            f for f in expected if f not in shards and fnmatch.fnmatchcase(f, pattern)
-        ]
+        expected = fnmatch.filter(_shard_names(path, sizes[0]), pattern)
+        missing = [file for file in expected if file not in shards]
         listed = ", ".join([*missing[:5], "..."] if len(missing) > 5 else missing)
         rule = "`pattern` must match all files of a set."
         _checks.require(not missing, rule, f"{pattern!r}; missing: {listed}")
@@ -299,15 +291,15 @@ def _files_of(pattern: PathLike) -> list[str]:
     return files
 
 
-def _shard_name(path: str, shard: int, num_shards: int) -> str:
-    return f"{path}-{shard:05}-of-{num_shards:05}"
+def _shard_names(path: str, num_shards: int) -> list[str]:
+    shards = range(num_shards)
+    return [f"{path}-{shard:05}-of-{num_shards:05}" for shard in shards]
 
 
 def _example(features: dict[str, Any]) -> bytes:
     feature = {name: _feature(name, value) for name, value in features.items()}
-    return tf.train.Example(
-        features=tf.train.Features(feature=feature)
-    ).SerializeToString()
+    features = tf.train.Features(feature=feature)
+    return tf.train.Example(features=features).SerializeToString()
 
 
 def _feature(name: str, value: Any) -> tf.train.Feature:

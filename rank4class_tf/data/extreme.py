@@ -117,19 +117,21 @@ def extreme_classification(
     def points() -> Iterator[tuple]:
         rng = np.random.default_rng(None if seed is None else [seed, next(epochs)])
         for number, (labels, *features) in enumerate(_points(path), start=1):
-            if (
-                kept_points is not None
-                and number not in kept_points
-                or one_label
-                and not labels
-            ):
+            if kept_points is not None and number not in kept_points:
                 continue
-            yield [rng.choice(labels)] if one_label else labels, *features
+            if one_label:
+                labels = [rng.choice(labels)] if labels else []
+            if labels or not one_label:
+                yield labels, *features
 
     count = num_points if kept_points is None else len(kept_points)
-    # With `one_label`, only the end of the file tells how many points have a label.
     return batches(
-        points, num_features, batch_size, None if one_label else count, one_label
+        points,
+        num_features,
+        batch_size,
+        # Only the end of the file tells how many points have a label.
+        num_points=None if one_label else count,
+        one_label=one_label,
     )
 
 
@@ -255,10 +257,8 @@ def _replacing_text(path: PathLike) -> Iterator[TextIO]:
 
 def _pairs(ids: Iterable, values: Iterable) -> str:
     """The end of a line, `i:v i:v`."""
-    return (
-        " ".join(f"{i}:{np.float32(v)!s}" for i, v in zip(ids, values, strict=True))
-        + "\n"
-    )
+    pairs = zip(ids, values, strict=True)
+    return " ".join(f"{i}:{np.float32(v)!s}" for i, v in pairs) + "\n"
 
 
 def _warn_if_cut(path: PathLike) -> None:
@@ -289,15 +289,11 @@ def _points(path: PathLike) -> Iterator[tuple]:
         for number, line in enumerate(lines, start=2):
             label_field, *feature_fields = line.rstrip("\n").split(" ")
             try:
-                if (
-                    "_" in line or not line.isascii()
-                ):  # Python would accept both in a number.
+                # Python would accept both in a number.
+                if "_" in line or not line.isascii():
                     raise ValueError
-                labels = (
-                    [int(label) for label in label_field.split(",")]
-                    if label_field
-                    else []
-                )
+                label_fields = label_field.split(",") if label_field else []
+                labels = [*map(int, label_fields)]
                 pairs = [field.split(":") for field in feature_fields if field]
                 ids = [int(feature_id) for feature_id, _ in pairs]
                 values = [float(value) for _, value in pairs]

@@ -1,13 +1,14 @@
 """Images with classes: digits from scikit-learn, CIFAR-10 and ImageNet from TFDS."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._types import Function, PathLike, Tensor
+from rank4class_tf._types import Function, PathLike, Tensor, TensorPair
 from rank4class_tf.data import splits
 
 _CIFAR_10 = "cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -52,17 +53,15 @@ def digits(
     rest, test = split(
         np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0
     )
-    train, validation = split(
-        rest, test_size=0.25, stratify=class_ids[rest], random_state=seed
-    )
+    of_rest = class_ids[rest]
+    train, validation = split(rest, test_size=0.25, stratify=of_rest, random_state=seed)
     if examples_per_class is not None:
         num_kept = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
         max_per_class = min(map(len, by_class))
         rule = f"`examples_per_class` must be at most {max_per_class}."
-        _checks.require(
-            num_kept <= max_per_class, rule, f"examples_per_class={num_kept}"
-        )
+        is_right = num_kept <= max_per_class
+        _checks.require(is_right, rule, f"examples_per_class={num_kept}")
         train = np.concatenate([images[:num_kept] for images in by_class])
     parts = [(pixels[part], class_ids[part]) for part in (train, validation, test)]
     return splits.from_arrays(parts, batch_size, seed, map(str, bunch.target_names))
@@ -91,24 +90,27 @@ def cifar10(
             half of them.
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
-    batch_size, seed = (
-        _checks.positive_int("batch_size", batch_size),
-        _checks.seed(seed),
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    seed = _checks.seed(seed)
+    images = splits.load(
+        "cifar10",
+        data_dir=data_dir,
+        source=_CIFAR_10,
+        split=["train[:90%]", "train[90%:]", "test"],
+        with_info=True,
+        as_supervised=True,
     )
-    names = ["train[:90%]", "train[90%:]", "test"]
-    options = {
-        "name": "cifar10",
-        "data_dir": data_dir,
-        "source": _CIFAR_10,
-        "split": names,
-    }
 
     def as_floats(image: Tensor, _: Tensor) -> Tensor:
         return tf.cast(image, tf.float32)
 
-    train_transform = _crop_and_mirror if augment else as_floats
     return _splits_of_images(
-        options, batch_size, seed, 50_000, train_transform, as_floats
+        *images,
+        batch_size=batch_size,
+        seed=seed,
+        buffer_size=50_000,
+        train_transform=_crop_and_mirror if augment else as_floats,
+        eval_transform=as_floats,
     )
 
 
@@ -141,26 +143,37 @@ def imagenet2012(
         seed: seed of the training order and of the augmentation, in [0, 2**32).
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
-    size, seed = _checks.positive_int("image_size", image_size), _checks.seed(seed)
+    size = _checks.positive_int("image_size", image_size)
+    seed = _checks.seed(seed)
     tfds = splits.import_extra("tensorflow_datasets")
-    options: dict[str, Any] = {
-        "name": "imagenet2012",
-        "data_dir": data_dir,
-        "source": _IMAGENET,
-    }
-    options["split"] = ["train[:99%]", "train[99%:]", "validation"]
-    # We decode after the shuffle, so that its buffer holds small files, and only the
-    # part we keep.
-    options["decoders"] = {"image": tfds.decode.SkipDecoding()}
-    random_part, centre = (
-        functools.partial(f, size=size) for f in (_random_part, _centre)
+    images = splits.load(
+        "imagenet2012",
+        data_dir=data_dir,
+        source=_IMAGENET,
+        split=["train[:99%]", "train[99%:]", "validation"],
+        # We decode after the shuffle, so that its buffer holds small files, and only
+        # the part we keep.
+        decoders={"image": tfds.decode.SkipDecoding()},
+        with_info=True,
+        as_supervised=True,
     )
-    train_transform = random_part if augment else centre
-    return _splits_of_images(options, batch_size, seed, 16_384, train_transform, centre)
+    centre = functools.partial(_centre, size=size)
+    return _splits_of_images(
+        *images,
+        batch_size=batch_size,
+        seed=seed,
+        buffer_size=16_384,
+        train_transform=functools.partial(_random_part, size=size)
+        if augment
+        else centre,
+        eval_transform=centre,
+    )
 
 
 def _splits_of_images(
-    options: dict[str, Any],
+    parts: Sequence[tf.data.Dataset],
+    info: Any,
+    *,
     batch_size: int,
     seed: int,
     buffer_size: int,
@@ -168,20 +181,19 @@ def _splits_of_images(
     eval_transform: Function,
 ) -> splits.Splits:
     """`Splits` of a dataset of TFDS; the transforms take an image and a seed."""
-    (first, second, third), info = splits.load(
-        **options, with_info=True, as_supervised=True
-    )
+    first, second, third = parts
 
     def batches(images: tf.data.Dataset, transform: Function) -> tf.data.Dataset:
         # Each image gets a seed of two numbers, others in each epoch, which follow from
         # `seed`.
-        image_seeds = tf.data.Dataset.random(
-            seed, rerandomize_each_iteration=True
-        ).batch(2)
-        examples = tf.data.Dataset.zip((images, image_seeds)).map(
-            lambda example, image_seed: (transform(example[0], image_seed), example[1]),
-            num_parallel_calls=tf.data.AUTOTUNE,
-        )
+        numbers = tf.data.Dataset.random(seed, rerandomize_each_iteration=True)
+        examples = tf.data.Dataset.zip((images, numbers.batch(2)))
+
+        def transformed(example: TensorPair, image_seed: Tensor) -> TensorPair:
+            image, label = example
+            return transform(image, image_seed), label
+
+        examples = examples.map(transformed, num_parallel_calls=tf.data.AUTOTUNE)
         return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
     return splits.Splits(
@@ -196,9 +208,8 @@ def _crop_and_mirror(image: Tensor, seed: Tensor) -> Tensor:
     """Cuts an image of equal size out of the padded one; mirrors it half the time."""
     padded = tf.pad(image, [[4, 4], [4, 4], [0, 0]])
     cropped = tf.image.stateless_random_crop(padded, image.shape, seed)
-    return tf.cast(
-        tf.image.stateless_random_flip_left_right(cropped, seed[::-1]), tf.float32
-    )
+    mirrored = tf.image.stateless_random_flip_left_right(cropped, seed[::-1])
+    return tf.cast(mirrored, tf.float32)
 
 
 def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
@@ -214,7 +225,8 @@ def _random_part(encoded: Tensor, seed: Tensor, size: int) -> Tensor:
     )
     window = tf.concat([begin[:2], extent[:2]], axis=0)
     part = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
-    return _resize(tf.image.stateless_random_flip_left_right(part, seed[::-1]), size)
+    mirrored = tf.image.stateless_random_flip_left_right(part, seed[::-1])
+    return _resize(mirrored, size)
 
 
 def _centre(encoded: Tensor, _: Tensor, size: int) -> Tensor:

@@ -5,8 +5,8 @@ import dataclasses
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +29,8 @@ _LINE_FORMATS = {
     "`user item timestamp`": re.compile(f"{_ID}\\s+{_ID}\\s+{_TIME}"),
     "`user item rating timestamp`": re.compile(f"{_ID}\\s+{_ID}\\s+[0-9.]+\\s+{_TIME}"),
 }
+
+Items: TypeAlias = Tensor | tf.RaggedTensor
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -118,63 +120,26 @@ class UserItems:
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
-        # Of users and of items.
-        id_chunks: tuple[list[np.ndarray], list[np.ndarray]] = (
-            [],
-            [],
-        )
-        timestamps: list[np.ndarray] = []
-        for batch in batches:
-            arrays = [*map(_as_ids, batch[:2])]
-            for times in batch[2:]:
-                # pandas gives dates with a time zone as objects, unless asked for dates
-                # in UTC.
-                has_zone = hasattr(getattr(times, "dtype", None), "tz")
-                arrays.append(np.asarray(times, "datetime64[ns]" if has_zone else None))
-            are_ids = all(x.dtype.kind in "iuU" or not x.size for x in arrays[:2])
-            same_length = len({x.shape for x in arrays}) == 1 and arrays[0].ndim == 1
-            form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
-            rule = (
-                f"`batches` must hold {form}: arrays of one length, ids integers "
-                "or strings."
-            )
-            received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in arrays[:4])
-            _checks.require(
-                len(arrays) in (2, 3) and are_ids and same_length, rule, received
-            )
-            for chunks, x in zip(id_chunks, arrays, strict=False):
-                if x.dtype.kind != "U":
-                    rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
-                    outside = x[(x < -(2**31)) | (x >= 2**31)]
-                    _checks.require(not outside.size, rule, str(*outside[:1]))
-                    x = x.astype(np.int32)
-                chunks.append(x)
-            for x in arrays[2:]:
-                rule = (
-                    "`batches` must hold timestamps that are finite numbers or dates."
-                )
-                _checks.require(
-                    x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}"
-                )
-                _checks.require(
-                    np.isfinite(x).all(), rule, str(*x[~np.isfinite(x)][:1])
-                )
-                timestamps.append(x)
-        if not (num_batches := len(id_chunks[0])):
+        chunks = [_checked_pairs(batch) for batch in batches]
+        if not chunks:
             raise ValueError(
                 "`batches` must hold at least one batch of pairs. Received none."
             )
+        timestamps = [x.timestamps for x in chunks if x.timestamps is not None]
         rule = "`batches` must hold timestamps in each batch or in none."
-        received = f"{len(timestamps)} of {num_batches} with timestamps"
-        _checks.require(len(timestamps) in (0, num_batches), rule, received)
-        (user_ids, users), (item_ids, items) = map(_distinct_and_numbers, id_chunks)
+        received = f"{len(timestamps)} of {len(chunks)} with timestamps"
+        _checks.require(len(timestamps) in (0, len(chunks)), rule, received)
+        user_chunks = [x.user_ids for x in chunks]
+        item_chunks = [x.item_ids for x in chunks]
+        del chunks  # For its memory.
+        user_ids, users = _distinct_and_numbers(user_chunks)
+        item_ids, items = _distinct_and_numbers(item_chunks)
 
         if split == "random":
             pairs = users.astype(np.int64) * len(item_ids) + items
             _, first = np.unique(pairs, return_index=True)
-            if len(first) < len(
-                pairs
-            ):  # A repeated pair could be in training and in the test.
+            # A repeated pair could be in training and in the test.
+            if len(first) < len(pairs):
                 first.sort()
                 users, items = users[first], items[first]
             del pairs, first  # For their memory.
@@ -185,20 +150,17 @@ class UserItems:
             # input.
             times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
             by_user = np.lexsort((times, users))
+            num_held_out = len(users) // 10 * 2
+            held_out = np.argsort(times, kind="stable")[len(users) - num_held_out :]
 
         part_of = np.zeros(len(users), np.int8)  # Indices in `_PARTS`.
         if split == "last":
             lengths = np.bincount(users)
-            num_later = (
-                np.repeat(np.cumsum(lengths), lengths) - np.arange(len(users)) - 1
-            )
+            ends = np.repeat(np.cumsum(lengths), lengths)
+            num_later = ends - np.arange(len(users)) - 1
             is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
             part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
         else:
-            if split == "time":
-                held_out = np.argsort(times, kind="stable")[
-                    len(users) - len(users) // 10 * 2 :
-                ]
             part_of[held_out] = np.repeat([1, 2], len(held_out) // 2)
 
         parts = []
@@ -207,7 +169,8 @@ class UserItems:
             lengths = np.bincount(users[rows], minlength=len(user_ids))
             parts.append(tf.RaggedTensor.from_row_lengths(items[rows], lengths))
         train, validation, test = parts
-        return cls(train, validation, test, item_ids, user_ids, split != "random")
+        in_order = split != "random"
+        return cls(train, validation, test, item_ids, user_ids, in_order)
 
     @classmethod
     def from_file(cls, path: PathLike, split: str = "last") -> Self:
@@ -247,22 +210,19 @@ class UserItems:
             for line_number, line in enumerate(lines, 1):
                 line = line.strip()
                 try:
-                    match = next(
-                        filter(None, (x.fullmatch(line) for x in formats.values()))
-                    )
+                    matches = (x.fullmatch(line) for x in formats.values())
+                    match = next(filter(None, matches))
                     if match.re.groups:
-                        for column, digits in zip(
-                            columns, match.groups(), strict=False
-                        ):
+                        fields = zip(columns, match.groups(), strict=False)
+                        for column, digits in fields:
                             column.append(int(digits))
                     else:
-                        pairs[1].extend(map(int, line.split()))
-                        pairs[0].extend([line_number] * (len(pairs[1]) - len(pairs[0])))
+                        ids = [*map(int, line.split())]
+                        pairs[1].extend(ids)
+                        pairs[0].extend([line_number] * len(ids))
                 except (StopIteration, OverflowError):
-                    rule = (
-                        f"{path}, line {line_number}: must be {' or '.join(formats)}, "
-                        "with ids"
-                    )
+                    known = " or ".join(formats)
+                    rule = f"{path}, line {line_number}: must be {known}, with ids"
                     received = f"{line[:80]!r}, of {len(line)} characters"
                     raise ValueError(
                         f"{rule} below 2**31. Received: {received}."
@@ -312,12 +272,14 @@ class UserItems:
         # Users by the length of their lists, without those of length 0.
         users = np.argsort(lengths, kind="stable")[np.count_nonzero(lengths == 0) :]
 
-        def features_and_labels(users: Tensor) -> tuple[dict[str, Any], Any]:
-            lists = (tf.gather(x, users) for x in (self.train, exclude, labels))
-            items, excluded, class_ids = (
-                x if ragged else x.to_tensor(-1) for x in lists
-            )
-            return {"items": items, "exclude": excluded}, class_ids
+        def of_users(lists: tf.RaggedTensor, users: Tensor) -> Items:
+            rows = tf.gather(lists, users)
+            return rows if ragged else rows.to_tensor(-1)
+
+        def features_and_labels(users: Tensor) -> tuple[dict[str, Items], Items]:
+            items = of_users(self.train, users)
+            features = {"items": items, "exclude": of_users(exclude, users)}
+            return features, of_users(labels, users)
 
         return _batched(users, batch_size, seed, features_and_labels)
 
@@ -367,10 +329,8 @@ class UserItems:
             inputs = tf.where(next_items >= 0, dense[:, :-1], -1)
             # The position of each next item, counted from the part's first item.
             part_start = latest.row_lengths() - tf.gather(part_counts, users)
-            position = (
-                tf.range(1, length + 1, dtype=part_start.dtype)
-                - part_start[:, tf.newaxis]
-            )
+            positions = tf.range(1, length + 1, dtype=part_start.dtype)
+            position = positions - part_start[:, tf.newaxis]
             return inputs, tf.where(position >= 0, next_items, -1)
 
         return _batched(users, batch_size, seed, inputs_and_next_items)
@@ -389,6 +349,46 @@ def _batched(
     options = tf.data.Options()
     options.autotune.enabled = False
     return dataset.batch(batch_size).map(function).prefetch(1).with_options(options)
+
+
+class _Pairs(NamedTuple):
+    """A batch of pairs: ids that are int32 or strings, and timestamps if any."""
+
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+    timestamps: np.ndarray | None = None
+
+
+def _checked_pairs(batch: Sequence) -> _Pairs:
+    ids = [*map(_as_ids, batch[:2])]
+    times = [*map(_as_times, batch[2:])]
+    form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
+    rule = f"`batches` must hold {form}: arrays of one length, ids integers or strings."
+    are_ids = all(x.dtype.kind in "iuU" or not x.size for x in ids)
+    columns = [*ids, *times]
+    same_length = len({x.shape for x in columns}) == 1 and columns[0].ndim == 1
+    is_right = len(columns) in (2, 3) and are_ids and same_length
+    received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in columns[:4])
+    _checks.require(is_right, rule, received)
+
+    for i, x in enumerate(ids):
+        if x.dtype.kind != "U":
+            rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
+            outside = x[(x < -(2**31)) | (x >= 2**31)]
+            _checks.require(not outside.size, rule, str(*outside[:1]))
+            ids[i] = x.astype(np.int32)
+    for x in times:
+        rule = "`batches` must hold timestamps that are finite numbers or dates."
+        _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
+        invalid = x[~np.isfinite(x)]
+        _checks.require(not invalid.size, rule, str(*invalid[:1]))
+    return _Pairs(*ids, *times)
+
+
+def _as_times(column: Any) -> np.ndarray:
+    # pandas gives dates with a time zone as objects, unless asked for dates in UTC.
+    has_zone = hasattr(getattr(column, "dtype", None), "tz")
+    return np.asarray(column, "datetime64[ns]" if has_zone else None)
 
 
 def _as_ids(column: Any) -> np.ndarray:

@@ -71,19 +71,14 @@ def goemotions(
         texts: np.ndarray, label_matrix: np.ndarray
     ) -> tuple[Tensor, np.ndarray]:
         if not multi_label:
-            has_one_label = label_matrix.sum(axis=-1) == 1
-            return tf.constant(texts[has_one_label]), label_matrix[
-                has_one_label
-            ].argmax(axis=-1)
+            is_kept = label_matrix.sum(axis=-1) == 1
+            return tf.constant(texts[is_kept]), label_matrix[is_kept].argmax(axis=-1)
         # A stable sort of the negated labels puts those that a comment has first, in
         # their order.
-        order = np.argsort(~label_matrix, axis=-1, kind="stable")[
-            :, : label_matrix.sum(-1).max()
-        ]
-        class_ids = np.where(
-            np.take_along_axis(label_matrix, order, axis=-1), order, -1
-        )
-        return tf.constant(texts), class_ids
+        order = np.argsort(~label_matrix, axis=-1, kind="stable")
+        order = order[:, : label_matrix.sum(-1).max()]
+        is_label = np.take_along_axis(label_matrix, order, axis=-1)
+        return tf.constant(texts), np.where(is_label, order, -1)
 
     parts = [with_class_ids(*part) for part in parts]
     vocabulary: Iterable[str] = ()
@@ -92,19 +87,16 @@ def goemotions(
         vectorizer = keras.layers.TextVectorization(
             max_tokens=max_tokens, output_sequence_length=sequence_length
         )
-        vectorizer.adapt(
-            tf.data.Dataset.from_tensor_slices(parts[0][0]).batch(READ_BATCH)
-        )
-        # Each text has at least one word, unknown (1) or not: a masked mean over none
-        # would be NaN.
-        tokenized = [(vectorizer(texts), class_ids) for texts, class_ids in parts]
-        parts = [
-            (
-                tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1),
-                class_ids,
-            )
-            for tokens, class_ids in tokenized
-        ]
+        train_texts = tf.data.Dataset.from_tensor_slices(parts[0][0])
+        vectorizer.adapt(train_texts.batch(READ_BATCH))
+
+        def tokens_of(texts: Tensor) -> Tensor:
+            # Each text has at least one word, unknown (1) or not: a masked mean over
+            # none would be NaN.
+            tokens = vectorizer(texts)
+            return tf.concat([tf.maximum(tokens[:, :1], 1), tokens[:, 1:]], axis=-1)
+
+        parts = [(tokens_of(texts), class_ids) for texts, class_ids in parts]
         vocabulary = (str(token) for token in vectorizer.get_vocabulary())
     return splits.from_arrays(parts, batch_size, seed, class_names, vocabulary)
 
@@ -123,18 +115,14 @@ def read(
     class_names = [name for name in info.features if name != _TEXT]
 
     def arrays(part: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
-        batches = list(part.as_numpy_iterator())
-        labels = [
-            np.stack([batch[name] for name in class_names], axis=-1)
-            for batch in batches
-        ]
-        return np.concatenate([batch[_TEXT] for batch in batches]), np.concatenate(
-            labels
-        )
+        texts, labels = [], []
+        for batch in part.as_numpy_iterator():
+            texts.append(batch[_TEXT])
+            labels.append(np.stack([batch[name] for name in class_names], axis=-1))
+        return np.concatenate(texts), np.concatenate(labels)
 
-    return [
-        arrays(parts[name]) for name in ("train", "validation", "test")
-    ], class_names
+    names = ("train", "validation", "test")
+    return [arrays(parts[name]) for name in names], class_names
 
 
 def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
@@ -155,18 +143,10 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
         batch_size: articles per batch, >= 1.
         seed: seed of the split and of the training order, in [0, 2**32).
     """
-    batch_size, seed = (
-        _checks.positive_int("batch_size", batch_size),
-        _checks.seed(seed),
-    )
+    batch_size = _checks.positive_int("batch_size", batch_size)
+    seed = _checks.seed(seed)
     path = pathlib.Path(path)
-    files = (
-        sorted(path.rglob("news.tsv"))
-        if path.is_dir()
-        else [path]
-        if path.exists()
-        else []
-    )
+    files = [path] if path.is_file() else sorted(path.rglob("news.tsv"))
     if not files:
         raise FileNotFoundError(
             "`path` must be a news.tsv of MIND or a folder with such files, which "
@@ -186,9 +166,8 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
     # Sorted by id, so that the split does not depend on the order of files and lines.
     rows = [articles[news_id] for news_id in sorted(articles)]
     texts = np.array([text.encode() for _, text in rows], dtype=object)
-    categories, class_ids = np.unique(
-        [category for category, _ in rows], return_inverse=True
-    )
+    names = [category for category, _ in rows]
+    categories, class_ids = np.unique(names, return_inverse=True)
     order = np.random.default_rng(seed).permutation(len(rows))
     ends = [round(0.6 * len(rows)), round(0.8 * len(rows))]
     parts = [(texts[part], class_ids[part]) for part in np.split(order, ends)]
@@ -209,8 +188,6 @@ def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
                 "`path` must hold articles with a category, and each id once in a file."
             )
             _checks.require(is_right, rule, f"{news_id!r} of {category!r} {where}")
-            articles[news_id] = (
-                category,
-                " [SEP] ".join(filter(None, (title, abstract))),
-            )
+            text = " [SEP] ".join(filter(None, (title, abstract)))
+            articles[news_id] = category, text
     return articles
