@@ -1,8 +1,8 @@
 """Plumbing of TensorFlow: what its own operations do slowly, wrongly or not at all.
 
-Every trick lives here, one file for each kind, and a comment there says what it gained
-(CPU, two cores, 64 x 1,000 unless said otherwise). A trick that gains less than a tenth
-is removed.
+Each kind of work has a file, and a comment there says what a way of ours gained (CPU,
+two cores, 64 x 1,000 unless said otherwise). One that gains less than a tenth is
+removed.
 
 - `gather`: items by position, with scattered gradients; repeated values.
 - `search`: the highest of a list, or of a million by blocks; ranks in sorted lists;
@@ -11,8 +11,7 @@ is removed.
   kept.
 - `loops`: blocks one after the other, and pieces of a batch that the gradient
   recomputes.
-- `exact`: differences that graph rewriting would spoil; sums of many numbers beyond
-  float32.
+- `exact`: differences that graph rewriting would spoil; sums beyond float32.
 - `exchange`: tensors between the replicas of a strategy, in code that all of them run
   alike.
 - `memory`: copies of what a caller's arrays share with a batch.

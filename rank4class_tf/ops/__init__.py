@@ -1,4 +1,4 @@
-"""The parts of formulas: pure functions on tensors, without Keras.
+"""The parts of formulas: pure functions on tensors, without layers or models.
 
 Lists are scores `[batch, n]`, class ids `[batch]` or `[batch, P]` padded with -1,
 relevance `[batch, P]` and a mask, or `Lists`. A number outside its range raises; a

@@ -19,7 +19,7 @@ from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 
-def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
+def cap(top: Tensor, tail: Tensor, k: int | Tensor) -> TensorPair:
     r"""$D - P_t$ and t of $w = (D - P_t) / (k - t)$ with $\sum_i \min(1, d_i / w) = k$.
 
     D is the sum of all $d_i$, $P_t$ that of the t largest, which are cut, and
@@ -31,18 +31,16 @@ def cap(top: Tensor, tail: Tensor, k: Array) -> TensorPair:
     """
     # Sums run from the smallest up, so that a large d_1 costs no digits.
     rest = tail[..., tf.newaxis] + tf.cumsum(top, axis=-1, reverse=True)
-    left = tf.cast(k, top.dtype)[..., tf.newaxis] - tf.range(
-        top.shape[-1], dtype=top.dtype
-    )
+    num_cut = tf.range(top.shape[-1], dtype=top.dtype)
+    left = tf.cast(k, top.dtype)[..., tf.newaxis] - num_cut
     # Not `<=`, so that a NaN is cut first and shows.
-    cut = tf.argmax(
-        tf.cast(~(left * top > rest), tf.int32), axis=-1, output_type=tf.int32
-    )
+    can_end = tf.cast(~(left * top > rest), tf.int32)
+    cut = tf.argmax(can_end, axis=-1, output_type=tf.int32)
     return tf.gather(rest, cut, batch_dims=cut.shape.rank), cut
 
 
 def euclidean_projection(
-    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
+    scores: Array, k: int = 1, alpha: float | Tensor = 1.0, mask: Array | None = None
 ) -> Tensor:
     r"""Euclidean projection on the (n, k)-simplex.
 
@@ -62,7 +60,7 @@ def euclidean_projection(
 
 
 def entropy_projection(
-    scores: Array, k: int = 1, alpha: Array = 1.0, mask: Array | None = None
+    scores: Array, k: int = 1, alpha: float | Tensor = 1.0, mask: Array | None = None
 ) -> Tensor:
     r"""Entropy projection on the (n, k)-simplex.
 
@@ -85,7 +83,7 @@ def simplex_projection(
     scores: Array,
     regularizer: str | Regularizer,
     k: int = 1,
-    alpha: Array = 1.0,
+    alpha: float | Tensor = 1.0,
     mask: Array | None = None,
 ) -> Tensor:
     r"""Projection on the (n, k)-simplex for any regulariser $g(x) = \sum_i h(x_i)$.
@@ -129,16 +127,17 @@ def simplex_projection(
         # The surplus is 0 already: the step only gives the threshold its derivative.
         # Only gradients read the slope, which TFLite and ONNX cannot express in a graph
         # for inference.
-        return tf.zeros_like(surplus), lambda upstream: tf.math.divide_no_nan(
-            upstream, slope
-        )
+        def gradient(upstream: Tensor) -> Tensor:
+            return tf.math.divide_no_nan(upstream, slope)
+
+        return tf.zeros_like(surplus), gradient
 
     threshold += newton_step(surplus)
     lists = lists.dense()
     return tf.where(lists.mask, regularizer.project(lists.scores, threshold), 0)
 
 
-def scaled_by(lists: Lists, alpha: Array) -> Lists:
+def scaled_by(lists: Lists, alpha: float | Tensor) -> Lists:
     """The lists with scores times alpha, a scalar or `[batch]`."""
     if isinstance(alpha, float | int) and alpha == 1:
         return lists
@@ -197,13 +196,12 @@ def rankmax(
     _checks.positive_or_tensor("margin", margin)
     lists = as_lists(scores, class_ids, mask=mask)
     level, top, columns, selected = lowest_in_support(lists, k)
-    above = violation(
-        lists.dense().filled[:, tf.newaxis] - level[..., tf.newaxis], margin
-    )
+    level = level[..., tf.newaxis]
+    above = violation(lists.dense().filled[:, tf.newaxis] - level, margin)
     is_top = columns[..., tf.newaxis] == tf.range(lists.max_items)
     is_top = tf.reduce_any(is_top, axis=1, keepdims=True)
     tail = tf.reduce_sum(tf.where(is_top, tf.zeros([], lists.dtype), above), axis=-1)
-    top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
+    top = violation(top[:, tf.newaxis] - level, margin)
     rest, cut = cap(top, tail, selected[:, tf.newaxis])
     width = rest / tf.cast(selected[:, tf.newaxis] - cut, lists.dtype)
     projection = tf.minimum(above / width[..., tf.newaxis], 1)
@@ -337,24 +335,26 @@ class _Euclidean(Regularizer):
 
     def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
         n, k = lists.max_items, top.shape[1]
+        is_dense = isinstance(lists, DenseLists)
         total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+        lowest = -tf.ones_like(total)
         if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
             return _threshold_by_sorting(lists.top_k(n)[0])
-        num_tried = k + (_TRIED if isinstance(lists, DenseLists) else _TRIED_BY_BLOCKS)
-        lowest = -tf.ones_like(total)
-        if not isinstance(n, int) or n <= 2 * num_tried:
-            return self._newton(lists, total, lowest)
+
         # Few items are usually above the threshold. The threshold of only the highest
         # items is a lower bound, and the right one if no other item is above it.
+        num_tried = k + (_TRIED if is_dense else _TRIED_BY_BLOCKS)
+        if not isinstance(n, int) or n <= 2 * num_tried:
+            return self._newton(lists, total, lowest)
         values, columns, _ = lists.top_k(num_tried)
         if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
             bound = tf.clip_by_value(_threshold_by_sorting(values), -1, 0)
         else:
             bound = self._newton(lists.only(columns), total, lowest)
         is_done = values[:, -1:] <= bound
-        if k > 1 or not isinstance(lists, DenseLists) or raising.in_xla():
-            return self._newton(lists, total, bound, is_done)
-        return _threshold_by_passes(lists.filled, bound, is_done)
+        if k == 1 and isinstance(lists, DenseLists) and not raising.in_xla():
+            return _threshold_by_passes(lists.filled, bound, is_done)
+        return self._newton(lists, total, bound, is_done)
 
     def _newton(
         self, lists: Lists, total: Tensor, low: Tensor, is_done: Tensor | bool = False
@@ -368,10 +368,8 @@ class _Euclidean(Regularizer):
             return tf.cast((s > t) & (s < t + 1), s.dtype)
 
         def newton(threshold: Tensor) -> TensorPair:
-            surplus = (
-                lists.sum(self.project, threshold, tends_to_zero=True)[:, tf.newaxis]
-                - total
-            )
+            shares = lists.sum(self.project, threshold, tends_to_zero=True)
+            surplus = shares[:, tf.newaxis] - total
             slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
             return surplus, threshold + surplus / tf.maximum(slope, 1)
 
@@ -424,9 +422,8 @@ class _Entropy(Regularizer):
         ceiling = tf.math.log(2 * n + 2)
         powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
         top_powers = tf.exp(tf.minimum(top, ceiling))
-        other_powers = tf.nn.relu(
-            powers - tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1)
-        )
+        powers_of_top = tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1)
+        other_powers = tf.nn.relu(powers - powers_of_top)
         rest, cut = cap(top_powers, other_powers, selected)
         scale = rest / tf.cast(selected - cut, lists.dtype)
         return tf.math.log(scale)[:, tf.newaxis] - 1
@@ -451,13 +448,10 @@ def _threshold_by_passes(scores: Tensor, bound: Tensor, is_done: Tensor) -> Tens
     resolution = 2 * np.finfo(scores.dtype.as_numpy_dtype).eps
 
     def risen(scores: Tensor, threshold: Tensor) -> Tensor:
-        surplus = (
-            tf.reduce_sum(tf.nn.relu(scores - threshold), axis=1, keepdims=True) - 1
-        )
-        count = tf.math.count_nonzero(
-            scores > threshold, axis=1, keepdims=True, dtype=tf.int32
-        )
-        return threshold + surplus / tf.cast(tf.maximum(count, 1), scores.dtype)
+        total = tf.reduce_sum(tf.nn.relu(scores - threshold), axis=1, keepdims=True)
+        is_above = tf.cast(scores > threshold, tf.int32)
+        count = tf.reduce_sum(is_above, axis=1, keepdims=True)
+        return threshold + (total - 1) / tf.cast(tf.maximum(count, 1), scores.dtype)
 
     rest = tf.where(~is_done)[:, 0]
     scores_of_rest = tf.gather(scores, rest)

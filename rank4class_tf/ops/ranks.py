@@ -156,7 +156,7 @@ def _checked_ranks(
     scores: Tensor,
     ids: Tensor,
     relevance: Tensor,
-    mask: Array,
+    mask: Tensor | None,
     depth: int | None,
     dtype: tf.DType,
 ) -> Ranks:
@@ -185,17 +185,19 @@ def best_positive(ranks: Ranks) -> BestPositive:
     best = tf.reduce_min(above, axis=-1, keepdims=True)
     is_best = tf.cast((above == best) & is_hit, above.dtype)
     num_positives = tf.reduce_sum(is_best, axis=-1)
-    tied = tf.math.divide_no_nan(
-        tf.reduce_sum(ranks.tied * is_best, axis=-1), num_positives
-    )
-    above = tf.where(num_positives > 0, best[:, 0], tf.zeros_like(tied))
-    max_positives = _width(ranks.tied)
+    total = tf.reduce_sum(ranks.tied * is_best, axis=-1)
+    tied = tf.math.divide_no_nan(total, num_positives)
     return BestPositive(
-        above, tied, num_positives, ranks.num_items, ranks.max_items, max_positives
+        above=tf.where(num_positives > 0, best[:, 0], tf.zeros_like(tied)),
+        tied=tied,
+        num_positives=num_positives,
+        num_items=ranks.num_items,
+        max_items=ranks.max_items,
+        max_positives=_width(ranks.tied),
     )
 
 
-def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
+def mean_over_ties(table: np.ndarray | Tensor, above: Array, tied: Array) -> Tensor:
     r"""Mean of a function of the rank, over random orders of the tied items.
 
     $$\frac{1}{m} \sum_{r=a+1}^{a+m} f(r)$$
@@ -223,17 +225,15 @@ def mean_over_ties(table: Array, above: Array, tied: Array) -> Tensor:
     if isinstance(table, np.ndarray):
         sums = np.append(0, np.cumsum(table))
         high = sums.astype(dtype.as_numpy_dtype)
-        parts, stack = [high, (sums - high).astype(dtype.as_numpy_dtype)], np.stack
+        low = (sums - high).astype(dtype.as_numpy_dtype)
+        stack = np.stack  # So that a graph has only a constant.
     else:
         sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
         high = tf.cast(sums, dtype)
-        parts, stack = (
-            [high, tf.cast(sums - tf.cast(high, tf.float64), dtype)],
-            tf.stack,
-        )
-    prefix = tf.convert_to_tensor(
-        stack(parts[:1] if dtype == tf.float64 else parts, axis=1)
-    )
+        low = tf.cast(sums - tf.cast(high, tf.float64), dtype)
+        stack = tf.stack
+    parts = (high,) if dtype == tf.float64 else (high, low)
+    prefix = tf.convert_to_tensor(stack(parts, axis=1))
     totals = tf.reduce_sum(tf.gather(prefix, last) - tf.gather(prefix, first), axis=-1)
     return tf.math.divide_no_nan(totals, tied)
 
@@ -287,18 +287,15 @@ def _count_above_and_tied(
     # With a depth, the same may be reported for a positive beyond these ranks.
     ids = tf.maximum(class_ids, 0)
     positives = tf.gather(scores, ids, batch_dims=1)
-    positives = tf.where(
-        class_ids >= 0, positives, tf.constant(float("nan"), scores.dtype)
-    )
+    nan = tf.constant(float("nan"), scores.dtype)
+    positives = tf.where(class_ids >= 0, positives, nan)
     width, n = class_ids.shape[1], scores.shape[1]
     if width != 1 and n is not None and n <= _positives.SHORT:
         # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28
         # positives).
         values, positives = scores[:, tf.newaxis], positives[..., tf.newaxis]
-        greater = tf.math.count_nonzero(values > positives, axis=-1, dtype=tf.int32)
-        return greater, tf.math.count_nonzero(
-            values == positives, axis=-1, dtype=tf.int32
-        )
+        compared = values > positives, values == positives
+        return tuple(tf.math.count_nonzero(x, -1, dtype=tf.int32) for x in compared)
     if _positives.are_few(width, n):
         return count_one_by_one(scores, positives)
     if depth is not None:
@@ -322,11 +319,9 @@ def _count_by_sorting(scores: Tensor, ids: Tensor, positives: Tensor) -> TensorP
 
 
 def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
-    return (
-        scores
-        if mask is None
-        else tf.where(mask, scores, tf.cast(float("nan"), scores.dtype))
-    )
+    if mask is None:
+        return scores
+    return tf.where(mask, scores, tf.constant(float("nan"), scores.dtype))
 
 
 def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
@@ -334,9 +329,8 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
     size, width = num_rows(scores), _width(scores)
-    if isinstance(size, int) and isinstance(
-        width, int
-    ):  # An array takes no operations.
+    # An array takes no operations.
+    if isinstance(size, int) and isinstance(width, int):
         return tf.constant(np.full(size, width, dtype.as_numpy_dtype))
     return tf.fill([size], as_dtype(width, dtype))
 
@@ -359,9 +353,8 @@ def count_one_by_one(
 
     # A loop over the columns, up to the last one that holds a threshold in any list.
     columns, lowest = (tf.transpose(x)[..., tf.newaxis] for x in (thresholds, lowest))
-    num_visited = _positives.num_used_columns(
-        tf.cast(thresholds == thresholds, values.dtype)
-    )
+    is_number = tf.cast(thresholds == thresholds, values.dtype)
+    num_visited = _positives.num_used_columns(is_number)
     rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
     def step(index: Tensor, counts: Tensor) -> TensorPair:
@@ -391,24 +384,21 @@ def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPa
     size = -(-width // blocks)
     # A NaN is in no count.
     padding = [[0, 0], [0, blocks * size - width]]
-    values = tf.pad(
-        values, padding, constant_values=tf.constant(float("nan"), values.dtype)
-    )
+    nan = tf.constant(float("nan"), values.dtype)
+    values = tf.pad(values, padding, constant_values=nan)
     values = tf.reshape(values, [-1, blocks, size])
     greater = tf.cast(values > threshold[..., tf.newaxis], tf.float32)
     at_least = tf.cast(values >= lowest[..., tf.newaxis], tf.float32)
-    packed = tf.cast(
-        tf.linalg.matvec(greater + limit * at_least, tf.ones([size])), tf.int32
-    )
+    packed = tf.linalg.matvec(greater + limit * at_least, tf.ones([size]))
+    packed = tf.cast(packed, tf.int32)
     greater = tf.reduce_sum(packed % limit, axis=1, keepdims=True)
     return greater, tf.reduce_sum(packed // limit, axis=1, keepdims=True) - greater
 
 
 def _highest_items(values: Tensor, depth: int) -> TensorPair:
     """The highest values, at most `depth`, and their columns; NaN is below the rest."""
-    without_nan = tf.where(
-        tf.math.is_nan(values), tf.constant(-float("inf"), values.dtype), values
-    )
+    lowest = tf.constant(-float("inf"), values.dtype)
+    without_nan = tf.where(tf.math.is_nan(values), lowest, values)
     minimum = min if values.shape[1] else tf.minimum
     return search.top_k(without_nan, minimum(depth, _width(values)))
 
@@ -419,9 +409,7 @@ def _count_among(top: Tensor, values: Tensor, thresholds: Tensor) -> TensorPair:
     above = searchsorted(-top, -thresholds, side="left")
     equal = searchsorted(-top, -thresholds, side="right") - above
     # The top need not hold all values that equal its lowest one.
-    num_lowest = tf.math.count_nonzero(
-        values == lowest, axis=1, keepdims=True, dtype=tf.int32
-    )
+    num_lowest = tf.math.count_nonzero(values == lowest, 1, True, tf.int32)
     equal = tf.where(thresholds == lowest, num_lowest, equal)
     return _zeros_unless(thresholds >= lowest, (above, equal))
 
@@ -448,22 +436,18 @@ def over_ranks(
         return formula(_best_of_labels(labels, dtype))
 
     def on_positives(class_ids: Tensor, relevance: Tensor) -> Any:
-        ranks = _checked_ranks(
-            labels.scores, class_ids, relevance, labels.mask, depth, dtype
-        )
+        scores, mask = labels.scores, labels.mask
+        ranks = _checked_ranks(scores, class_ids, relevance, mask, depth, dtype)
         if labels.item_weights is not None:
-            weights = tf.gather(
-                labels.item_weights, tf.maximum(class_ids, 0), batch_dims=1
-            )
-            ranks = ranks._replace(
-                weights=tf.where(class_ids >= 0, tf.cast(weights, dtype), 0)
-            )
+            ids = tf.maximum(class_ids, 0)
+            weights = tf.gather(labels.item_weights, ids, batch_dims=1)
+            weights = tf.where(class_ids >= 0, tf.cast(weights, dtype), 0)
+            ranks = ranks._replace(weights=weights)
         return formula(ranks)
 
     n = labels.scores.shape[1]
-    is_leading = (
-        reads == "leading" and labels.class_ids is None and labels.item_weights is None
-    )
+    is_plain = labels.class_ids is None and labels.item_weights is None
+    is_leading = reads == "leading" and is_plain
     if is_leading and n is not None and depth is not None and n > _LONG * depth:
         ranks, is_whole = _leading_ranks(labels, dtype, depth)
         return tf.cond(
@@ -476,65 +460,67 @@ def over_ranks(
 
 def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     """`BestPositive` of `Labels`, by a maximum and one count."""
-    ids = labels.class_ids
+    ids, scores, mask = labels.class_ids, labels.scores, labels.mask
+    num_items, width = _num_items(scores, mask, dtype), _width(scores)
     if ids is not None and labels.max_positives == 1:
-        ranks = _checked_ranks(
-            labels.scores, ids, labels.relevance, labels.mask, None, dtype
-        )
-        counts = ranks.above, ranks.tied, tf.cast(ranks.tied > 0, dtype)
-        above, tied, num_best = (tf.squeeze(x, 1) for x in counts)
-        return BestPositive(above, tied, num_best, ranks.num_items, ranks.max_items, 1)
-    scores = _without_masked(labels.scores, labels.mask)
-    positives = (
-        scores if ids is None else tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
-    )
+        counts = _count_above_and_tied(_without_masked(scores, mask), ids, None)
+        above, tied = (tf.cast(count[:, 0], dtype) for count in counts)
+        num_best = tf.cast(tied > 0, dtype)
+        return BestPositive(above, tied, num_best, num_items, width, 1)
+
+    scores = _without_masked(scores, mask)
+    positives = scores
+    if ids is not None:
+        positives = tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
     may_hit = (labels.relevance > 0) & ~tf.math.is_nan(positives)
     lowest = tf.constant(-float("inf"), scores.dtype)
     best = tf.reduce_max(tf.where(may_hit, positives, lowest), axis=1, keepdims=True)
-    above, tied = (tf.squeeze(count, 1) for count in count_one_by_one(scores, best))
-    num_best = tf.math.count_nonzero(
-        may_hit & (positives == best), axis=1, dtype=tf.int32
+    is_best = may_hit & (positives == best)
+    num_best = tf.math.count_nonzero(is_best, axis=1, dtype=tf.int32)
+    above, tied = (
+        tf.cast(tf.where(num_best > 0, count[:, 0], 0), dtype)
+        for count in count_one_by_one(scores, best)
     )
-    above, tied = (tf.cast(tf.where(num_best > 0, c, 0), dtype) for c in (above, tied))
     bound = _width(positives)
     if ids is None and labels.max_positives != 1 and not raising.in_xla():
         bound = tf.maximum(tf.reduce_max(num_best), 1)
-    num_items = _num_items(scores, labels.mask, dtype)
-    return BestPositive(
-        above, tied, tf.cast(num_best, dtype), num_items, _width(scores), bound
-    )
+    num_best = tf.cast(num_best, dtype)
+    return BestPositive(above, tied, num_best, num_items, width, bound)
 
 
 def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, Tensor]:
     """`Ranks` of positives among the highest items, and of the most relevant ones."""
     # Only the former may be hits. The boolean is False if others tie with the last of
     # the highest.
-    scores, relevance = _without_masked(labels.scores, labels.mask), labels.relevance
+    scores = _without_masked(labels.scores, labels.mask)
+    relevance = labels.relevance
     top, items = _highest_items(scores, depth)
     top_relevance = tf.gather(relevance, items, batch_dims=1)
     top_scores = tf.gather(scores, items, batch_dims=1)
-    highest_relevance, most_relevant = search.top_k(relevance, items.shape[1])
-    is_in_top = tf.reduce_any(
-        most_relevant[..., tf.newaxis] == items[:, tf.newaxis], axis=-1
-    )
 
     def num_ties(scores: Tensor, relevance: Tensor) -> Tensor:
         tied = (scores == top[:, -1:]) & (relevance > 0)
         return tf.math.count_nonzero(tied, axis=1, dtype=tf.int32)
 
-    is_whole = tf.reduce_all(
-        num_ties(scores, relevance) == num_ties(top_scores, top_relevance)
-    )
+    num_in_top = num_ties(top_scores, top_relevance)
+    is_whole = tf.reduce_all(num_ties(scores, relevance) == num_in_top)
+
     nan = tf.constant(float("nan"), scores.dtype)
     counts = _count_among(top, scores, tf.where(top_relevance > 0, top_scores, nan))
     # The most relevant positives that are not among the highest items have counts of 0.
     missing = [[0, 0], [0, items.shape[1]]]
     above, tied = (tf.cast(tf.pad(count, missing), dtype) for count in counts)
+    highest_relevance, most_relevant = search.top_k(relevance, items.shape[1])
+    is_same = most_relevant[..., tf.newaxis] == items[:, tf.newaxis]
+    is_in_top = tf.reduce_any(is_same, axis=-1)
     others = tf.where(is_in_top, tf.zeros_like(highest_relevance), highest_relevance)
     relevance = tf.concat([top_relevance, others], axis=1)
-    num_items = _num_items(scores, labels.mask, dtype)
-    counted = tf.cast(labels.num_positives, dtype)
     ranks = Ranks(
-        above, tied, tf.cast(relevance, dtype), num_items, _width(scores), counted
+        above=above,
+        tied=tied,
+        relevance=tf.cast(relevance, dtype),
+        num_items=_num_items(scores, labels.mask, dtype),
+        max_items=_width(scores),
+        counted=tf.cast(labels.num_positives, dtype),
     )
     return ranks, is_whole

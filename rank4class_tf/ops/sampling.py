@@ -2,6 +2,8 @@
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +14,14 @@ from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.seeds import fold_in, mix
 from rank4class_tf._types import Array, Tensor
 
+Integers: TypeAlias = Tensor | Sequence[int]
 
-def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
+
+def uniform(
+    shape: Integers,
+    seed: Integers,
+    dtype: tf.DType = tf.float32,
+) -> Tensor:
     """Uniform draws from 2**23 evenly spaced values in (0, 1), symmetric about 1/2.
 
     The seed is two integers, the dtype a floating type of at least 32 bits.
@@ -26,7 +34,7 @@ def uniform(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
 
 
-def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
+def uniform_integers(shape: Integers, seed: Integers, limit: int) -> Tensor:
     """Uniform int64 draws from [0, limit); the limit is an int in [1, 2**31)."""
     # We scale a fraction of 64 bits by the limit: no integer is measurably more likely.
     words = bits(tf.concat([[2], tf.cast(shape, tf.int32)], axis=0), seed)
@@ -36,7 +44,7 @@ def uniform_integers(shape: Array, seed: Array, limit: int) -> Tensor:
     return tf.bitwise.right_shift(high * limit + carried, shift)
 
 
-def bits(shape: Array, seed: Array) -> Tensor:
+def bits(shape: Integers, seed: Integers) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
     # Odd: no word repeats.
@@ -49,7 +57,11 @@ def bits(shape: Array, seed: Array) -> Tensor:
     return tf.reshape(mix(rows[:, tf.newaxis] + columns), shape)
 
 
-def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Tensor:
+def gumbel_noise(
+    shape: Integers,
+    seed: Integers,
+    dtype: tf.DType = tf.float32,
+) -> Tensor:
     r"""Independent draws of the standard Gumbel distribution, $-\log(-\log U)$.
 
     All are finite; their mean is Euler's constant, 0.577, their variance π² / 6. The
@@ -66,7 +78,7 @@ def gumbel_noise(shape: Array, seed: Array, dtype: tf.DType = tf.float32) -> Ten
 
 
 def sample_distinct(
-    num_classes: int, size: int, seed: Array, batch: int | Tensor = 1
+    num_classes: int, size: int, seed: Integers, batch: int | Tensor = 1
 ) -> Tensor:
     r"""Draws subsets of $\{0, \dots, K - 1\}$ uniformly, without replacement.
 
@@ -106,7 +118,7 @@ def sample_distinct(
     return scatter_add(target, tf.where(is_first, ids, 0), tf.shape(ids))[:, :size]
 
 
-def sample_items(seed: Array, eligible: Array, num_sampled: int) -> Tensor:
+def sample_items(seed: Integers, eligible: Array, num_sampled: int) -> Tensor:
     """Samples items of each list uniformly without replacement, in O(n log B).
 
     Args:
@@ -144,10 +156,9 @@ def _most_repeats(num_classes: int, size: int) -> int:
     # number of repeats before the next new one is geometric. This is Chernoff's bound
     # on the sum of these numbers.
     chances = np.arange(size) / num_classes
+    highest = np.log(num_classes / max(size - 1, 1))
     bounds = []
-    for exponent in np.log(num_classes / max(size - 1, 1)) * np.linspace(
-        0.02, 0.98, 49
-    ):
+    for exponent in highest * np.linspace(0.02, 0.98, 49):
         log_moment = np.sum(np.log1p(-chances) - np.log1p(-chances * np.exp(exponent)))
         bounds.append((log_moment + 64 * math.log(2)) / exponent)
     return math.ceil(min(bounds))

@@ -5,9 +5,11 @@ return `[batch]`, in [0, 1] for the ranks of one list, and 0 for a list without
 positives.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
+from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Choice, Tensor, TensorPair, WithGradient
 from rank4class_tf.ops.weights import (
@@ -47,10 +49,9 @@ def soft_ndcg(
     ranks = tf.where(relevance > 0, ranks, 1.0)
     if gain_cancels(gain, relevance):  # In one column.
         # Both discounts are rounded alike, so that the best value is exactly 1.
-        share, best = tf.unstack(
-            _require_tensor(discount(tf.stack([ranks, tf.ones_like(ranks)])))
-        )
-        share /= best
+        both = discount(tf.stack([ranks, tf.ones_like(ranks)]))
+        discounts, best = tf.unstack(_require_tensor(both))
+        share = discounts / best
         return tf.squeeze(share * tf.sign(relevance), axis=1)  # A NaN stays NaN.
     gains = gains_up_to_a_factor(gain, relevance)
     total = tf.reduce_sum(gains * _require_tensor(discount(ranks)), axis=-1)
@@ -132,8 +133,7 @@ def soft_average_precision(
 
 
 def _checked(ranks: Array, values: Array, name: str = "relevance") -> TensorPair:
-    ranks = tf.convert_to_tensor(ranks)
-    ranks = ranks if ranks.dtype.is_floating else tf.cast(ranks, tf.float32)
+    ranks = as_floating(ranks)
     rule = f"`{name}` must have the shape of `ranks`."
     return ranks, same_sizes(tf.cast(values, ranks.dtype), ranks, rule, num_axes=2)
 
@@ -155,7 +155,7 @@ def _reciprocal(x: Tensor) -> WithGradient:
     return y, lambda upstream: tf.raw_ops.ReciprocalGrad(y=y, dy=upstream)
 
 
-def _require_tensor(discounts: Array) -> Tensor:
+def _require_tensor(discounts: np.ndarray | Tensor) -> Tensor:
     rule = "`discount` must return a tensor, since a NumPy array has no gradient."
     _checks.require(tf.is_tensor(discounts), rule, type(discounts).__name__)
     return discounts

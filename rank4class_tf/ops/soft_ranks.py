@@ -28,24 +28,20 @@ def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     mask = tf.ones_like(scores, tf.bool) if mask is None else mask
     weights = tf.cast(mask, scores.dtype)
     count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1)
-    lowest = tf.reduce_min(
-        tf.where(mask, scores, scores.dtype.max), axis=1, keepdims=True
-    )
-    highest = tf.reduce_max(
-        tf.where(mask, scores, scores.dtype.min), axis=1, keepdims=True
-    )
+    limits = scores.dtype
+    lowest = tf.reduce_min(tf.where(mask, scores, limits.max), axis=1, keepdims=True)
+    highest = tf.reduce_max(tf.where(mask, scores, limits.min), axis=1, keepdims=True)
     half_range = highest / 2 - lowest / 2
     is_constant = half_range < _TINY
+    one = tf.ones([], scores.dtype)
     # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither
     # the result nor its gradient depends on this step.
-    half_range = tf.stop_gradient(
-        tf.where(is_constant, tf.ones_like(half_range), half_range)
-    )
+    scale = tf.stop_gradient(tf.where(is_constant, one, half_range))
     middle = tf.stop_gradient(highest / 2 + lowest / 2)
-    scaled = weights * (scores - middle) / half_range
+    scaled = weights * (scores - middle) / scale
     centred = weights * (scaled - tf.reduce_sum(scaled, axis=1, keepdims=True) / count)
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
-    return centred / tf.sqrt(tf.where(is_constant, tf.ones_like(variance), variance))
+    return centred / tf.sqrt(tf.where(is_constant, one, variance))
 
 
 def sigmoid_ranks(
@@ -79,9 +75,9 @@ def sigmoid_ranks(
     lists = as_lists(scores, class_ids, mask=mask)
     inverse = 1 / temperature
     # A tensor must be a parameter of the sum to get a gradient.
-    inverses = (
-        [tf.ones_like(lists.positive_scores) * inverse] if tf.is_tensor(inverse) else []
-    )
+    inverses = []
+    if tf.is_tensor(inverse):
+        inverses.append(tf.ones_like(lists.positive_scores) * inverse)
     # The item itself adds sigmoid(0) = 1/2 to the sum over all items. We multiply by 1
     # / T, since dividing a masked item by T has an infinite slope in T, which forward
     # mode turns into NaN.
@@ -145,14 +141,13 @@ def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> 
         stepped = zip(step(power, *state), state, strict=True)
         return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
 
-    _, *state = tf.while_loop(
-        lambda power, *_: power < limit, double, (tf.constant(1), *state)
-    )
+    start = tf.constant(1), *state
+    _, *state = tf.while_loop(lambda power, *_: power < limit, double, start)
     return state
 
 
 def all_sigmoid_ranks(
-    scores: Array, temperature: float, mask: Tensor | None = None
+    scores: Tensor, temperature: float, mask: Tensor | None = None
 ) -> Tensor:
     """The ranks of `layers.SigmoidSorter`; meaningless where masked."""
     scores = tf.convert_to_tensor(scores)
@@ -168,7 +163,7 @@ def all_sigmoid_ranks(
 
 
 def laplace_ranks(
-    scores: Array, temperature: float, mask: Tensor | None = None
+    scores: Tensor, temperature: float, mask: Tensor | None = None
 ) -> Tensor:
     """The ranks of `layers.LaplaceSorter`."""
     # Along the sorted scores the terms from above and from below are decaying sums, so
@@ -188,11 +183,7 @@ def laplace_ranks(
             from_above, from_below = _decaying_sums(falling, temperature, values)
             sorted_gradient = from_above + from_below - values * (above + below)
             result = _restored(order, sorted_gradient / (2 * temperature))
-            return (
-                result
-                if mask is None
-                else tf.where(mask, result, tf.zeros_like(result))
-            )
+            return result if mask is None else tf.where(mask, result, 0)
 
         return _restored(order, positions + (below - above) / 2), gradient
 
@@ -214,13 +205,12 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
         above += decay * shifted(above, power, right=True)
         return above, below + shifted(decay * below, power)
 
-    return _over_powers_of_two(
-        step, scores.shape[1] or tf.shape(scores)[1], (values, values)
-    )
+    size = scores.shape[1] or tf.shape(scores)[1]
+    return _over_powers_of_two(step, size, (values, values))
 
 
 def projected_ranks(
-    scores: Array, regularization: float, mask: Tensor | None = None
+    scores: Tensor, regularization: float, mask: Tensor | None = None
 ) -> Tensor:
     """The ranks of `layers.SoftRankSorter`."""
     # An isotonic regression in float64 finds the blocks of the projection.
@@ -244,15 +234,13 @@ def projected_ranks(
             blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             shape = tf.shape(values)
             sums = scatter_add(blocks, values, shape)
-            means = tf.math.divide_no_nan(
-                sums, scatter_add(blocks, tf.ones_like(values), shape)
-            )
+            counts = scatter_add(blocks, tf.ones_like(values), shape)
+            means = tf.math.divide_no_nan(sums, counts)
             sorted_gradient = tf.gather(means, blocks, batch_dims=1) - values
             return _restored(order, sorted_gradient / regularization)
 
-        return _restored(
-            order, tf.cast(positions + points - fit, scores.dtype)
-        ), gradient
+        sorted_ranks = tf.cast(positions + points - fit, scores.dtype)
+        return _restored(order, sorted_ranks), gradient
 
     return ranks(scores)
 
@@ -279,9 +267,8 @@ def isotonic_regression(values: Tensor) -> Tensor:
     # fit and sum.
     added = tf.zeros([tf.shape(values)[0], padded - size], values.dtype)
     added += tf.reduce_max(values, axis=1, keepdims=True)
-    fit, _ = _over_powers_of_two(
-        _join, padded, 2 * (tf.concat([values, added], axis=1),)
-    )
+    parts = tf.concat([values, added], axis=1)
+    fit, _ = _over_powers_of_two(_join, padded, (parts, parts))
     return fit[:, :size]
 
 
@@ -305,52 +292,63 @@ def _isotonic_by_all_blocks(values: Tensor) -> Tensor:
 def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     """Joins fits `[batch, d]` of neighbouring parts of width `half`, a power of two."""
     # The sums `[batch, d]` run from the start of a part up to each item, itself
-    # included.
+    # included. Below all tensors are `[batch, pairs of parts, half]` or, if of a pair,
+    # `[batch, pairs of parts, 1]`.
     shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
-    left_total = left_sums[:, :, -1]
+    left_total = left_sums[:, :, -1:]
+    num_kept = _num_left_of_pool(left, right, left_sums, right_sums)
 
-    def sum_of_first(count: Tensor, sums: Tensor) -> Tensor:
-        sum_ = tf.gather(sums, tf.maximum(count - 1, 0), batch_dims=2)
-        return tf.where(count > 0, sum_, tf.zeros_like(sum_))
+    # The pool takes in items of the right part as long as they are below its mean.
+    start = _sum_of_first(num_kept, left_sums)
+    pool = left_total - start
+    width = tf.cast(half - num_kept, fit.dtype)
+    widths = width + tf.cast(tf.range(half), fit.dtype)
+    joins = right * widths < pool + right_sums - right
+    num_taken = tf.reduce_sum(tf.cast(joins, tf.int32), axis=2, keepdims=True)
+    pool += _sum_of_first(num_taken, right_sums)
+    mean = tf.math.divide_no_nan(pool, width + tf.cast(num_taken, fit.dtype))
+
+    # All items of the pool get its mean.
+    columns = tf.range(2 * half)
+    pooled = (columns >= num_kept) & (columns < half + num_taken)
+    fit = tf.where(pooled, mean, tf.concat([left, right], axis=2))
+    pooled_sums = start + mean * tf.cast(columns - num_kept + 1, fit.dtype)
+    other_sums = tf.concat([left_sums, right_sums + left_total], axis=2)
+    sums = tf.where(pooled, pooled_sums, other_sums)
+    shape = tf.stack([tf.shape(fit)[0], -1])
+    return tf.reshape(fit, shape), tf.reshape(sums, shape)
+
+
+def _num_left_of_pool(
+    left: Tensor, right: Tensor, left_sums: Tensor, right_sums: Tensor
+) -> Tensor:
+    """How many items of each left part lie below the pool, by a binary search."""
+    half = tf.shape(left)[2]
+    left_total = left_sums[:, :, -1:]
 
     def keep_more(step: Tensor, kept: Tensor) -> TensorPair:
         # Keeps `step` more items of the left part if they lie below the mean of the
         # pool.
         more = tf.minimum(kept + step, half)
         highest = tf.gather(left, more - 1, batch_dims=2)
-        num_right = tf.searchsorted(right, highest[:, :, tf.newaxis])[:, :, 0]
+        num_right = tf.searchsorted(right, highest)
         # A pool at `highest` takes the items above it on the left and below it on the
         # right.
-        above = left_total - sum_of_first(more, left_sums)
+        above = left_total - _sum_of_first(more, left_sums)
         above -= highest * tf.cast(half - more, highest.dtype)
-        below = highest * tf.cast(num_right, highest.dtype) - sum_of_first(
-            num_right, right_sums
-        )
+        below = highest * tf.cast(num_right, highest.dtype)
+        below -= _sum_of_first(num_right, right_sums)
         return step // 2, tf.where(above >= below, more, kept)
 
     # XLA would take minutes to compile this loop unrolled.
-    _, kept = tf.while_loop(
-        lambda step, _: step > 0, keep_more, (half, tf.zeros_like(left_total, tf.int32))
-    )
-    start = sum_of_first(kept, left_sums)
-    pool = left_total - start
-    width = tf.cast(half - kept, fit.dtype)
-    # The pool takes in items of the right part as long as they are below its mean.
-    widths = width[:, :, tf.newaxis] + tf.cast(tf.range(half), fit.dtype)
-    joins = right * widths < pool[:, :, tf.newaxis] + right_sums - right
-    taken = tf.reduce_sum(tf.cast(joins, tf.int32), axis=2)
-    pool += sum_of_first(taken, right_sums)
-    mean = tf.math.divide_no_nan(pool, width + tf.cast(taken, fit.dtype))
-    parts = (kept, taken, mean, start, left_total)
-    kept, taken, mean, start, total = (x[:, :, tf.newaxis] for x in parts)
-    columns = tf.range(2 * half)
-    pooled = (columns >= kept) & (columns < half + taken)
-    fit = tf.where(pooled, mean, tf.concat([left, right], axis=2))
-    pooled_sums = start + mean * tf.cast(columns - kept + 1, fit.dtype)
-    sums = tf.where(
-        pooled, pooled_sums, tf.concat([left_sums, right_sums + total], axis=2)
-    )
-    shape = tf.stack([tf.shape(fit)[0], -1])
-    return tf.reshape(fit, shape), tf.reshape(sums, shape)
+    start = half, tf.zeros_like(left_total, tf.int32)
+    _, kept = tf.while_loop(lambda step, _: step > 0, keep_more, start)
+    return kept
+
+
+def _sum_of_first(counts: Tensor, sums: Tensor) -> Tensor:
+    """The sums of the first items of parts, `[batch, parts, 1]`, from running sums."""
+    last = tf.gather(sums, tf.maximum(counts - 1, 0), batch_dims=2)
+    return tf.where(counts > 0, last, 0)
