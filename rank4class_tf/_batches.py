@@ -23,16 +23,14 @@ def batches(
     """The batches of the argument `name`; `batch_size` cuts a tuple of all examples."""
     if isinstance(dataset, tuple):
         try:
-            dataset = tf.data.Dataset.from_tensor_slices(as_tensors(dataset)).batch(
-                batch_size
-            )
+            examples = tf.data.Dataset.from_tensor_slices(as_tensors(dataset))
         except ValueError as error:
             rule = (
                 f"`{name}` must have as many labels as features, and weights if it "
-                "has any, in"
+                "has any, in arrays of numbers or of strings."
             )
-            rule += " arrays of numbers or of strings."
             raise ValueError(f"{rule} Received: {error}.") from error
+        dataset = examples.batch(batch_size)
     for batch in _checks.dataset_that_ends(name, dataset):
         form = "`(features, labels)` or `(features, labels, sample_weight)`"
         rule = f"`{name}` must be {form}, or give batches of this form."
@@ -46,18 +44,12 @@ def as_tensors(dataset: tuple) -> tuple:
     features, *targets = dataset
     # A list of a model's inputs, which have a row for each label, becomes a tuple,
     # since TensorFlow stacks lists, such as a list of the rows of one array.
-    if (
-        targets
-        and isinstance(features, list)
-        and features
-        and hasattr(features[0], "shape")
-    ):
-        num_examples = (
-            targets[0].shape[0] if hasattr(targets[0], "shape") else len(targets[0])
-        )
-        if len(features) != num_examples or tuple(features[0].shape[:1]) == (
-            num_examples,
-        ):
+    is_list = isinstance(features, list) and bool(features)
+    if targets and is_list and hasattr(features[0], "shape"):
+        labels = targets[0]
+        count = labels.shape[0] if hasattr(labels, "shape") else len(labels)
+        has_rows = tuple(features[0].shape[:1]) == (count,)
+        if has_rows or len(features) != count:
             features = tuple(features)
     if isinstance(features, dict):
         features = {key: _as_tensor(x) for key, x in features.items()}
@@ -75,9 +67,8 @@ def _as_tensor(x: Any) -> Any:
     if not hasattr(x, "to_numpy"):
         return tf.convert_to_tensor(x) if isinstance(x, list) else x
     values = x.to_numpy()
-    if (
-        values.dtype == object and values.ndim == 2
-    ):  # Of pandas, for booleans beside numbers.
+    # Of pandas, for booleans beside numbers.
+    if values.dtype == object and values.ndim == 2:
         numbers = np.array(values.tolist())
         values = numbers if numbers.dtype.kind in "biuf" else values
     return values
@@ -87,9 +78,8 @@ def check_gives_scores(model: Scorer) -> None:
     """Raises for a model that is known not to give scores."""
     rule = (
         f"`model` must give scores [batch, n]. {type(model).__name__} gives "
-        "encodings; use its"
+        "encodings; use its `evaluate`, `ranks` or `top_k`."
     )
-    rule += " `evaluate`, `ranks` or `top_k`."
     _checks.require(not isinstance(model, RetrievalModel), rule, model)
 
 
@@ -114,10 +104,8 @@ def one_output(rule: str, values: Any) -> Any:
     is_sequence = isinstance(values, list | tuple) and any(map(tf.is_tensor, values))
     if is_sequence or isinstance(values, dict):
         key = next(iter(values)) if isinstance(values, dict) else 0
-        remedy = (
-            f"`lambda x: model(x)[{key!r}]`, `dataset.map(lambda x, y: (x, "
-            f"y[{key!r}]))`"
-        )
+        of_dataset = f"`dataset.map(lambda x, y: (x, y[{key!r}]))`"
+        remedy = f"`lambda x: model(x)[{key!r}]`, {of_dataset}"
         raise ValueError(
             f"{rule} of one output: {remedy}. Received: {len(values)} of them."
         )

@@ -1,5 +1,6 @@
 """How many examples have each class."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,10 @@ def is_one_hot_row(labels: np.ndarray, num_classes: int) -> np.ndarray:
     if 1 < width == num_classes:
         # Losses read labels of this width as relevance. Class ids this wide have
         # padding, or each example would have all classes, and no row repeats an id.
-        sorted_rows = np.sort(labels, axis=1)
-        repeats = (sorted_rows[:, 1:] == sorted_rows[:, :-1]) & (
-            sorted_rows[:, 1:] >= 0
-        )
-        is_relevance = (
-            labels.dtype.kind not in "iu" or repeats.any() or not (labels < 0).any()
-        )
-        return np.full(len(labels), is_relevance)
+        rising = np.sort(labels, axis=1)
+        is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        are_ids = labels.dtype.kind in "iu" and (labels < 0).any()
+        return np.full(len(labels), is_repeated.any() or not are_ids)
     # Three or more zeros and ones would repeat an id, so they are one-hot of a wrong
     # width.
     return np.isin(labels, (0, 1)).all(axis=1) & (width > 2)
@@ -34,11 +31,9 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     # once.
     counts, num_examples = np.zeros(num_classes, np.int64), 0
     labels = _checks.dataset_that_ends("labels", labels)
-    batches = (
-        (batch[1] for batch in labels)
-        if isinstance(labels, tf.data.Dataset)
-        else [labels]
-    )
+    batches: Iterable = [labels]
+    if isinstance(labels, tf.data.Dataset):
+        batches = (batch[1] for batch in labels)
     for batch_labels in batches:
         is_ragged = isinstance(batch_labels, tf.RaggedTensor)
         ids = np.asarray(batch_labels.flat_values if is_ragged else batch_labels)
@@ -54,11 +49,8 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
         ids = ids.reshape(-1)
         invalid = ids[(ids < -1) | (ids >= num_classes) | (ids != np.floor(ids))]
         if len(invalid):
-            rule = (
-                f"`labels` must hold class ids in [0, {num_classes}), or -1 for "
-                "padding."
-            )
-            raise ValueError(f"{rule} Received: {invalid[0]!r}.")
+            valid = f"class ids in [0, {num_classes}), or -1 for padding"
+            raise ValueError(f"`labels` must hold {valid}. Received: {invalid[0]!r}.")
         counts += np.bincount(ids[ids >= 0].astype(np.int64), minlength=num_classes)
     return counts, num_examples
 

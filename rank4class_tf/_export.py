@@ -41,9 +41,8 @@ def write_top_k(
             result["class_names"] = names_at(names, result["class_ids"])
         return result
 
-    def in_order(
-        x: Any,
-    ) -> Any:  # A request may list the indices of a sparse tensor in any order.
+    def in_order(x: Tensor | tf.SparseTensor) -> Tensor | tf.SparseTensor:
+        # A request may list the indices of a sparse tensor in any order.
         return tf.sparse.reorder(x) if isinstance(x, tf.SparseTensor) else x
 
     def features_from(arguments: list) -> Any:
@@ -57,9 +56,8 @@ def write_top_k(
         return outputs_of(features_from(features), default_k)
 
     def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
-        in_range = tf.debugging.Assert(
-            (k >= 1) & (k <= num_classes), [rule, "Received:", k]
-        )
+        is_right = (k >= 1) & (k <= num_classes)
+        in_range = tf.debugging.Assert(is_right, [rule, "Received:", k])
         with tf.control_dependencies([in_range]):
             return outputs_of(features_from(features), tf.identity(k))
 
@@ -73,19 +71,14 @@ def write_top_k(
     module = tf.Module()
     # The module holds what the graphs read, but not the model: TensorFlow would trace a
     # model in it again, with dense features. Keras 3's own archive does the same.
-    layers = [
-        layer for root in (model, *other_layers) for layer in _keras.layers_of(root)
-    ]
-    resources = [
-        x for layer in layers for x in tf.train.TrackableView(layer).descendants()
-    ]
+    roots = (model, *other_layers)
+    layers = [layer for root in roots for layer in _keras.layers_of(root)]
+    views = [tf.train.TrackableView(layer) for layer in layers]
+    resources = [x for view in views for x in view.descendants()]
     lookup_table = tf.saved_model.experimental.TrackableResource
+    graphs = [f.get_concrete_function().graph for f in signatures.values()]
     module.read = [
-        [
-            v
-            for f in signatures.values()
-            for v in f.get_concrete_function().graph.variables
-        ],
+        [variable for graph in graphs for variable in graph.variables],
         [x for x in resources if isinstance(x, lookup_table)],
     ]
     with _files.replacing_saved_model(path) as temporary:
@@ -100,9 +93,8 @@ def specs_of_arguments(specs: Any) -> list[Any]:
 
     def argument_spec(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
         name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
-        name = (
-            name if name[0].isalpha() and name not in ("k", "self") else f"arg_{name}"
-        )
+        if not name[0].isalpha() or name in ("k", "self"):
+            name = f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):
             rank = spec.shape.rank
             return [
@@ -114,16 +106,13 @@ def specs_of_arguments(specs: Any) -> list[Any]:
             return tf.TensorSpec(spec.shape, spec.dtype, name)
         return spec
 
+    arguments = []
     if isinstance(specs, dict):
-        by_key = [
-            (str(key), leaf)
-            for key in sorted(specs)
-            for leaf in tf.nest.flatten(specs[key])
-        ]
+        for key in sorted(specs):
+            leaves = tf.nest.flatten(specs[key])
+            arguments += [argument_spec(leaf, str(key)) for leaf in leaves]
     else:
-        leaves = tf.nest.flatten(specs)
-        by_key = [
-            (f"features_{i}" if i else "features", leaf)
-            for i, leaf in enumerate(leaves)
-        ]
-    return [argument_spec(leaf, key) for key, leaf in by_key]
+        for i, leaf in enumerate(tf.nest.flatten(specs)):
+            key = f"features_{i}" if i else "features"
+            arguments.append(argument_spec(leaf, key))
+    return arguments

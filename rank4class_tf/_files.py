@@ -44,17 +44,15 @@ def replacing_saved_model(path: PathLike) -> Iterator[str]:
     tf.io.gfile.makedirs(os.path.dirname(target))
     with _temporary_beside(target) as temporary:
         yield temporary
-        walk = tf.io.gfile.walk(temporary)
-        files = [
-            os.path.join(folder, name) for folder, _, names in walk for name in names
-        ]
+        files = []
+        for folder, _, names in tf.io.gfile.walk(temporary):
+            files += [os.path.join(folder, name) for name in names]
         for file in files:
             _flush(file)
         with contextlib.suppress(tf.errors.NotFoundError):
             tf.io.gfile.remove(os.path.join(target, _SAVED_MODEL))
-        for file in sorted(
-            files, key=lambda file: os.path.basename(file) == _SAVED_MODEL
-        ):
+        files.sort(key=lambda file: os.path.basename(file) == _SAVED_MODEL)
+        for file in files:
             destination = os.path.join(target, os.path.relpath(file, temporary))
             tf.io.gfile.makedirs(os.path.dirname(destination))
             tf.io.gfile.rename(file, destination, overwrite=True)

@@ -52,21 +52,19 @@ class RankingTensorBoard(keras.callbacks.Callback):
         every: int = 1,
     ):
         super().__init__()
+        needs = "RankingTensorBoard needs tensorboard and matplotlib"
         for module in ("matplotlib", "tensorboard"):
-            _checks.imported(
-                module, "RankingTensorBoard needs tensorboard and matplotlib", "plots"
-            )
+            _checks.imported(module, needs, "plots")
         rule = "`dataset` must be readable again in each epoch."
         _checks.require(not isinstance(dataset, Iterator), rule, type(dataset).__name__)
         mean_metrics(metrics)  # Raises now, not in the first epoch.
-        self._dataset, self._metrics, self._class_names = dataset, metrics, class_names
-        self._k, self._every = (
-            _checks.positive_int("k", k),
-            _checks.positive_int("every", every),
-        )
-        _checks.require(
-            k <= NUM_TOP_CLASSES, f"`k` must be at most {NUM_TOP_CLASSES}.", f"k={k}"
-        )
+        self._dataset = dataset
+        self._metrics = metrics
+        self._class_names = class_names
+        self._k = _checks.positive_int("k", k)
+        self._every = _checks.positive_int("every", every)
+        rule = f"`k` must be at most {NUM_TOP_CLASSES}."
+        _checks.require(k <= NUM_TOP_CLASSES, rule, f"k={k}")
         self._log_dir = os.fspath(log_dir)
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -90,17 +88,15 @@ class RankingTensorBoard(keras.callbacks.Callback):
             for name, values in evaluation.values.items():
                 mean = weighted_mean(values, evaluation.weights[name])
                 tf.summary.scalar(f"ranking/{name}", mean)
-            tf.summary.histogram(
-                "ranking/rank", evaluation.ranks[~np.isnan(evaluation.ranks)]
-            )
+            ranks = evaluation.ranks
+            tf.summary.histogram("ranking/rank", ranks[~np.isnan(ranks)])
             k = min(self._k, evaluation.top_classes.shape[1])  # type: ignore[union-attr]
+            names = self._class_names
             figures = {
                 "accuracy_by_k": plots.accuracy_by_k(evaluation),
                 "rank_histogram": plots.rank_histogram(evaluation),
-                "hardest_classes": plots.hardest_classes(evaluation, self._class_names),
-                "confusion_at_k": plots.confusion_at_k(
-                    evaluation, k, self._class_names
-                ),
+                "hardest_classes": plots.hardest_classes(evaluation, names),
+                "confusion_at_k": plots.confusion_at_k(evaluation, k, names),
             }
             for name, figure in figures.items():
                 png = io.BytesIO()

@@ -59,9 +59,8 @@ class PretrainedEncoder:
     ) -> None:
         blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
-        _checks.require(
-            bool(blocks), rule, f"preset={preset!r}, a {type(backbone).__name__}"
-        )
+        received = f"preset={preset!r}, a {type(backbone).__name__}"
+        _checks.require(bool(blocks), rule, received)
         self.frozen = len(blocks) if frozen == "all" else frozen
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
@@ -69,15 +68,15 @@ class PretrainedEncoder:
         if 0 < self.frozen < len(blocks):
             # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
-            outputs = self._run(
-                keras.Model(backbone.input, cut), inputs, is_whole=False
-            )
+            lower = keras.Model(backbone.input, cut)
+            outputs = self._run(lower, inputs, is_whole=False)
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             hidden = self._run_above(backbone, cut, output, features)
             encodings = self._pool(hidden, features, from_features=True)
         else:
-            features, uncut = inputs, keras.Model(backbone.input, output)
+            features = inputs
+            uncut = keras.Model(backbone.input, output)
             encodings = self._pool(self._run(uncut, inputs), inputs)
             if self.frozen:  # All blocks: the trained model is the identity.
                 self.lower = keras.Model(inputs, encodings, name="frozen")
@@ -122,24 +121,20 @@ class ImageEncoder(PretrainedEncoder):
         frozen: int | str = 0,
     ):
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
-        preset, shape = os.fspath(preset), tuple(image_shape)
+        preset = os.fspath(preset)
+        shape = tuple(image_shape)
         try:  # The scale and the offset of the pixels that the preset was trained with.
             converter = _import_hub().layers.ImageConverter.from_preset(preset)
-            scale, offset = converter.scale, converter.offset
+            self._scale = 1.0 if converter.scale is None else converter.scale
+            self._offset = 0.0 if converter.offset is None else converter.offset
         except FileNotFoundError:
-            scale, offset = 1 / 255, None
-        self._scaling = (
-            1.0 if scale is None else scale,
-            0.0 if offset is None else offset,
-        )
+            self._scale, self._offset = 1 / 255, 0.0
         backbone = _load_backbone(preset, image_shape=shape)
-        self._build(
-            backbone, keras.Input(shape, name="images"), backbone.output, preset, frozen
-        )
+        images = keras.Input(shape, name="images")
+        self._build(backbone, images, backbone.output, preset, frozen)
 
     def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
-        scale, offset = self._scaling
-        return model(keras.layers.Rescaling(scale, offset)(images))
+        return model(keras.layers.Rescaling(self._scale, self._offset)(images))
 
     def _run_above(
         self, backbone: keras.Model, cut: Tensor, output: Tensor, features: Tensor
@@ -190,18 +185,16 @@ class TextEncoder(PretrainedEncoder):
     ):
         self._sequence_length = _checks.positive_int("sequence_length", sequence_length)
         rule = "`sequence_length` must be at least 3: a text needs two special tokens."
-        _checks.require(
-            sequence_length >= 3, rule, f"sequence_length={sequence_length}"
-        )
+        received = f"sequence_length={sequence_length}"
+        _checks.require(sequence_length >= 3, rule, received)
         self._pooling = _checks.one_of("pooling", pooling, ("first", "mean"))
         frozen = _checks.non_negative_int_or_all("frozen", frozen)
         preset = os.fspath(preset)
         backbone = _load_backbone(preset)
         rule = "`preset` must be a transformer encoder of keras-hub."
         is_right = isinstance(backbone.input, dict) and "padding_mask" in backbone.input
-        _checks.require(
-            is_right, rule, f"preset={preset!r}, a {type(backbone).__name__}"
-        )
+        received = f"preset={preset!r}, a {type(backbone).__name__}"
+        _checks.require(is_right, rule, received)
         self._tokenizer = _tokenizer(preset, type(backbone))
         tokens = keras.Input((None,), dtype="int32", name="tokens")
         self._build(backbone, tokens, self._output(backbone), preset, frozen)
@@ -219,26 +212,23 @@ class TextEncoder(PretrainedEncoder):
             raise ValueError(
                 f"`texts` must be several texts, in a list. Received: {texts!r}."
             )
-        tokenizer, max_length = self._tokenizer, self._sequence_length - 2
         texts = [text.decode() if isinstance(text, bytes) else text for text in texts]
-        rows = [
+        tokenizer = self._tokenizer
+        rows = []
+        for row in tokenizer(texts):
+            row = row[: self._sequence_length - 2]
+            tokens = (tokenizer.start_token_id, *row, tokenizer.end_token_id)
             # Numbers start at 1, whatever the vocabulary, since `to_tensor` pads with
             # 0.
-            [
-                1 + token
-                for token in (tokenizer.start_token_id, *row, tokenizer.end_token_id)
-            ]
-            for row in (row[:max_length] for row in tokenizer(texts))
-        ]
+            rows.append([1 + token for token in tokens])
         return tf.ragged.constant(rows, tf.int32, ragged_rank=1)
 
     def _output(self, backbone: keras.Model) -> Tensor:
         outputs = backbone.output
-        if not isinstance(outputs, dict):
-            return outputs[:, 0] if self._pooling == "first" else outputs
-        return outputs[
-            "pooled_output" if self._pooling == "first" else "sequence_output"
-        ]
+        is_first = self._pooling == "first"
+        if isinstance(outputs, dict):
+            return outputs["pooled_output" if is_first else "sequence_output"]
+        return outputs[:, 0] if is_first else outputs
 
     def _run(self, model: keras.Model, tokens: Tensor, is_whole: bool = True) -> Tensor:
         ops = keras.ops
@@ -268,13 +258,13 @@ class TextEncoder(PretrainedEncoder):
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        mask = (
-            _is_token(upper_inputs) if from_features else ops.not_equal(upper_inputs, 0)
-        )
+        if from_features:
+            mask = _is_token(upper_inputs)
+        else:
+            mask = ops.not_equal(upper_inputs, 0)
         weights = ops.cast(mask, "float32")[..., None]
-        return ops.sum(hidden * weights, axis=1) / ops.maximum(
-            ops.sum(weights, axis=1), 1.0
-        )
+        count = ops.maximum(ops.sum(weights, axis=1), 1.0)
+        return ops.sum(hidden * weights, axis=1) / count
 
 
 def _is_token(hidden: Tensor) -> Tensor:
@@ -294,17 +284,19 @@ def _tokenizer(preset: str, backbone_class: type) -> Any:
     model = content.get("model", {})
     if model.get("type") != "WordPiece":
         return models.Tokenizer.from_preset(preset, **options)
-    normalizer, vocabulary = content.get("normalizer"), model["vocab"]
+    normalizer = content.get("normalizer")
     rule = f"`preset` must have no normalizer or a BertNormalizer in {file}."
     is_known = normalizer is None or normalizer.get("type") == "BertNormalizer"
     _checks.require(is_known, rule, normalizer)
+    vocabulary = model["vocab"]
     rule = (
         f"`preset` must number its {len(vocabulary)} tokens from 0 on without gaps "
         f"in {file}."
     )
     has_no_gaps = sorted(vocabulary.values()) == list(range(len(vocabulary)))
     _checks.require(has_no_gaps, rule, f"up to {max(vocabulary.values(), default=0)}")
-    return getattr(models, backbone_class.__name__.replace("Backbone", "Tokenizer"))(
+    name = backbone_class.__name__.replace("Backbone", "Tokenizer")
+    return getattr(models, name)(
         vocabulary=sorted(vocabulary, key=vocabulary.get),
         lowercase=bool((normalizer or {}).get("lowercase", False)),
         **options,

@@ -81,9 +81,8 @@ class Rowwise:
         dtype = _compute_dtype(variable.dtype)
         learning_rate = tf.cast(learning_rate, dtype) * self.row_multiplier
         if not is_sparse:
-            return self._update_all_rows(
-                tf.cast(gradient, dtype), variable, learning_rate
-            )
+            gradient = tf.cast(gradient, dtype)
+            return self._update_all_rows(gradient, variable, learning_rate)
         values = tf.cast(gradient.values, dtype)
         ids = tf.convert_to_tensor(gradient.indices)
         if ids.shape[0] is not None:
@@ -131,13 +130,12 @@ class Rowwise:
                 ids = tf.convert_to_tensor(gradient.indices)
                 gradient = gather.sums_once(ids, tf.convert_to_tensor(gradient.values))
             values.append(gradient)
-        clipped = super()._clip_gradients(values)  # type: ignore[misc]
-        return [
-            tf.IndexedSlices(y, x.indices, x.dense_shape)
-            if isinstance(x, tf.IndexedSlices)
-            else y
-            for x, y in zip(grads, clipped, strict=True)
-        ]
+        clipped = [*super()._clip_gradients(values)]  # type: ignore[misc]
+        for i, gradient in enumerate(grads):
+            if isinstance(gradient, tf.IndexedSlices):
+                indices, shape = gradient.indices, gradient.dense_shape
+                clipped[i] = tf.IndexedSlices(clipped[i], indices, shape)
+        return clipped
 
     def _deduplicate_sparse_grad(self, grads: Sequence) -> Sequence:
         # Keras 2 would look for the distinct rows itself, whose number is not static.
@@ -192,9 +190,8 @@ def _row_sums(ids: Tensor, gradients: Tensor) -> Tensor:
     # Not one sum for each distinct row: XLA and TPUs need a size that is known before
     # running.
     group = gather.group_numbers(ids[tf.newaxis])[0]
-    return tf.gather(
-        tf.math.unsorted_segment_sum(gradients, group, tf.size(ids)), group
-    )
+    sums = tf.math.unsorted_segment_sum(gradients, group, tf.size(ids))
+    return tf.gather(sums, group)
 
 
 def _compute_dtype(dtype: tf.DType) -> tf.DType:
@@ -356,10 +353,14 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         variable: tf.Variable,
         learning_rate: Tensor,
     ) -> None:
-        if self.momentum and self.row_momentum:
+        if self._rows_have_momentum:
             super().update_slices(ids, gradients, variable, learning_rate)
         else:
             self.update_rows(ids, gradients, variable, learning_rate)
+
+    @property
+    def _rows_have_momentum(self) -> bool:
+        return bool(self.momentum and self.row_momentum)
 
     def update_rows(
         self,
@@ -368,7 +369,7 @@ class RowwiseSGD(Rowwise, keras.optimizers.SGD):
         variable: tf.Variable,
         learning_rate: Tensor,
     ) -> None:
-        if not (self.momentum and self.row_momentum):
+        if not self._rows_have_momentum:
             # The steps of a row with several gradients add up.
             step = tf.cast(learning_rate * gradients, variable.dtype)
             variable.scatter_sub(tf.IndexedSlices(step, ids))

@@ -1,5 +1,6 @@
 """Matplotlib figures of the ranks, labels and top classes of an `Evaluation`."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -41,9 +42,8 @@ def accuracy_by_k(evaluations: Evaluations, max_k: int | None = None) -> "Figure
     """
     ranks_by_name = _ranks_by_name(evaluations)
     if max_k is None:
-        max_k = int(
-            np.ceil(min(50, max(x.max(initial=1) for x in ranks_by_name.values())))
-        )
+        worst = max(ranks.max(initial=1) for ranks in ranks_by_name.values())
+        max_k = math.ceil(min(50, worst))
     ks = np.arange(1, _checks.positive_int("max_k", max_k) + 1)
     figure, axes = new_figure()
     for name, ranks in ranks_by_name.items():
@@ -96,23 +96,19 @@ def hardest_classes(
     count = _checks.positive_int("count", count)
     rule = "`evaluation` must have all ranks, not only the best of `RankedIds`."
     _checks.require(not np.isinf(evaluation.ranks).any(), rule, "infinite ones")
-    labels, label_indices = np.unique(
-        _required(evaluation, "class_ids"), return_inverse=True
-    )
+    class_ids = _required(evaluation, "class_ids")
+    labels, label_indices = np.unique(class_ids, return_inverse=True)
     list_counts = np.bincount(label_indices)
-    mean_ranks = (
-        np.bincount(label_indices, np.nan_to_num(evaluation.ranks)) / list_counts
-    )
+    rank_sums = np.bincount(label_indices, np.nan_to_num(evaluation.ranks))
+    mean_ranks = rank_sums / list_counts
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
     worst = worst[np.argsort(-mean_ranks[worst], kind="stable")][:count]
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), mean_ranks[worst])
-    axes.bar_label(
-        bars, [f" {list_counts[index]} lists" for index in worst], fontsize=8
-    )
-    axes.set_yticks(
-        range(len(worst)), _names(labels[worst], class_names), parse_math=False
-    )
+    counts = [f" {list_counts[index]} lists" for index in worst]
+    axes.bar_label(bars, counts, fontsize=8)
+    names = _names(labels[worst], class_names)
+    axes.set_yticks(range(len(worst)), names, parse_math=False)
     axes.invert_yaxis()
     axes.set(xlabel="mean rank of the label")
     return figure
@@ -135,10 +131,8 @@ def confusion_at_k(
         class_names: a name for each class; None for the ids.
         count: how many classes to show: those with the most lists.
     """
-    class_ids, top = (
-        _required(evaluation, "class_ids"),
-        _required(evaluation, "top_classes"),
-    )
+    class_ids = _required(evaluation, "class_ids")
+    top = _required(evaluation, "top_classes")
     is_right = _checks.positive_int("k", k) <= top.shape[1]
     _checks.require(is_right, f"`k` must be at most {top.shape[1]}.", f"k={k}")
     count = _checks.positive_int("count", count)
@@ -182,10 +176,9 @@ def _names(class_ids: np.ndarray, class_names: Sequence[str] | None) -> list[str
     if class_names is None:
         return [str(class_id) for class_id in class_ids]
     missing = str(*class_ids[class_ids >= len(class_names)][:1])
+    rule = "`class_names` must have a name for each class."
     received = f"{len(class_names)} names, none for class {missing}"
-    _checks.require(
-        not missing, "`class_names` must have a name for each class.", received
-    )
+    _checks.require(not missing, rule, received)
     return as_names([class_names[class_id] for class_id in class_ids])
 
 

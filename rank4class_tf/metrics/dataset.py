@@ -42,18 +42,17 @@ class DatasetMetric(Metric):
             tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
         )
         shape = (self.max_examples, self.num_columns)
-        self.labels, self.scores, self.weights_seen = (
-            self.add_weight(
-                name=name, shape=shape, initializer="zeros", dtype=self._dtype_kept.name
-            )
-            for name, shape in (
-                ("labels", shape),
-                ("scores", shape),
-                ("weights_seen", shape[:1]),
-            )
-        )
-        self.count = self.add_weight(
-            name="count", shape=(), initializer="zeros", dtype="int64"
+        self.labels = self._kept("labels", shape)
+        self.scores = self._kept("scores", shape)
+        self.weights_seen = self._kept("weights_seen", shape[:1])
+        self.count = self._kept("count", (), tf.int64)
+
+    def _kept(
+        self, name: str, shape: tuple[int, ...], dtype: tf.DType | None = None
+    ) -> tf.Variable:
+        dtype_name = (dtype or self._dtype_kept).name
+        return self.add_weight(
+            name=name, shape=shape, initializer="zeros", dtype=dtype_name
         )
 
     def per_column(self, dtype: tf.DType = tf.float64) -> TensorPair:

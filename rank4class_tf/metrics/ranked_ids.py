@@ -39,10 +39,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             self.ids = ids = tf.convert_to_tensor(ids)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {error}") from error
-        is_ids = ids.shape.rank != 0 and (
-            ids.dtype.is_integer or ids.dtype == tf.string
-        )
-        _checks.require(is_ids, rule, f"{ids.dtype.name} of shape {ids.shape}")
+        is_kind = ids.dtype.is_integer or ids.dtype == tf.string
+        is_right = is_kind and ids.shape.rank != 0
+        _checks.require(is_right, rule, f"{ids.dtype.name} of shape {ids.shape}")
 
     def ranks(self, y_true: Array) -> ops.Ranks:
         """`Ranks` of right items, float32; `class_ids` are ids or hashes of strings."""
@@ -57,16 +56,15 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         y_true = same_sizes(y_true, self.ids, rule)
         is_text = self.ids.dtype == tf.string
         has_dtype = y_true.dtype == tf.string if is_text else y_true.dtype.is_integer
-        rule = (
-            f"`y_true` must hold {'strings' if is_text else 'integers'}, as "
-            "`RankedIds` do."
-        )
+        kind = "strings" if is_text else "integers"
+        rule = f"`y_true` must hold {kind}, as `RankedIds` do."
         _checks.require(has_dtype, rule, y_true.dtype.name)
         ids, right_ids = ids_as_integers(self.ids), ids_as_integers(y_true)
 
         # Each id once, else -1. It has one column at most: [batch, P, k] comparisons
         # find it.
-        class_ids, width = distinct_ids(right_ids), ids.shape[1] or tf.shape(ids)[1]
+        class_ids = distinct_ids(right_ids)
+        width = ids.shape[1] or tf.shape(ids)[1]
         is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
         column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
         is_hit = (column >= 0) & (class_ids >= 0)
@@ -77,9 +75,8 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         # More than two ids of a list that are 0 or 1 are no ids, which differ, but
         # labels.
         is_binary = tf.equal(right_ids, 0) | tf.equal(right_ids, 1)
-        is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True) & (
-            tf.shape(right_ids)[1] > 2
-        )
+        is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True)
+        is_label &= tf.shape(right_ids)[1] > 2
         rule = (
             "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
         )
@@ -91,14 +88,14 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
         above = checked(above, is_wrong, tf.gather(self.ids, order, batch_dims=1), rule)
 
-        # A hit ties with itself only, other ids with none: no hit. `num_items` is
-        # unknown.
-        tied, relevance = (
-            tf.cast(is_hit, tf.float32),
-            tf.cast(class_ids >= 0, tf.float32),
-        )
         return ops.Ranks(
-            above, tied, relevance, None, max_items=width, class_ids=class_ids
+            above=above,
+            # A hit ties with itself only, other ids with none: no hit.
+            tied=tf.cast(is_hit, tf.float32),
+            relevance=tf.cast(class_ids >= 0, tf.float32),
+            num_items=None,  # Unknown.
+            max_items=width,
+            class_ids=class_ids,
         )
 
 

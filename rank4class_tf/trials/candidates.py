@@ -133,10 +133,8 @@ class Candidate:
 
     def description(self) -> list:
         """What tells this candidate from others, for a file."""
-        configs = [
-            part and {**part.get_config(), "name": None}
-            for part in (self.loss, self.head)
-        ]
+        parts = (self.loss, self.head)
+        configs = [part and {**part.get_config(), "name": None} for part in parts]
         shapes = [tuple(x.shape) for x in self._variables]
         sources = {name: source(function) for name, function in self.adjust.items()}
         return [self.name, type(self.loss).__name__, configs, shapes, sources]
@@ -181,17 +179,15 @@ class Candidate:
         model = built(self.task.build, head)
         if not model.built:
             model(self.task.features, training=False)
-        in_shards = any(
-            isinstance(x, layers.ShardedClassTable) for x in _keras.layers_of(model)
-        )
+        tables = layers.ShardedClassTable
+        in_shards = any(isinstance(x, tables) for x in _keras.layers_of(model))
         rule = (
             "`build` must use no `ShardedClassTable`, whose rows would not start anew."
         )
         _checks.require(not in_shards, rule, model.name)
 
-        optimizer = getattr(model, "optimizer", None) or keras.optimizers.AdamW(
-            weight_decay=1e-2
-        )
+        optimizer = getattr(model, "optimizer", None)
+        optimizer = optimizer or keras.optimizers.AdamW(weight_decay=1e-2)
         inner = getattr(optimizer, "inner_optimizer", optimizer)  # For mixed precision.
         if getattr(inner, "weight_decay", None):
             inner.weight_decay = setting["weight_decay"]
@@ -311,9 +307,8 @@ class Candidate:
         # A copy: the graph's loss holds variables, from which no layer of probabilities
         # is made.
         loss = self._copy(self.loss, setting)
-        to_probabilities = (
-            getattr(loss, "probabilities", None) or layers.Probabilities()
-        )
+        to_probabilities = getattr(loss, "probabilities", None)
+        to_probabilities = to_probabilities or layers.Probabilities()
         joint = compute_confident_joint(labels, to_probabilities(scores).numpy())
 
         # Rows are the labels, columns the true classes; off the diagonal all is wrong.
@@ -321,12 +316,14 @@ class Candidate:
         np.fill_diagonal(joint, 0)
         names = range(len(joint)) if class_names is None else class_names
         confusions = [
-            (names[t], names[y], int(joint[y, t])) for y, t in np.argwhere(joint)
+            (names[true], names[label], int(joint[label, true]))
+            for label, true in np.argwhere(joint)
         ]
+        confusions.sort(key=lambda confusion: -confusion[2])
         return {
             "share": float(share),
             "concentration": float(joint.max(axis=0).sum() / max(joint.sum(), 1)),
-            "confusions": sorted(confusions, key=lambda confusion: -confusion[2])[:5],
+            "confusions": confusions[:5],
         }
 
 
@@ -342,14 +339,11 @@ def _first_tunable(*parts: Part | None) -> _Tuned | None:
 
 def _measured(evaluate: Evaluator, test: Dataset) -> TestResult:
     measured = evaluate(test, name="test")
-    return {
-        metric: [
-            values.tolist(),
-            measured.weights[metric].tolist(),
-            measured.bounds[metric],
-        ]
-        for metric, values in measured.values.items()
-    }
+    result: TestResult = {}
+    for metric, values in measured.values.items():
+        weights = measured.weights[metric].tolist()
+        result[metric] = [values.tolist(), weights, measured.bounds[metric]]
+    return result
 
 
 def built(build: Build, head: keras.layers.Layer | None) -> keras.Model:

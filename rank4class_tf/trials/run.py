@@ -128,9 +128,10 @@ def try_out(
         patience=patience,
         batch_size=batch_size,
     )
-    minutes = (
-        math.inf if minutes is None else _checks.positive_float("minutes", minutes)
-    )
+    if minutes is None:
+        minutes = math.inf
+    else:
+        minutes = _checks.positive_float("minutes", minutes)
     measured = Evaluator(None, metrics)
     rule = "`metrics` must have one that is higher for a better model, to choose by."
     _checks.require(bool(measured.rising), rule, measured.names)
@@ -216,8 +217,11 @@ def try_out(
     outcomes = _confirm(trainer, screening)
 
     # Report.
-    tests = {name: [x.test for x in done] for name, done in outcomes.items()}
-    fresh = {name: [x.training.value for x in done] for name, done in outcomes.items()}
+    tests = {}
+    fresh = {}
+    for name, done in outcomes.items():
+        tests[name] = [x.test for x in done]
+        fresh[name] = [x.training.value for x in done]
     median_norm = None
     if encodings is not None:
         median_norm = float(np.median(tf.norm(encodings, axis=-1)))
@@ -312,7 +316,9 @@ class _Trainer:
         self, owner: Candidate, number: int, seed: int, tested: Sequence[str] = ()
     ) -> dict[str, Outcome]:
         """The outcomes, by name, of candidates that share a training."""
-        key = f"{owner.name}/{seed}/{number}" + (f"/test of {tested}" if tested else "")
+        key = f"{owner.name}/{seed}/{number}"
+        if tested:
+            key += f"/test of {tested}"
         if key not in self.finished:
             setting = owner.setting(self.draws[number])
             self.finished[key] = owner.run(setting, seed, tested)
@@ -428,7 +434,8 @@ def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome
         # Measuring the test data may take longer than the trainings have shown.
         now = time.monotonic()
         enough = report.FEW_SEEDS
-        if index >= enough and now + (now - begin) / index > trainer.deadline:
+        cost = (now - begin) / max(index, 1)
+        if index >= enough and now + cost > trainer.deadline:
             bar.update(bar.target, finalize=True)
             break
         seed = plan.screening_seeds + index
@@ -444,18 +451,21 @@ def _trials(
     tests: dict[str, list[TestResult]],
 ) -> list[Trial]:
     gains = report.gains(tests)
-    return [
-        Trial(
+    trials = []
+    for name, owner in owners.items():
+        setting = screening.best_setting(name)
+        seconds = [x.seconds for x in screening.trainings[name]]
+        trial = Trial(
             name=name,
             validation=float(screening.means[name].max()),
-            setting=screening.best_setting(name),
-            seconds=float(np.median([x.seconds for x in screening.trainings[name]])),
+            setting=setting,
+            seconds=float(np.median(seconds)),
             values=report.estimates(tests.get(name, [])),
             gains=gains.get(name, {}),
-            build=functools.partial(owner.new, screening.best_setting(name)),
+            build=functools.partial(owner.new, setting),
         )
-        for name, owner in owners.items()
-    ]
+        trials.append(trial)
+    return trials
 
 
 def _note_of_noise(noise: dict[str, Any]) -> str:
