@@ -82,6 +82,19 @@ class Data:
             train=select(train, order[size:]), validation=select(train, order[:size])
         )
 
+    def notes(self) -> Iterator[str]:
+        """What in dense arrays makes the table say too much."""
+        train, validation, test = (_hashes(x, 0) for x in vars(self).values())
+        numbers = {
+            "repeated": len(test) - len({*test}),
+            "in `train` or `validation`": len({*train, *validation} & {*test}),
+        }
+        for what, number in numbers.items():
+            if number > len(test) / 100:  # A few short texts may be alike.
+                yield f"{number} rows of `test` are {what}."
+        if len({*_hashes(self.validation, 1)}) == 1:
+            yield "`validation` has one class, by which nothing can be chosen."
+
 
 def checked(name: str, examples: Dataset) -> Dataset:
     """Arrays as tensors, or a dataset that can be read again."""
@@ -154,6 +167,15 @@ def num_outputs(contents: Iterable[Content]) -> int:
     )
     _checks.require(is_clear, rule, f"{number} columns and classes")
     return number
+
+
+def _hashes(examples: Any, part: int) -> list[int]:
+    """A hash of each row of the features, 0, or labels, 1, if they are dense arrays."""
+    arrays = tf.nest.flatten(examples[part]) if isinstance(examples, tuple) else []
+    if not all(isinstance(x, np.ndarray | tf.Tensor) for x in arrays):
+        return []
+    rows = zip(*map(np.asarray, arrays), strict=False)
+    return [hash(tuple(np.array(x).tobytes() for x in row)) for row in rows]
 
 
 def select(examples: Any, indices: np.ndarray) -> Any:

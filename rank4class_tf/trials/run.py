@@ -99,7 +99,7 @@ def try_out(
         settings: how many settings each candidate tries.
         seeds: how many fresh seeds the test takes; fewer than three allow no verdict.
         minutes: a budget. If the first trainings show that it is too short, there are
-            fewer settings for all candidates, then fewer seeds.
+            fewer settings for all candidates, then fewer seeds, but at least three.
         finalists: how many rivals of the first candidate are tested.
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation
@@ -225,7 +225,8 @@ def try_out(
     median_norm = None
     if encodings is not None:
         median_norm = float(np.median(tf.norm(encodings, axis=-1)))
-    notes = [*report.notes(screening.tried, screening.means, fresh, median_norm)]
+    notes = [*data.notes()]
+    notes += report.notes(screening.tried, screening.means, fresh, median_norm)
 
     num_settings, num_seeds = len(screening.means[first]), len(tests[first])
     if (num_settings, num_seeds) != (settings, seeds):
@@ -411,12 +412,15 @@ def _affordable(
 ) -> tuple[int, int]:
     """How many more passes and test seeds, at these costs, fit in the seconds left."""
     pass_cost, seed_cost = max(pass_cost, 1e-9), max(seed_cost, 1e-9)
+    few = min(most_seeds, report.FEW_SEEDS)
     # A budget too small for enough passes takes fewer seeds first.
-    for seeds in (most_seeds, min(most_seeds, report.FEW_SEEDS)):
+    for seeds in (most_seeds, few):
         passes = int(np.clip((left - seeds * seed_cost) / pass_cost, 0, most_passes))
         if passes >= min(enough, most_passes):
             break
-    return passes, int(np.clip((left - passes * pass_cost) / seed_cost, 1, most_seeds))
+    # Fewer allow no verdict: a budget gives way to them.
+    num_seeds = np.clip((left - passes * pass_cost) / seed_cost, few, most_seeds)
+    return passes, int(num_seeds)
 
 
 def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome]]:
