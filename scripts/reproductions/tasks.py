@@ -229,16 +229,18 @@ def compare(
         head += ["gain", "gain_low", "gain_high", "p"]
         rows = []
         for trial in result.trials:
+            tried = [trial.name, result.num_settings, result.num_seeds]
+            chosen_by = [f"validation {result.monitor}", f"{trial.validation:.4f}"]
+            rows.append([*columns.values(), *tried, *chosen_by])
             for metric, of in trial.values.items():
                 gain = trial.gains.get(metric)
                 gained = (
                     [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
                 )
-                tried = [trial.name, result.num_settings, result.num_seeds, metric]
                 numbers = [
                     f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)
                 ]
-                rows.append([*columns.values(), *tried, *numbers])
+                rows.append([*columns.values(), *tried, metric, *numbers])
         with open(args.csv, "a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
             writer.writerows([head, *rows] if file.tell() == 0 else rows)
