@@ -4,14 +4,13 @@
 
 `--files` names a folder with train.txt and test.txt in the format of the Extreme
 Classification Repository. `--arff` names one with train.arff and test.arff, from which
-they are written first; its labels are the attributes `TAG_...`.
+they are written first, points of length 1; its labels are the attributes `TAG_...`.
 
 Each method has the same number of settings, which are compared by P@3 on a fifth of
 the training points with `--tuning-seed`. A network is then trained on all training
 points for the epochs that were best there, once with each seed. One-vs-rest has no
-seed. The test points are used once. Points are scaled to length 1. The network is one
-hidden layer, the same for each loss; "Top-4 of 64" draws 64 negatives of a point and
-mines four.
+seed. The test points are used once. The network is one hidden layer with dropout, the
+same for each loss; "Top-4 of 64" draws 64 negatives of a point and mines four.
 """
 
 import dataclasses
@@ -22,10 +21,11 @@ import warnings
 
 import numpy as np
 import scipy.sparse
+import tensorflow as tf
 from sklearn import linear_model, multiclass
 from tensorflow import keras
 
-from rank4class_tf import data, losses, metrics, ops
+from rank4class_tf import data, layers, losses, metrics, ops
 from scripts import command_line
 from scripts.reproductions import common
 from scripts.tables import plus_minus, show_all
@@ -38,7 +38,7 @@ OWN = {
     "network, Rankmax": [0.3, 1.0, 3.0],
     "network, Top-4 of 64": [0.3, 1.0, 3.0],
 }
-RATES, DROPOUTS = (3e-3, 1e-2), (0.5, 0.2)
+RATES, DROPOUT = (1e-3, 3e-3, 1e-2, 3e-2), 0.5
 MOST_SETTINGS = 12
 CUTOFFS = (1, 3, 5)
 DEPTH = max(CUTOFFS)
@@ -65,8 +65,8 @@ def settings_of(method):
     if method == ONE_VS_REST:
         return [{"own": c} for c in REGULARIZATIONS]
     return [
-        {"own": value, "rate": rate, "dropout": dropout}
-        for value, rate, dropout in itertools.product(OWN[method], RATES, DROPOUTS)
+        {"own": own, "rate": rate}
+        for own, rate in itertools.product(OWN[method], RATES)
     ]
 
 
@@ -75,7 +75,7 @@ def settings_of(method):
 
 
 def write_arff(source, target):
-    """Writes a sparse ARFF file of 0 and 1 in the repository's format.
+    """Writes a sparse ARFF file of 0 and 1 as points of length 1.
 
     Args:
         source: a file whose last attributes, the labels, are named `TAG_...`.
@@ -97,23 +97,19 @@ def write_arff(source, target):
     for point in points:
         features = [i for i in point if i < first]
         labels = [i - first for i in point if i >= first]
-        rows.append((labels, features, [1.0] * len(features)))
+        value = 1 / max(len(features), 1) ** 0.5
+        rows.append((labels, features, [value] * len(features)))
     data.write_extreme_classification(target, rows, first, len(names) - first)
 
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """Features `[n, features]` of length 1, and class ids `[n, P]` padded with -1."""
+    """Some points of a file, as batches and as a whole."""
 
-    features: np.ndarray
-    class_ids: np.ndarray
+    batches: tf.data.Dataset
+    features: scipy.sparse.csr_matrix
+    class_ids: np.ndarray  # `[n, P]` padded with -1.
     num_classes: int
-
-    def only(self, rows):
-        """Some of the points."""
-        return dataclasses.replace(
-            self, features=self.features[rows], class_ids=self.class_ids[rows]
-        )
 
     def multi_hot(self):
         """The labels as 0 and 1, `[n, classes]`."""
@@ -123,15 +119,18 @@ class Points:
         return labels
 
 
-def read(path):
-    """The points of a file."""
-    count, num_features, num_classes = data.read_extreme_header(path)
-    sparse, class_ids = next(iter(data.extreme_classification(path, count)))
-    features = np.zeros([count, num_features], np.float32)
-    features[tuple(sparse.indices.numpy().T)] = sparse.values
-    lengths = np.linalg.norm(features, axis=1, keepdims=True)
-    features /= np.maximum(lengths, 1e-12)
-    return Points(features, class_ids.numpy(), num_classes)
+def read(path, batch_size, rows=None):
+    """The points of a file, or those with these numbers."""
+    count, _, num_classes = data.read_extreme_header(path)
+    found = data.extreme_classification(path, count, rows=rows)
+    sparse, class_ids = next(iter(found))
+    features = scipy.sparse.csr_matrix(
+        (sparse.values, sparse.indices.numpy().T), sparse.shape
+    )
+    batches = data.extreme_classification(path, batch_size, rows=rows).cache()
+    number = -(-len(class_ids) // batch_size)
+    batches = batches.apply(tf.data.experimental.assert_cardinality(number))
+    return Points(batches, features, class_ids.numpy(), num_classes)
 
 
 # -- Methods
@@ -169,124 +168,136 @@ def one_vs_rest(train, other, own):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not present in all training")
         model = multiclass.OneVsRestClassifier(model).fit(
-            scipy.sparse.csr_matrix(train.features), train.multi_hot()
+            train.features, train.multi_hot()
         )
-    return highest(model.predict_proba(scipy.sparse.csr_matrix(other.features)))
+    return highest(model.predict_proba(other.features))
 
 
-def build(points, method, own, rate, dropout, width):
-    """The compiled network."""
-    model = keras.Sequential(
-        [
-            keras.Input((points.features.shape[1],)),
-            keras.layers.Dense(width, "relu"),
-            keras.layers.Dropout(dropout),
-            keras.layers.Dense(points.num_classes),
-        ]
-    )
-    loss = make_loss(method, own)
-    model.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
-    return model
+class Network:
+    """A network with the loss of a method; it starts alike for each rate."""
 
+    def __init__(self, method, own, seed, train, width):
+        keras.utils.set_random_seed(seed)
+        self.seed, self.batches = seed, train.batches
+        self.model = keras.Sequential(
+            [
+                keras.layers.Input((train.features.shape[1],), sparse=True),
+                layers.SparseDense(width),
+                keras.layers.Activation("relu"),
+                keras.layers.Dropout(DROPOUT),
+                keras.layers.Dense(train.num_classes),
+            ]
+        )
+        self.model.compile(
+            "adam", make_loss(method, own), steps_per_execution=len(train.batches)
+        )
+        self.model.optimizer.build(self.model.trainable_variables)
+        self.state = [*self.model.variables, *self.model.optimizer.variables]
+        self.start = [variable.numpy() for variable in self.state]
 
-def search(method, setting, train, validation, args):
-    """Validation P@3 of a setting, with the best epoch of a network."""
-    keras.utils.set_random_seed(args.tuning_seed)
-    if method == ONE_VS_REST:
-        top = one_vs_rest(train, validation, **setting)
-        return {SELECT_BY: float(hits(validation, top)[:, :3].mean())}
-    model = build(train, method, **setting, width=args.width)
+    def restart(self, rate):
+        """Takes the first weights and a rate."""
+        for variable, value in zip(self.state, self.start, strict=True):
+            variable.assign(value)
+        self.model.optimizer.learning_rate = rate
 
-    def evaluate():
-        top = highest(model.predict_on_batch(validation.features))
-        return {SELECT_BY: float(hits(validation, top)[:, :3].mean())}
+    def train(self, epoch):
+        """Trains for an epoch."""
+        batches = self.batches.shuffle(len(self.batches), seed=self.seed + epoch)
+        self.model.fit(batches, shuffle=False, verbose=0)
 
-    _, best = common.train_to_best(
-        model,
-        args.epochs,
-        lambda epoch: train_once(model, train, args.batch_size, epoch),
-        evaluate,
-        SELECT_BY,
-        args.patience,
-        args.evaluate_every,
-    )
-    return best
-
-
-def train_once(model, points, batch_size, epoch):
-    """Trains for an epoch."""
-    order = np.random.default_rng(epoch).permutation(len(points.features))
-    for rows in np.array_split(order, len(order) // batch_size):
-        model.train_on_batch(points.features[rows], points.class_ids[rows])
-
-
-def test(method, chosen, seed, train, other, args):
-    """The highest labels of the test points, after training on all others."""
-    setting = {name: chosen[name] for name in settings_of(method)[0]}
-    if method == ONE_VS_REST:
-        return one_vs_rest(train, other, **setting)
-    keras.utils.set_random_seed(seed)
-    model = build(train, method, **setting, width=args.width)
-    for epoch in range(1, chosen["epoch"] + 1):
-        train_once(model, train, args.batch_size, epoch)
-    return highest(model.predict_on_batch(other.features))
+    def highest(self, points):
+        """The highest labels of points."""
+        return np.concatenate(
+            [highest(self.model(features)) for features, _ in points.batches]
+        )
 
 
 # -- Tables
 # --------------------------------------------------------------------------------------
 
 
+def precision(points, top):
+    """P@3, by which settings and epochs are chosen."""
+    return {SELECT_BY: float(hits(points, top)[:, :3].mean())}
+
+
 def runs_of(method, parts, args):
     """The chosen setting of a method, and the highest labels with each seed."""
+    train, rest, validation, test = parts
     names = ["width", "batch_size", "epochs", "evaluate_every", "patience"]
     of_all = {name: getattr(args, name) for name in names}
     of_all |= {"files": str(args.files.resolve()), "method": method}
     of_all["tuning_seed"] = args.tuning_seed
-    train, other = parts
-    order = np.random.default_rng(args.tuning_seed).permutation(len(train.features))
-    held_out = len(order) // 5
-    validation, rest = train.only(order[:held_out]), train.only(order[held_out:])
+
+    @functools.lru_cache(maxsize=1)
+    def network(own, seed, examples):
+        return Network(method, own, seed, examples, args.width)
+
+    def searched(own, rate=None):
+        if method == ONE_VS_REST:
+            return precision(validation, one_vs_rest(rest, validation, own))
+        trained = network(own, args.tuning_seed, rest)
+        trained.restart(rate)
+        _, best = common.train_to_best(
+            trained.model,
+            args.epochs,
+            trained.train,
+            lambda: precision(validation, trained.highest(validation)),
+            SELECT_BY,
+            args.patience,
+            args.evaluate_every,
+        )
+        return best
+
+    def tested(seed, epoch, own, rate=None):
+        if method == ONE_VS_REST:
+            return {"top": one_vs_rest(train, test, own).tolist()}
+        trained = network(own, seed, train)
+        trained.restart(rate)
+        for number in range(1, epoch + 1):
+            trained.train(number)
+        return {"top": trained.highest(test).tolist()}
+
+    settings = settings_of(method)[:: MOST_SETTINGS // args.settings]
     found = [
         common.kept(
-            args.out,
-            {**of_all, **setting},
-            functools.partial(search, method, setting, rest, validation, args),
+            args.out, {**of_all, **setting}, functools.partial(searched, **setting)
         )
-        for setting in settings_of(method)[:: MOST_SETTINGS // args.settings]
+        for setting in settings
     ]
-    chosen = max(found, key=lambda run: run[SELECT_BY])
-
-    def tested(seed):
-        top = test(method, chosen, seed, train, other, args)
-        return {"top": top.tolist()}
-
-    own = {name: chosen[name] for name in ("own", "rate", "dropout") if name in chosen}
-    own |= {"epoch": chosen.get("epoch", 0)}
-    seeds = args.seeds[:1] if method == ONE_VS_REST else args.seeds
+    best = max(range(len(found)), key=lambda number: found[number][SELECT_BY])
+    chosen = {**settings[best], "epoch": found[best].get("epoch", 0)}
     runs = [
         common.kept(
-            args.out, {**of_all, **own, "seed": seed}, functools.partial(tested, seed)
+            args.out,
+            {**of_all, **chosen, "seed": seed},
+            functools.partial(tested, seed, **chosen),
         )
-        for seed in seeds
+        for seed in (args.seeds[:1] if method == ONE_VS_REST else args.seeds)
     ]
-    return own, [np.array(run["top"]) for run in runs]
+    return chosen, [np.array(run["top"]) for run in runs]
 
 
 def tables_of(args):
     """The figures, and the gains over the first method with 95 % intervals."""
-    parts = train, other = read(args.files / "train.txt"), read(args.files / "test.txt")
+    path, size = args.files / "train.txt", args.batch_size
+    train, test = read(path, size), read(args.files / "test.txt", size)
+    order = np.random.default_rng(args.tuning_seed).permutation(len(train.class_ids))
+    held_out, others = np.split(order + 1, [len(order) // 5])
+    parts = train, read(path, size, others), read(path, size, held_out), test
     shares = metrics.propensities(train.class_ids, train.num_classes)
     rows, gains, baseline = [], [], None
     for method in args.methods:
         own, runs = runs_of(method, parts, args)
-        values = np.array([figures(other, top, shares) for top in runs])
+        values = np.array([figures(test, top, shares) for top in runs])
         setting = ", ".join(f"{name} {value:g}" for name, value in own.items())
         rows.append([method, setting, *map(plus_minus, 100 * values.T, [1] * 6)])
         # Of each point its mean over the seeds.
-        right = np.mean([hits(other, top) for top in runs], axis=0)
-        precision = np.stack([right[:, :k].mean(axis=1) for k in CUTOFFS], axis=1)
-        baseline = precision if baseline is None else baseline
-        gain = 100 * (precision - baseline)
+        right = np.mean([hits(test, top) for top in runs], axis=0)
+        of_points = np.stack([right[:, :k].mean(axis=1) for k in CUTOFFS], axis=1)
+        baseline = of_points if baseline is None else baseline
+        gain = 100 * (of_points - baseline)
         error = 1.96 * gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
         pairs = zip(gain.mean(axis=0), error, strict=True)
         gains.append([method, *(f"{mean:+.1f} ± {half:.1f}" for mean, half in pairs)])
