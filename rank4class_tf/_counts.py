@@ -1,7 +1,7 @@
-"""How many examples have each class."""
+"""Labels of data that no scores come with: what they are, and how many a class has."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,16 +10,41 @@ from rank4class_tf import _checks
 from rank4class_tf._types import Array
 
 
+class Form(NamedTuple):
+    """What labels `[..., width]` may be, the surest last, and their width."""
+
+    kind: int = 0  # Labels of one class, or of another shape.
+    width: int = 0
+
+
+# Items ranked from 1 on (class ids would be all classes but 0), class ids, ids with
+# padding, or labels that can only be relevance.
+RANKINGS, IDS, PADDED_IDS, RELEVANCE = 1, 2, 3, 4
+
+
+def form_of(labels: np.ndarray) -> Form:
+    """The form of labels that are several numbers for each list."""
+    width = labels.shape[-1]
+    if width <= 1:
+        return Form()
+    # Class ids of a list are integers that differ, but for the padding.
+    rising = np.sort(labels, axis=-1)
+    is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
+    if labels.dtype.kind in "fb" or is_repeated.any():
+        return Form(RELEVANCE, width)
+    if (rising < 0).any():
+        return Form(PADDED_IDS, width)
+    is_ranking = np.all(rising == np.arange(1, width + 1))
+    return Form(RANKINGS if is_ranking else IDS, width)
+
+
 def is_one_hot_row(labels: np.ndarray, num_classes: int) -> np.ndarray:
     """Whether each row of labels `[batch, P]` has a label per class instead of ids."""
     width = labels.shape[1]
     if 1 < width == num_classes:
         # Losses read labels of this width as relevance. Class ids this wide have
-        # padding, or each example would have all classes, and no row repeats an id.
-        rising = np.sort(labels, axis=1)
-        is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
-        are_ids = labels.dtype.kind in "iu" and (labels < 0).any()
-        return np.full(len(labels), is_repeated.any() or not are_ids)
+        # padding, or each example would have all classes.
+        return np.full(len(labels), form_of(labels).kind != PADDED_IDS)
     # Three or more zeros and ones would repeat an id, so they are one-hot of a wrong
     # width.
     return np.isin(labels, (0, 1)).all(axis=1) & (width > 2)

@@ -186,7 +186,7 @@ class CrossBatchMemory(ScoreLayer):
         self.size = _checks.positive_int("size", size)
 
     def build(
-        self, encodings_shape: tuple[int, ...], ids_shape: Shape | None = None
+        self, encodings_shape: tuple[Any, ...], ids_shape: Shape | None = None
     ) -> None:
         width = encodings_shape[-1]
         self.encodings = _keras.add_state(

@@ -63,14 +63,14 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         tasks: Sequence[str] | None = None,
         **kwargs: Any,
     ):
+        make: Callable = layers.get_interaction
+        arguments = [interaction]
         if isinstance(interaction, type) and issubclass(
             interaction, layers.Interaction
         ):
-            build = functools.partial(interaction, **kwargs)
-        else:
-            build = functools.partial(layers.get_interaction, interaction, **kwargs)
-            build()  # Mistakes raise here, not in training.
-        self._make_interaction = build
+            make, arguments = interaction, []
+        self._make_interaction = functools.partial(make, *arguments, **kwargs)
+        self._make_interaction()  # Mistakes raise here, not in training.
         self._encoder = encoder
         self._class_encoder = class_encoder
         self._tasks = tasks
@@ -152,10 +152,12 @@ class ServingSignatures(_tfr.keras.saved_model.Signatures):
                 scores = self._model(features, training=False)
                 return self.normalize_outputs(tf.saved_model.PREDICT_OUTPUTS, scores)
 
-            predict = tf.function(predict)
-            top_k = tf.function(self._best)
-            signatures["predict_tensors"] = predict.get_concrete_function(specs)
-            signatures["top_k_tensors"] = top_k.get_concrete_function(specs, k)
+            signatures["predict_tensors"] = tf.function(predict).get_concrete_function(
+                specs
+            )
+            signatures["top_k_tensors"] = tf.function(self._best).get_concrete_function(
+                specs, k
+            )
         return signatures
 
     def top_k_tf_function(self) -> Callable:

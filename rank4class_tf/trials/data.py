@@ -12,18 +12,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks
 from rank4class_tf._batches import Dataset, as_tensors, batches
-
-# What labels as wide as several items may be, the surest last: items ranked from 1 on
-# (class ids would be all classes but 0), class ids, ids with padding, or labels that
-# can only be relevance.
-_RANKINGS, _IDS, _PADDED_IDS, _RELEVANCE = 1, 2, 3, 4
-
-
-class Form(NamedTuple):
-    """What labels as wide as several items may be, and how wide."""
-
-    kind: int = 0
-    width: int = 0
+from rank4class_tf._counts import PADDED_IDS, RANKINGS, RELEVANCE, Form, form_of
 
 
 class Content(NamedTuple):
@@ -119,7 +108,8 @@ def read(name: str, examples: Dataset | float, rank: int) -> Content:
         numbering = "as of `np.unique(names, return_inverse=True)`"
         rule = f"`{name}` must have labels that are numbers, {numbering}."
         _checks.require(labels.dtype.kind in "iufb", rule, labels.dtype)
-        form = max(form, _form_of(labels, rank))
+        if labels.ndim == rank:  # As dense relevance, which is as wide as the scores.
+            form = max(form, form_of(labels))
         highest = max(highest, int(labels.max(initial=0)))
 
         for x in map(np.asarray, tf.nest.flatten(batch[0], expand_composites=True)):
@@ -136,31 +126,14 @@ def read(name: str, examples: Dataset | float, rank: int) -> Content:
     return Content(form, highest, checksum)
 
 
-def _form_of(labels: np.ndarray, rank: int) -> Form:
-    # Dense relevance has the rank of the scores.
-    if labels.ndim != rank or labels.shape[-1] <= 1:
-        return Form()
-    width = labels.shape[-1]
-    rising = np.sort(labels, axis=-1)
-
-    # Class ids of a list are integers that differ, but for the padding.
-    is_repeated = (rising[..., 1:] == rising[..., :-1]) & (rising[..., 1:] >= 0)
-    if labels.dtype.kind in "fb" or is_repeated.any():
-        return Form(_RELEVANCE, width)
-    if (rising < 0).any():
-        return Form(_PADDED_IDS, width)
-    is_ranking = np.all(rising == np.arange(1, width + 1))
-    return Form(_RANKINGS if is_ranking else _IDS, width)
-
-
 def num_outputs(contents: Iterable[Content]) -> int:
     """The number of outputs for which losses read all datasets' labels as meant."""
     forms, highest, _ = zip(*contents, strict=True)
     form = max(forms)
-    if form.kind in (_RANKINGS, _RELEVANCE):
+    if form.kind in (RANKINGS, RELEVANCE):
         return form.width
     number = max(highest) + 1
-    is_clear = form != Form(_PADDED_IDS, number)
+    is_clear = form != Form(PADDED_IDS, number)
     rule = (
         "Padded class ids [batch, P] must not have a column for each class, or losses "
         "read them as relevance: add a column of -1, or give relevance as floats."
