@@ -401,21 +401,24 @@ class Record:
         # may lead to single classes and variables again, through its parameters.
         tape, products = self.tape, self._products
         leaves = {"scores": [x.scores for x in self._singles], "variables": variables}
-        sums = [] if self._sum is None else [self._sum.result]
-        found, of_sums = tape.gradient(values, [leaves, sums], upstream)
+        total = self._sum
+        totals = [] if total is None else [total.result]
+        found, of_totals = tape.gradient(values, [leaves, totals], upstream)
         of_scores, of_variables = found["scores"], found["variables"]
         of_encodings, of_rows = tf.zeros_like(products.encodings), _RowGradients([])
-        if of_sums and of_sums[0] is not None:
+        if total is not None and of_totals[0] is not None:
             of_encodings, of_rows, of_parameters = self._backward_pass(
-                self._sum, of_sums[0]
+                total, of_totals[0]
             )
-            through_sum = tape.gradient(self._sum.parameters, leaves, of_parameters)
+            through_sum = tape.gradient(total.parameters, leaves, of_parameters)
             of_scores = [*map(_add, of_scores, through_sum["scores"])]
             of_variables = [*map(_add, of_variables, through_sum["variables"])]
 
         pairs = zip(self._singles, of_scores, strict=True)
-        if pairs := [(x, g) for x, g in pairs if g is not None]:
-            through_singles, places, rows = self._of_singles(*zip(*pairs, strict=True))
+        with_gradient = [(x, g) for x, g in pairs if g is not None]
+        if with_gradient:
+            singles, upstreams = zip(*with_gradient, strict=True)
+            through_singles, places, rows = self._of_singles(singles, upstreams)
             of_encodings += through_singles
             of_rows = of_rows.plus(places, rows)
         of_encodings, of_rows = together([of_encodings, of_rows])
