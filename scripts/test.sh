@@ -4,8 +4,9 @@
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
 #   scripts/test.sh --slow        also what is marked slow; so does CI
-#   scripts/test.sh --all         also TensorFlow 2.15, and the numerical tests as other processors
-#                                 run them; takes an hour
+#   scripts/test.sh --all         also TensorFlow 2.15
+#   scripts/test.sh --weekly      also what is marked weekly, and the numerical tests as other processors
+#                                 run them; so does CI once a week
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
@@ -13,7 +14,7 @@
 # scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-case "${1:-}" in --quick | --slow | --all) part="$1"; shift ;; *) part="" ;; esac
+case "${1:-}" in --quick | --slow | --all | --weekly) part="$1"; shift ;; *) part="" ;; esac
 source "$scripts/setup_env.sh"
 
 failed=()
@@ -34,6 +35,7 @@ tests_of_keras() {
 }
 
 chosen=""
+[ "$part" = --weekly ] && slow=slow || slow="slow and not weekly"
 check ruff check .
 check ruff format --check .
 check mypy
@@ -49,19 +51,26 @@ for keras in ${KERAS:-3 2}; do
       tests_of_keras 3 --doctest-modules -m "not slow" rank4class_tf tests "$@"
       # In processes of their own: what XLA compiles is never freed.
       if [ -n "$part" ]; then
-        tests_of_keras 3 -m slow tests/contract "$@"
-        tests_of_keras 3 -m slow tests --ignore tests/contract "$@"
+        tests_of_keras 3 -m "$slow" tests/contract "$@"
+        tests_of_keras 3 -m "$slow" tests/models tests/layers "$@"
+        tests_of_keras 3 -m "$slow" tests --ignore tests/contract --ignore tests/models \
+          --ignore tests/layers "$@"
       fi
       ;;
-    --*2) tests_of_keras 2 -m keras2 tests "$@" ;;
+    --*2) tests_of_keras 2 -m "keras2 and ($slow or not slow)" tests "$@" ;;
     *2) tests_of_keras 2 -m "keras2 and not slow" tests "$@" ;;
   esac
 done
 [ -n "$chosen" ] || failed+=("no test was chosen")
 
-if [ "$part" = --all ]; then
-  check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" -n auto --dist worksteal \
-    -m "keras2 and not slow" tests "$@"
+case "$part" in
+  --all | --weekly)
+    check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" -n auto --dist worksteal \
+      -m "keras2 and not slow" tests "$@"
+    ;;
+esac
+
+if [ "$part" = --weekly ]; then
   # Values and steps with the sums of other processors, which are in another order: oneDNN with AVX2
   # alone, and none. Processors without AVX cannot run TensorFlow.
   for setting in ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do

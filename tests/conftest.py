@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import functools
 import gc
 import importlib.metadata
 import os
@@ -63,6 +64,8 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Leaves out what `--quick` does; `base(names)` marks all other rows as slow."""
     for item in items:
+        if item.get_closest_marker("weekly"):
+            item.add_marker("slow")
         base = item.get_closest_marker("base")
         if base and item.callspec.params["case"].name not in base.args[0]:
             item.add_marker("slow")
@@ -75,6 +78,13 @@ def pytest_collection_modifyitems(config, items):
     items[:] = sorted(
         chosen, key=lambda item: item.path.parent.name not in ("scripts", "tests")
     )
+
+
+def pytest_make_parametrize_id(val):
+    """Rows, losses and dtypes are known by their names; Keras numbers layers."""
+    name = getattr(val, "name", None)
+    is_layer = isinstance(val, keras.layers.Layer)
+    return name if isinstance(name, str) and not is_layer else None
 
 
 def pytest_collection_finish():
@@ -118,6 +128,12 @@ def rng():
 
 
 @pytest.fixture
+def normal(rng):
+    """Draws standard normal numbers of a shape, in float32."""
+    return lambda *shape: rng.normal(size=shape).astype("float32")
+
+
+@pytest.fixture
 def reloaded(tmp_path):
     """A function that saves a model and returns the one that the file gives."""
 
@@ -126,6 +142,19 @@ def reloaded(tmp_path):
         return keras.models.load_model(tmp_path / "model.keras")
 
     return load
+
+
+@pytest.fixture(params=["eager", "graph", "xla"])
+def in_mode(request):
+    """Makes a function one that runs eagerly, in a graph, or under XLA."""
+    if request.param == "eager":
+        return lambda function, *specs: function
+    return functools.partial(tf.function, jit_compile=request.param == "xla")
+
+
+@pytest.fixture(params=[False, True], ids=["graph", "xla"])
+def jit_compile(request):
+    return request.param
 
 
 @pytest.fixture

@@ -17,20 +17,22 @@ ROOT = pathlib.Path(__file__).parents[1]
 # What is run as it stands. README.md and docs/extending.md have tests of their own, and
 # so have the converters of docs/serving.md, in blocks of `python3`; others show
 # excerpts, in blocks of `py`.
-RUN = ["docs/results/rankmax.md", "docs/results/sodeep.md"]
-RUN += [
+RUN = [
+    "docs/results/rankmax.md",
+    "docs/results/sodeep.md",
     "docs/data.md",
     "docs/distribution.md",
     "docs/getting_started.md",
     "docs/heads.md",
-]
-RUN += [
     "docs/labels.md",
     "docs/large_output_spaces.md",
     "docs/losses.md",
     "docs/metrics.md",
+    "docs/recipes.md",
+    "docs/retrieval.md",
+    "docs/sequences.md",
+    "docs/serving.md",
 ]
-RUN += ["docs/recipes.md", "docs/retrieval.md", "docs/sequences.md", "docs/serving.md"]
 
 
 def python_blocks(page, languages="python"):

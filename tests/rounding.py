@@ -1,6 +1,7 @@
 """How far two orders of one sum may lie apart in float32."""
 
 import numpy as np
+from numpy.testing import assert_allclose
 
 
 def rounding(n: int) -> float:
@@ -36,4 +37,4 @@ def assert_same_sums(actual, expected, n: int, rtol: float = 1e-5) -> None:
 
 def assert_all_close(found, expected, rtol: float = 1e-5, atol: float = 0.0) -> None:
     for ours, theirs in zip(found, expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=rtol, atol=atol)
+        assert_allclose(ours, theirs, rtol=rtol, atol=atol)

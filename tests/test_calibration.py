@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from scipy import optimize, special
 from sklearn import calibration as sk_calibration
 from tensorflow import keras
@@ -29,7 +30,7 @@ def test_forms_of_labels_weights_and_batches(rng):
         return pytest.approx(found.temperature, rel=1e-9)
 
     expected = fitted(ids, batch_size=300).expected
-    several = np.concatenate([ids[:, np.newaxis], np.full((300, 2), -1)], axis=1)
+    several = np.concatenate([ids[:, None], np.full((300, 2), -1)], axis=1)
     assert (
         expected
         == fitted(several)
@@ -72,9 +73,9 @@ def test_coverage_of_repeated_scores_under_xla(method):
             assert found.numpy()[np.arange(500), ids].mean() >= 0.8
 
 
-def test_sums_of_probabilities_do_not_exceed_1(rng):
+def test_sums_of_probabilities_do_not_exceed_1(normal):
     """Rounded, one in three of a thousand does, and a threshold above 1 is none."""
-    scores = rng.normal(size=(200, 1000)).astype(np.float32)
+    scores = normal(200, 1000)
     assert r4c.layers.PredictionSets(0.2, "aps").conformity(scores).numpy().max() == 1
     sets = r4c.conformalize(
         lambda x: x, (scores, scores.argmax(axis=1)), 0.2, method="aps"
@@ -87,9 +88,9 @@ def test_sums_of_probabilities_do_not_exceed_1(rng):
 def test_sets_of_scores_without_probabilities_hold_all_classes(method, culprit):
     sets = r4c.layers.PredictionSets(0.3, method)
     found = sets(tf.constant([[culprit, 0.0, 1.0], [9.0, 0.0, 1.0]]))
-    np.testing.assert_array_equal(found, [[True] * 3, [True, False, False]])
+    assert_array_equal(found, [[True] * 3, [True, False, False]])
     graph = tf.function(sets.call)(tf.constant([[culprit, 0.0, 1.0]]))
-    np.testing.assert_array_equal(graph, [[True] * 3])
+    assert_array_equal(graph, [[True] * 3])
 
 
 def scipy_temperature(scores, targets, weights):
@@ -112,7 +113,6 @@ def labelled(rng):
     return scores.astype(float), np.eye(6)[ids]
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
 def test_temperature(jit_compile, rng):
     scores, labels = labelled(rng)
     given = scores, labels, rng.uniform(size=len(labels))
@@ -150,16 +150,20 @@ def test_temperature_scales_with_the_scores(rng):
 def test_no_best_temperature():
     # Scores that are equal in each list say nothing; with a tie at the top, 0 is still
     # the best.
-    cases = [([[3.0, 1.0], [0.5, 0.0]], 0.0), ([[1.0, 1.0], [0.5, 0.5]], np.inf)]
-    cases += [([[3.0, 1.0], [0.5, 0.5]], 0.0)]
-    cases += [([[0.0, 1.0], [0.5, 0.0]], np.inf), ([[0.0, 1.0], [np.nan, 0.0]], np.nan)]
+    cases = [
+        ([[3.0, 1.0], [0.5, 0.0]], 0.0),
+        ([[1.0, 1.0], [0.5, 0.5]], np.inf),
+        ([[3.0, 1.0], [0.5, 0.5]], 0.0),
+        ([[0.0, 1.0], [0.5, 0.0]], np.inf),
+        ([[0.0, 1.0], [np.nan, 0.0]], np.nan),
+    ]
     for scores, expected in cases:
         actual = best_temperature(np.array(scores), np.eye(2)[[0, 0]], np.ones(2))
-        np.testing.assert_equal(actual, expected)
+        assert_equal(actual, expected)
 
 
 @pytest.mark.parametrize(
-    ("right", "beta", "reason"), [(1, 10, "at the top"), (-1, -10, "no higher scores")]
+    "right, beta, reason", [(1, 10, "at the top"), (-1, -10, "no higher scores")]
 )
 def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, rng):
     """As scikit-learn's, which searches log(1 / T) in [-10, 10], and stops if flat."""
@@ -171,7 +175,7 @@ def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, 
     assert 5 < np.log(peer.beta_) / np.sign(beta) < 10
     assert fitted.temperature == pytest.approx(np.exp(-beta))
     expected = special.softmax(scores * peer.beta_, axis=1)
-    np.testing.assert_allclose(fitted(scores), expected, atol=1e-3)
+    assert_allclose(fitted(scores), expected, atol=1e-3)
     with pytest.raises(ValueError, match="scores that are numbers. Received: NaN"):
         r4c.calibrate(None, (np.where(np.eye(50, 3), np.nan, scores), ids))
 
@@ -187,12 +191,11 @@ def test_right_classes_that_are_left_out_raise_unless_they_weigh_nothing(rng):
         r4c.calibrate(None, (scores, ids))
 
 
-@pytest.mark.parametrize(
-    ("n", "coverage"), [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)]
-)
+@pytest.mark.parametrize("n, coverage", [(9, 0.07), (10, 0.5), (19, 0.7), (57, 0.9)])
 def test_threshold_has_its_coverage(n, coverage, rng):
     """Each of N + 1 exchangeable values is equally often new: coverage by counting."""
-    values, threshold = rng.permutation(n + 1) / 7.0, calibration._conformal_threshold
+    values = rng.permutation(n + 1) / 7.0
+    threshold = calibration._conformal_threshold
     reached = sum(
         values[i] >= threshold(np.delete(values, i), coverage) for i in range(n + 1)
     )
@@ -209,9 +212,7 @@ def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
     ids = np.array(
         [rng.choice(8, p=row / row.sum()) for row in own(scores).numpy().astype(float)]
     )
-    model = keras.Sequential(
-        [keras.layers.Input((8,)), keras.layers.Activation("linear")]
-    )
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Activation("linear")])
     model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
     with pytest.warns(UserWarning, match="own probabilities are better") as caught:
         fitted = r4c.calibrate(model, (scores, ids))
@@ -252,12 +253,13 @@ def test_probabilities_are_refused(rng):
 def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     prior = np.array([0.8, 0.15, 0.05])
     y = rng.choice(3, 900, p=prior)
-    x = (np.eye(3)[y] + 0.7 * rng.normal(size=(900, 3))).astype(np.float32)
+    x = (np.eye(3)[y] + 0.7 * rng.normal(size=(900, 3))).astype("float32")
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
     model.compile(keras.optimizers.Adam(0.05), r4c.losses.SoftmaxLoss())
     model.fit(x[:600], y[:600], epochs=5, verbose=0)
-    validation, scores = (x[600:], y[600:]), model.predict(x[600:], verbose=0)
+    validation = (x[600:], y[600:])
+    scores = model.predict(x[600:], verbose=0)
 
     def macro_accuracy(scores):
         hits = scores.argmax(axis=1) == y[600:]
@@ -270,9 +272,9 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     assert strength > 0 and max(values) > values[0]
     expected = scores - strength * np.log(prior)
     found = adjusted.predict(x[600:], verbose=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     loaded = reloaded(adjusted)
-    np.testing.assert_array_equal(loaded.predict(x[600:], verbose=0), found)
+    assert_array_equal(loaded.predict(x[600:], verbose=0), found)
     assert r4c.calibrate(loaded, validation).temperature > 0
     for changes, message in (
         (
@@ -319,6 +321,4 @@ def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
     prior, strengths = [math.e, 1.0], [8.0, 6.0, 4.0, 2.0, 0.0]
     adjusted = r4c.adjust_logits(model, examples, prior, metric, strengths)
     expected = examples[0] - [2.0, 0.0]
-    np.testing.assert_allclose(
-        adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6
-    )
+    assert_allclose(adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6)

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -30,9 +31,7 @@ def test_a_class_whose_positive_weighs_nothing_has_no_list():
         without(np.where(weights > 0, labels, -1), scores)
     )
 
-    model = keras.Sequential(
-        [keras.layers.Input((3,)), keras.layers.Activation("linear")]
-    )
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Activation("linear")])
     data = tf.data.Dataset.from_tensors((scores, labels, weights))
     found = r4c.evaluate(model, data, [metrics.MRR(label_format="relevance"), metric])
     assert found["macro_mrr"].value == pytest.approx((1 + (1 + 1 / 2) / 2) / 2)
@@ -62,22 +61,24 @@ def test_rows_of_half_precision_take_the_steps_of_float32(rule, dtype, is_dense)
             optimizer.apply_gradients([(gradient, table)])
         tables[of_table] = np.array(tf.cast(tf.convert_to_tensor(table), tf.float32))
     # Each of the steps rounds the row.
-    rounding = 20 * np.finfo(np.float32).eps * (2**16 if dtype == "bfloat16" else 2**13)
+    rounding = 20 * np.finfo("float32").eps * (2**16 if dtype == "bfloat16" else 2**13)
     largest = np.abs(tables["float32"]).max()
-    np.testing.assert_allclose(
-        tables[dtype], tables["float32"], rtol=0, atol=rounding * largest
-    )
+    assert_allclose(tables[dtype], tables["float32"], rtol=0, atol=rounding * largest)
     assert np.any(tables[dtype])
 
 
-OF_A_TEMPERATURE: list = [losses.SoftmaxLoss, losses.ApproxNDCGLoss, losses.ListMLELoss]
-OF_A_TEMPERATURE += [
+OF_A_TEMPERATURE: list = [
+    losses.SoftmaxLoss,
+    losses.ApproxNDCGLoss,
+    losses.ListMLELoss,
     losses.PairwiseLogisticLoss,
     layers.SigmoidSorter,
     layers.LaplaceSorter,
+    losses.PairwiseSoftZeroOneLoss,
+    losses.SigmoidCrossEntropyLoss,
+    layers.SoftRankSorter,
+    lambda t: two_tower(temperature=t),
 ]
-OF_A_TEMPERATURE += [losses.PairwiseSoftZeroOneLoss, losses.SigmoidCrossEntropyLoss]
-OF_A_TEMPERATURE += [layers.SoftRankSorter, lambda t: two_tower(temperature=t)]
 
 
 @pytest.mark.parametrize("make", OF_A_TEMPERATURE)
@@ -92,7 +93,7 @@ def test_a_number_that_is_0_in_float32_raises(make):
 
 
 def two_tower(**options):
-    queries = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    queries = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     inputs = {
         "id": keras.Input((), dtype="int32", name="id"),
         "x": keras.Input((2,), name="x"),
@@ -119,7 +120,7 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
     first = r4c.evaluate(model, pairs, [metric]).values
     model.add_candidates({name: values[1:2] for name, values in items.items()})
     for name, values in r4c.evaluate(model, pairs, [metric]).values.items():
-        np.testing.assert_allclose(values, first[name], rtol=1e-6)
+        assert_allclose(values, first[name], rtol=1e-6)
 
 
 def in_pairs(options, several, excluded):
@@ -198,8 +199,11 @@ CLASSIFIER_PAIRS = {
 }
 
 
-CLASSIFIER_SEVERAL = [("bias", "cosine", "weights", "several"), ("sampled", "weights")]
-CLASSIFIER_SEVERAL += [("encoded", "top", "weights", "positions")]
+CLASSIFIER_SEVERAL = [
+    ("bias", "cosine", "weights", "several"),
+    ("sampled", "weights"),
+    ("encoded", "top", "weights", "positions"),
+]
 
 
 @pytest.mark.slow
@@ -213,8 +217,8 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     labels = options.get("labels", np.arange(8))
     weights = options.get("weights", np.ones(8, "float32"))
     if "positions" in names:
-        labels = np.repeat(labels[:, np.newaxis], 3, axis=1)
-        weights = weights[:, np.newaxis]
+        labels = np.repeat(labels[:, None], 3, axis=1)
+        weights = weights[:, None]
     results = []
     for strategy in (two_devices, tf.distribute.get_strategy()):
         keras.utils.set_random_seed(0)
@@ -222,10 +226,8 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
             encoder = keras.Sequential(
                 [keras.Input(features.shape[1:]), keras.layers.Dense(3)]
             )
-            num_sampled, normalize = (
-                options.get("num_sampled"),
-                options.get("normalize", False),
-            )
+            num_sampled = options.get("num_sampled")
+            normalize = options.get("normalize", False)
             classes = options.get("classes", lambda: 9)()
             model = models.ExtremeClassifier(
                 encoder, classes, 3, num_sampled, normalize, seed=1
@@ -240,7 +242,7 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     for two, one, first in zip(*results, before, strict=True):
         assert np.isfinite(two).all()
         if "sampled" not in names:
-            np.testing.assert_allclose(two, one, rtol=1e-4, atol=1e-6)
+            assert_allclose(two, one, rtol=1e-4, atol=1e-6)
         elif two.dtype.kind == "f":
             assert np.abs(two - first).max() > 0
 
@@ -250,7 +252,7 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
 
 def test_names_are_text_in_figures(tmp_path):
     names = ["cost $5 to $10", "_private", r"a_b^c \frac"]
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3)])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
     data = tf.data.Dataset.from_tensors((np.eye(3, dtype="float32"), [0, 1, 2]))
     found = r4c.evaluate(model, data, ["mrr"])
     figures = [
@@ -307,7 +309,7 @@ LAYERS = [cls for cls in LAYERS if cls not in ABSTRACT]
 
 @pytest.mark.filterwarnings("ignore:.* has random weights")
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "float64"])
-@pytest.mark.parametrize("cls", LAYERS, ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", LAYERS)
 def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
     layer = cls(**rows.needed(cls), dtype=policy)
     values = INPUTS.get(cls, [np.ones([2, 4], "float32")])
@@ -335,7 +337,7 @@ def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
 
 @pytest.mark.keras2
 def test_a_model_is_compiled_with_the_class_of_a_loss():
-    encoder = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(3)])
+    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model = models.ExtremeClassifier(encoder, 9, 3, None)
     model.compile(optimizers.RowwiseSGD(0.1), loss=losses.SoftmaxLoss)
     model.fit(np.ones([2, 2], "float32"), np.array([0, 1]), verbose=0)

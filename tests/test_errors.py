@@ -8,13 +8,13 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import calibration, evaluation, plots
 
-SCORES = np.random.default_rng(0).normal(size=(100, 6)).astype(np.float32)
+SCORES = np.random.default_rng(0).normal(size=(100, 6)).astype("float32")
 IDS = np.arange(100) % 6
-EYE = np.eye(3, dtype=np.float32)
+EYE = np.eye(3, dtype="float32")
 STRANGERS = [
     r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4),
-    keras.Sequential([keras.layers.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)]),
-    keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(4)]),
+    keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)]),
+    keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)]),
 ]
 
 
@@ -207,7 +207,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), ERRORS)
+@pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
@@ -238,9 +238,7 @@ def test_probabilities_are_no_scores(tmp_path, function):
     for fit in (r4c.calibrate, r4c.conformalize):
         with pytest.raises(ValueError, match=refused):
             fit(getattr(keras.activations, function), (SCORES, IDS))
-    model = keras.Sequential(
-        [keras.layers.Input((4,)), keras.layers.Dense(3, function)]
-    )
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, function)])
     r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
     for arguments in (
         (r4c.layers.Probabilities(2.0),),

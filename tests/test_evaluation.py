@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from tensorflow import keras
 
@@ -21,8 +22,8 @@ def dataset(labels, scores, *weights, batch_size=32):
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(100, 6)).astype(np.float32)
+def scores(normal):
+    return normal(100, 6)
 
 
 @pytest.fixture
@@ -47,12 +48,10 @@ def test_values_equal_the_metrics(scores, ids):
     for name, metric in zip(
         result.estimates, map(r4c.metrics.get, single), strict=True
     ):
-        np.testing.assert_allclose(result[name].value, metric(ids, scores), rtol=1e-6)
-        np.testing.assert_allclose(
-            result.values[name].mean(), metric.result(), rtol=1e-6
-        )
+        assert_allclose(result[name].value, metric(ids, scores), rtol=1e-6)
+        assert_allclose(result.values[name].mean(), metric.result(), rtol=1e-6)
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
-    np.testing.assert_array_equal(result.ranks, ranks)
+    assert_array_equal(result.ranks, ranks)
 
 
 def test_a_metric_may_read_the_scores(scores, ids):
@@ -64,7 +63,7 @@ def test_a_metric_may_read_the_scores(scores, ids):
             ), weights
 
     result = r4c.evaluate(None, dataset(ids, scores), [Highest(name="own"), "mrr"])
-    np.testing.assert_allclose(result.values["own"], scores.max(axis=1), rtol=1e-6)
+    assert_allclose(result.values["own"], scores.max(axis=1), rtol=1e-6)
     with pytest.raises(ValueError, match="`propensities` must have one for each class"):
         r4c.evaluate(
             None, dataset(ids, scores), [r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)]
@@ -72,22 +71,23 @@ def test_a_metric_may_read_the_scores(scores, ids):
 
 
 def test_weights_and_excluded_items(scores, ids, rng):
-    weights = rng.random(100).astype(np.float32)
-    seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype(np.float32)
+    weights = rng.random(100).astype("float32")
+    seen = np.stack([(ids + 1) % 6, np.full(100, -1)], axis=1).astype("float32")
     data = tf.data.Dataset.from_tensor_slices(((scores, seen), ids, weights)).batch(32)
     result = r4c.evaluate(
         lambda x: x[0], data, ["mrr"], exclude=lambda x: tf.cast(x[1], tf.int32)
     )
-    own, others = np.take_along_axis(scores, ids[:, None], 1), scores.copy()
+    own = np.take_along_axis(scores, ids[:, None], 1)
+    others = scores.copy()
     np.put_along_axis(others, seen[:, :1].astype(int), -np.inf, axis=1)
     expected = np.average(1 / (1 + (others > own).sum(axis=1)), weights=weights)
-    np.testing.assert_allclose(result["mrr"].value, expected, rtol=1e-6)
+    assert_allclose(result["mrr"].value, expected, rtol=1e-6)
 
 
-def test_keras_model_runs_in_inference_mode(ids, rng):
-    features = rng.normal(size=(100, 3)).astype(np.float32)
+def test_keras_model_runs_in_inference_mode(ids, normal):
+    features = normal(100, 3)
     dropout = keras.layers.Dropout(0.9)
-    model = keras.Sequential([keras.layers.Input((3,)), dropout, keras.layers.Dense(6)])
+    model = keras.Sequential([keras.Input((3,)), dropout, keras.layers.Dense(6)])
     result = r4c.evaluate(model, dataset(ids, features), ["ndcg"])
     expected = r4c.evaluate(
         None, dataset(ids, model.predict(features, verbose=0)), ["ndcg"]
@@ -104,9 +104,7 @@ def test_interval_of_a_proportion_is_wilsons():
         )
         wilson = stats.binomtest(hits, lists).proportion_ci(0.9, method="wilson")
         estimate = found["precision_at_1"]
-        np.testing.assert_allclose(
-            [estimate.low, estimate.high], wilson, rtol=1e-9, atol=1e-12
-        )
+        assert_allclose([estimate.low, estimate.high], wilson, rtol=1e-9, atol=1e-12)
 
 
 def test_interval_of_other_metrics(scores, ids, rng):
@@ -128,9 +126,7 @@ def test_interval_of_other_metrics(scores, ids, rng):
         ):  # p for which (mean - p)**2 = q**2 variance p (1 - p) / mean (1 - mean).
             scale = q**2 * variance / (mean * (1 - mean))
             expected = np.sort(np.roots([1 + scale, -2 * mean - scale, mean**2]))
-        np.testing.assert_allclose(
-            [result[name].low, result[name].high], expected, rtol=1e-6
-        )
+        assert_allclose([result[name].low, result[name].high], expected, rtol=1e-6)
 
 
 def test_intervals_stay_within_the_bounds_of_a_metric():
@@ -154,7 +150,8 @@ def test_intervals_of_the_bootstrap_cover_the_mean():
     """In 200 samples of 60 lists, about 80% of 80% intervals cover the true mean."""
     rng = np.random.default_rng(3)
     # Reciprocal ranks 1, 1/2, 1/3 with probabilities 1/2, 1/4, 1/4.
-    true_mean, covered = 1 / 2 + 1 / 8 + 1 / 12, 0
+    true_mean = 1 / 2 + 1 / 8 + 1 / 12
+    covered = 0
     for _ in range(200):
         values = 1 / (1 + rng.choice(3, 60, p=[0.5, 0.25, 0.25]))
         estimate = _intervals.bootstrap(values, np.ones(60), 0.8, 200, rng)
@@ -179,28 +176,28 @@ def test_intervals_of_few_lists_with_positives(counted):
     for method, lowest in (("bootstrap", expected), ("normal", low)):
         found = r4c.evaluate(None, data, ["mrr"], method=method)["mrr"]
         interval = found.value, found.low, found.high
-        np.testing.assert_allclose(interval, [expected, lowest, expected])
+        assert_allclose(interval, [expected, lowest, expected])
 
 
 def test_randomisation_test_equals_all_swaps():
     rng = np.random.default_rng(1)
-    scores = rng.normal(size=(2, 8, 4)).astype(np.float32)
+    scores = rng.normal(size=(2, 8, 4)).astype("float32")
     ids = rng.integers(0, 4, 8)
     first, second = (r4c.evaluate(None, (s, ids), ["mrr"]) for s in scores)
     differences = first.values["mrr"] - second.values["mrr"]
     swaps = np.array(list(itertools.product([-1, 1], repeat=8)))
     exact = np.mean(np.abs(swaps @ differences) >= abs(differences.sum()) - 1e-12)
     found = r4c.compare(first, second)["mrr"]
-    np.testing.assert_allclose(found.difference, differences.mean(), rtol=1e-12)
+    assert_allclose(found.difference, differences.mean(), rtol=1e-12)
     # Five standard deviations of a share of 10,000 draws.
     assert abs(found.p_value - exact) < 5 * np.sqrt(exact * (1 - exact) / 10_000) + 1e-4
     # Two more lists: half of one at each end, 1 and -1, and one without a difference.
     mean = differences.sum() / 10
     variance = ((differences**2).sum() + 0.5 + 0.5) / 10 - mean**2
     half = stats.t.ppf(0.975, 9) * np.sqrt(variance / 10)
-    np.testing.assert_allclose([found.low, found.high], [mean - half, mean + half])
+    assert_allclose([found.low, found.high], [mean - half, mean + half])
     back = r4c.compare(second, first)["mrr"]
-    np.testing.assert_allclose([back.low, back.high], [-found.high, -found.low])
+    assert_allclose([back.low, back.high], [-found.high, -found.low])
 
 
 def test_average_is_that_of_each_list(scores, ids):
@@ -210,20 +207,18 @@ def test_average_is_that_of_each_list(scores, ids):
     )
     both = r4c.average([one, other])
     for name in both.values:
-        np.testing.assert_allclose(
-            both.values[name], (one.values[name] + other.values[name]) / 2
-        )
+        assert_allclose(both.values[name], (one.values[name] + other.values[name]) / 2)
         value = (one[name].value + other[name].value) / 2
         assert both[name].value == pytest.approx(value)
         # The mean of two varies less than either.
         assert both[name].low > value - max(
             e[name].value - e[name].low for e in (one, other)
         )
-    np.testing.assert_allclose(both.ranks, (one.ranks + other.ranks) / 2)
+    assert_allclose(both.ranks, (one.ranks + other.ranks) / 2)
 
 
 def test_comparison_tells_models_apart_or_not(scores, ids):
-    better = scores + 2 * np.eye(6, dtype=np.float32)[ids]
+    better = scores + 2 * np.eye(6, dtype="float32")[ids]
     one, other = (r4c.evaluate(None, (s, ids), ["mrr"]) for s in (scores, better))
     same = r4c.compare(one, one)["mrr"]
     assert (same.difference, same.p_value) == (0, 1) and same.low == -same.high < 0
@@ -237,16 +232,17 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(None, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")
     rows = list(csv.DictReader((tmp_path / "ranks.csv").read_text().splitlines()))
-    np.testing.assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
-    np.testing.assert_array_equal(
+    assert_array_equal([float(r["rank"]) for r in rows], result.ranks)
+    assert_array_equal(
         [float(r["ndcg_at_3"]) for r in rows], result.values["ndcg_at_3"]
     )
 
 
-def test_an_extreme_classifier_ranks_all_classes(rng):
-    encoder = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(6)])
+def test_an_extreme_classifier_ranks_all_classes(rng, normal):
+    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6)])
     model = r4c.models.ExtremeClassifier(encoder, 50, 6, num_sampled=9)
-    features, weights = rng.normal(size=(30, 4)).astype(np.float32), rng.random(30)
+    features = normal(30, 4)
+    weights = rng.random(30)
     several = rng.integers(-1, 50, (30, 3))
     several[4] = -1
     scores, ids = (x.numpy() for x in model.top_k(features, 50))
@@ -255,8 +251,8 @@ def test_an_extreme_classifier_ranks_all_classes(rng):
     found = r4c.evaluate(model, (features, several, weights), metrics, batch_size=8)
     expected = r4c.evaluate(None, (by_class, several, weights), metrics)
     assert str(found) == str(expected) and found.top_classes is None
-    np.testing.assert_array_equal(found.ranks, expected.ranks)
-    np.testing.assert_array_equal(found.class_ids, several.max(axis=1))
+    assert_array_equal(found.ranks, expected.ranks)
+    assert_array_equal(found.class_ids, several.max(axis=1))
     with pytest.raises(ValueError, match="`exclude` must be None"):
         r4c.evaluate(model, (features, several), ["mrr"], exclude=tf.identity)
 
@@ -275,7 +271,7 @@ def test_arrays_are_a_dataset(scores, ids):
         (list(scores), None, ids),
     ):
         result = r4c.evaluate(model, (features, labels, [1.0] * 100), [])
-        np.testing.assert_array_equal(result.ranks, ranks)
+        assert_array_equal(result.ranks, ranks)
 
 
 def test_estimates_and_comparisons_by_the_names_of_metrics(scores, ids):
@@ -326,10 +322,10 @@ def test_many_evaluations_do_not_make_tensorflow_warn(caplog):
 
 
 @pytest.mark.parametrize(
-    ("structure", "size"), [(list, 1), (list, 2), (tuple, 3), (tuple, 100)]
+    "structure, size", [(list, 1), (list, 2), (tuple, 3), (tuple, 100)]
 )
 def test_models_of_several_inputs(structure, size, scores, ids):
-    inputs = [keras.layers.Input((6,)) for _ in range(2)]
+    inputs = [keras.Input((6,)) for _ in range(2)]
     model = keras.Model(inputs, keras.layers.Subtract()(inputs))
     features = structure([scores[:size], np.zeros([size, 6])])
     result = r4c.evaluate(model, (features, ids[:size], [1.0] * size), ["mrr"])
@@ -383,13 +379,11 @@ def test_both_ways(rng, batch_size):
             ranks = np.array([1 + (s > s[m].max()).sum() for s, m in pairs])
             assert figures[side]["median_rank"] == np.median(ranks)
             expected = np.mean(ranks <= k)
-            np.testing.assert_allclose(
-                figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6
-            )
+            assert_allclose(figures[side][f"hit_rate_at_{k}"], expected, rtol=1e-6)
 
 
 # Ranks of the labels: 1, 2, 3, 1, and a list without a label.
-SCORES = np.array([[3.0, 2, 1], [3, 2, 1], [3, 2, 1], [1, 2, 3], [1, 2, 3]], np.float32)
+SCORES = np.array([[3.0, 2, 1], [3, 2, 1], [3, 2, 1], [1, 2, 3], [1, 2, 3]], "float32")
 CLASS_IDS = np.array([0, 1, 2, 2, -1])
 NAMES = ("ant", "bee", "cat")
 
@@ -401,12 +395,12 @@ def evaluated():
 
 
 @pytest.mark.parametrize(
-    ("scores", "labels", "exclude", "class_ids", "top_classes", "ranks"),
+    "scores, labels, exclude, class_ids, top_classes, ranks",
     [
         (SCORES, CLASS_IDS, None, CLASS_IDS, np.argsort(-SCORES), [1, 2, 3, 1, np.nan]),
         (  # Masked and excluded items have no place.
             [[1, 2, 3, 9], [4, 3, 2, 1], [2, 4, 3, 1]],
-            np.array([[0, 1, 2, -1], [0, 0, 0, 0], [1, 0, 0, 0]], np.float32),
+            np.array([[0, 1, 2, -1], [0, 0, 0, 0], [1, 0, 0, 0]], "float32"),
             [[-1], [0], [1]],
             [2, -1, 0],
             [[2, 1, 0, -1], [1, 2, 3, -1], [2, 0, 3, -1]],
@@ -414,7 +408,7 @@ def evaluated():
         ),
         (  # Infinities and NaN stand last.
             [[3, 1, -np.inf, 2, 5], [3, np.nan, 1, 2, np.nan]],
-            np.array([[1, 0, 0, -1, -1], [1, 0, 0, 0, 0]], np.float32),
+            np.array([[1, 0, 0, -1, -1], [1, 0, 0, 0, 0]], "float32"),
             None,
             [0, 0],
             [[0, 1, 2, -1, -1], [0, 3, 2, -1, -1]],
@@ -428,31 +422,32 @@ def test_what_an_evaluation_keeps(
     chosen = None if exclude is None else lambda x: exclude
     data = np.float32(scores), labels
     kept = r4c.evaluate(None, data, ["mrr"], exclude=chosen, batch_size=len(scores))
-    np.testing.assert_array_equal(kept.class_ids, class_ids)
-    np.testing.assert_array_equal(kept.top_classes, top_classes)
-    np.testing.assert_array_equal(kept.ranks, ranks)
+    assert_array_equal(kept.class_ids, class_ids)
+    assert_array_equal(kept.top_classes, top_classes)
+    assert_array_equal(kept.ranks, ranks)
 
 
 def test_batches_of_lists_of_other_lengths_and_labels_of_both_forms():
     batches = [([[1.0, 3.0, 2.0]], [[0.0, 1.0, 0.0]]), ([[1.0, 2.0]], [[1.0, 0.0]])]
     kept = r4c.evaluate(None, batches, ["mrr"])
-    np.testing.assert_array_equal(kept.top_classes, [[1, 2, 0], [1, 0, -1]])
-    np.testing.assert_array_equal(kept.ranks, [1, 2])
+    assert_array_equal(kept.top_classes, [[1, 2, 0], [1, 0, -1]])
+    assert_array_equal(kept.ranks, [1, 2])
 
 
 def test_a_list_whose_positives_weigh_nothing_has_no_rank():
     """An item of weight 0 is left out; a list of weight 0 still has a rank."""
-    scores, relevance = np.array([[1.0, 2, 3]] * 3), np.array([[1, 1, 0]] * 3)
+    scores = np.array([[1.0, 2, 3]] * 3)
+    relevance = np.array([[1, 1, 0]] * 3)
     weights = np.array([[0.0, 0, 1], [1, 0, 1], [1, 1, 1]])
     found = r4c.evaluate(None, (scores, relevance, weights), ["mrr"])
-    np.testing.assert_array_equal(found.ranks, [np.nan, 2, 2])
-    np.testing.assert_array_equal(found.weights["mrr"] > 0, [False, True, True])
+    assert_array_equal(found.ranks, [np.nan, 2, 2])
+    assert_array_equal(found.weights["mrr"] > 0, [False, True, True])
     found = r4c.evaluate(None, (scores, relevance, np.array([0.0, 1, 1])), ["mrr"])
-    np.testing.assert_array_equal(found.ranks, [2, 2, 2])
-    multi_hot = np.array([[1, 0, 1, 0], [0, 1, 1, 1]], np.float32)
+    assert_array_equal(found.ranks, [2, 2, 2])
+    multi_hot = np.array([[1, 0, 1, 0], [0, 1, 1, 1]], "float32")
     for labels in (multi_hot, np.array([[0, 2, -1], [2, 1, 3]])):
         kept = r4c.evaluate(None, (np.zeros((2, 4)), labels), ["mrr"])
-        np.testing.assert_array_equal(kept.class_ids, [2, 3])
+        assert_array_equal(kept.class_ids, [2, 3])
 
 
 def test_accuracy_by_k(evaluated):
@@ -473,7 +468,7 @@ def test_rank_histogram_and_confusion(evaluated):
         2,
     ]
     axes, _ = plots.confusion_at_k(evaluated, k=1, class_names=NAMES).axes
-    np.testing.assert_array_equal(
+    assert_array_equal(
         axes.images[0].get_array(), [[1, 0, 0], [1, 0, 0], [0.5, 0, 0.5]]
     )
 
@@ -491,7 +486,7 @@ def test_hardest_classes(evaluated, form):
 def test_callback_writes_what_tensorboard_shows(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(3)])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
     model.compile("sgd", r4c.losses.SoftmaxLoss())
     wrong = r4c.callbacks.RankingTensorBoard(
         tmp_path, (SCORES, CLASS_IDS), class_names=["a"]
@@ -518,12 +513,11 @@ def test_callback_writes_what_tensorboard_shows(tmp_path):
 
 def test_forms_of_features():
     """SciPy and TensorFlow sparse matrices, and pandas columns, as the dense arrays."""
-    pandas, sparse = pytest.importorskip("pandas"), pytest.importorskip("scipy.sparse")
+    pandas = pytest.importorskip("pandas")
+    sparse = pytest.importorskip("scipy.sparse")
     rng = np.random.default_rng(0)
-    x, y = (
-        rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.4),
-        rng.integers(0, 5, 20),
-    )
+    x = rng.normal(size=(20, 5)) * (rng.random((20, 5)) < 0.4)
+    y = rng.integers(0, 5, 20)
 
     def scores(features):
         is_sparse = isinstance(features, tf.SparseTensor)
@@ -553,7 +547,7 @@ def test_forms_of_features():
 
 def test_few_lists_of_skewed_values_are_noted(rng):
     ranks = rng.integers(0, 300, 50)
-    scores = -np.abs(np.arange(300) - ranks[:, np.newaxis]).astype(np.float32)
+    scores = -np.abs(np.arange(300) - ranks[:, None]).astype("float32")
     skewed = r4c.evaluate(
         None, (scores, np.zeros(50, int)), ["mrr", "top_k_accuracy_at_5"]
     )

@@ -7,6 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import _files, _keras, data, evaluation, layers, losses, metrics, ops
@@ -25,7 +26,7 @@ def embeddings(path, size):
 
 def lists(path, size):
     elwc.write(
-        [({"query": np.zeros(size // 10, np.float32)}, [])] * 3, path, num_shards=1
+        [({"query": np.zeros(size // 10, "float32")}, [])] * 3, path, num_shards=1
     )
 
 
@@ -70,7 +71,8 @@ def test_a_full_disk_is_an_error_and_leaves_what_was_there(name, tmp_path):
 
 @pytest.mark.parametrize("interruption", [RuntimeError, KeyboardInterrupt])
 def test_there_is_no_file_before_it_is_whole(tmp_path, interruption):
-    path, rows = tmp_path / "a.npy", np.float32([[1] * 3, [1] * 3, [2] * 3])
+    path = tmp_path / "a.npy"
+    rows = np.float32([[1] * 3, [1] * 3, [2] * 3])
 
     with pytest.raises(interruption), _files.appending_rows(path, (3,)) as append:
         append(rows[:2])
@@ -82,13 +84,14 @@ def test_there_is_no_file_before_it_is_whole(tmp_path, interruption):
         append(tf.constant(rows[2:]))
     assert list(tmp_path.iterdir()) == [path]
     array = np.load(path, mmap_mode="r")
-    np.testing.assert_array_equal(array, rows)
+    assert_array_equal(array, rows)
     assert array.dtype == np.float32
 
 
 def test_a_link_stays_and_its_file_is_replaced(tmp_path):
     (tmp_path / "there").mkdir()
-    file, link = tmp_path / "there" / "a.txt", tmp_path / "link.txt"
+    file = tmp_path / "there" / "a.txt"
+    link = tmp_path / "link.txt"
     link.symlink_to(file)
     for text in ("old", "new"):
         _files.write_text(link, text)
@@ -136,9 +139,7 @@ CLASSES, FEATURES = 5, 4
 
 
 def encoder():
-    return keras.Sequential(
-        [keras.layers.Input((CLASSES,)), keras.layers.Dense(FEATURES)]
-    )
+    return keras.Sequential([keras.Input((CLASSES,)), keras.layers.Dense(FEATURES)])
 
 
 def weighted():
@@ -157,7 +158,7 @@ OBJECTS = {
         probabilities=layers.Probabilities()
     ),
     "encoded classes": lambda: layers.DotProductHead(
-        layers.EncodedClasses(np.eye(CLASSES, dtype=np.float32), encoder())
+        layers.EncodedClasses(np.eye(CLASSES, dtype="float32"), encoder())
     ),
     "interaction": lambda: layers.Head(CLASSES, layers.LatentCrossInteraction()),
     "prediction sets": lambda: layers.PredictionSets(
@@ -170,9 +171,9 @@ OBJECTS = {
 @pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5 file")
 @pytest.mark.parametrize("suffix", [".keras", ".h5"] + [""] * (not _keras.KERAS_3))
 @pytest.mark.parametrize("name", OBJECTS)
-def test_saved_and_loaded(name, suffix, rng, tmp_path):
+def test_saved_and_loaded(name, suffix, normal, tmp_path):
     held = OBJECTS[name]()
-    model = keras.Sequential([keras.layers.Input((FEATURES,))])
+    model = keras.Sequential([keras.Input((FEATURES,))])
     if not isinstance(held, layers.Head):
         model.add(keras.layers.Dense(CLASSES))
     is_metric = isinstance(held, keras.metrics.Metric)  # In Keras 2 it is a layer too.
@@ -184,15 +185,15 @@ def test_saved_and_loaded(name, suffix, rng, tmp_path):
         model.compile(
             "sgd", loss, metrics=[held] if is_metric else None, run_eagerly=True
         )
-    features = rng.normal(size=(6, FEATURES)).astype(np.float32)
+    features = normal(6, FEATURES)
     labels = tf.one_hot([0, 1, 2, 3, 4, 0], CLASSES)
     path = tmp_path / f"model{suffix}"
     model.save(path)
     loaded = keras.models.load_model(path)
-    np.testing.assert_array_equal(loaded(features), model(features))
+    assert_array_equal(loaded(features), model(features))
     if trains:
         loaded.run_eagerly = True
         found, expected = (
             np.ravel(m.test_on_batch(features, labels)) for m in (loaded, model)
         )
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        assert_allclose(found, expected, rtol=1e-5)

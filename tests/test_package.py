@@ -7,9 +7,9 @@ import re
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 import rank4class_tf as r4c
 from rank4class_tf import encoders
@@ -110,15 +110,17 @@ def test_a_global_that_the_code_of_a_user_reads():
         def compute(self, lists):
             return -factor[0] * lists.positive_scores[:, 0]
 
-    loss, dcg = Mine(), r4c.metrics.DCG(3, gain=lambda relevance: relevance * factor[0])
+    loss = Mine()
+    dcg = r4c.metrics.DCG(3, gain=lambda relevance: relevance * factor[0])
     for _ in range(4):
         first = float(loss(IDS, SCORES))
         dcg.update_state(IDS, SCORES)
-    before, factor[0] = float(dcg.result()), 100.0
+    before = float(dcg.result())
+    factor[0] = 100.0
     dcg.reset_state()
     dcg.update_state(IDS, SCORES)
     assert float(loss(IDS, SCORES)) == pytest.approx(100 * first, rel=1e-6)
-    np.testing.assert_allclose(dcg.result(), 100 * before, rtol=1e-5)
+    assert_allclose(dcg.result(), 100 * before, rtol=1e-5)
 
 
 @pytest.mark.skipif(not r4c._keras.KERAS_3, reason="Keras 2 has no stateless metrics.")

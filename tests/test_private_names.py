@@ -36,7 +36,7 @@ def dense():
 
 
 def compiled():
-    model = keras.Sequential([keras.layers.Input((3,)), dense()])
+    model = keras.Sequential([keras.Input((3,)), dense()])
     model.compile("sgd", "mse", metrics=["mae"])
     return model
 
@@ -112,8 +112,14 @@ NAMES = {
 MINE = 3 if KERAS_3 else 2
 HERE = sorted(x for x, (_, *keras_of) in NAMES.items() if keras_of in ([], [MINE]))
 # Those of TF-Ranking, which `tests/tfr` call, and strings that are no names.
-OTHERS = {"_context_feature_spec", "_example_feature_spec", "_mask_feature_name"}
-OTHERS |= {"_at_", "_bias", "_kernel"}
+OTHERS = {
+    "_context_feature_spec",
+    "_example_feature_spec",
+    "_mask_feature_name",
+    "_at_",
+    "_bias",
+    "_kernel",
+}
 
 # Methods of this Keras that a class of ours overrides.
 OPTIMIZER = {
@@ -217,7 +223,8 @@ def classes():
 
 def overridden(cls):
     """Private methods of a class that a base of Keras or TensorFlow has, too."""
-    ours, foreign = set(), set()
+    ours = set()
+    foreign = set()
     for base in cls.__mro__:
         is_ours = base.__module__.startswith("rank4class_tf")
         names = [k for k, v in vars(base).items() if inspect.isfunction(v)]
@@ -251,7 +258,7 @@ def test_keras_calls_the_methods_of_a_model():
         pass
 
     recorded, called = recording(Model)
-    model = recorded([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model = recorded([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile("sgd", losses.SoftmaxLoss(), metrics=[metrics.MRR()])
     model.fit(tf.ones([4, 3]), tf.constant([0, 1, 0, 1]), verbose=0)
     assert called == MODEL
@@ -289,7 +296,7 @@ def test_the_graph_of_a_symbolic_build_is_known():
             seen.append(builds_symbolically())
             return x
 
-    Look()(keras.layers.Input((3,)))
+    Look()(keras.Input((3,)))
     assert seen == [True, True]
     seen.clear()
     Look()(tf.ones([2, 3]))

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 from rank4class_tf import losses, metrics
 
-from .contract.tables import LOSSES, METRICS
+from .contract.tables import FORMULAS, LOSSES, METRICS
 
 pytestmark = pytest.mark.keras2
 
@@ -35,7 +36,8 @@ def value_and_gradient(loss, labels, scores):
     return float(value), tape.gradient(value, scores)
 
 
-@pytest.mark.parametrize("case", LOSSES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", LOSSES)
+@pytest.mark.base(FORMULAS)
 def test_losses(case, lists):
     if case.random:
         pytest.skip("the noise depends on the number of items, present or not")
@@ -43,34 +45,28 @@ def test_losses(case, lists):
     value, gradient = value_and_gradient(case.make(), labels, scores)
     expected, of_dense = value_and_gradient(case.make(), *dense(*lists)[:2])
     assert value == pytest.approx(expected, rel=1e-6)
-    np.testing.assert_allclose(gradient.to_tensor(), of_dense, rtol=1e-6, atol=1e-7)
+    assert_allclose(gradient.to_tensor(), of_dense, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", METRICS)
 def test_metrics(case, lists):
     results = []
     for batch in (lists, dense(*lists)):
         metric = case.make(label_format="relevance")
         metric.update_state(*batch[:2])
         results.append(np.stack(tf.nest.flatten(metric(*batch))))
-    np.testing.assert_allclose(*results, rtol=1e-6)
+    assert_allclose(*results, rtol=1e-6)
 
 
 def test_graph_of_any_batch_and_weights(lists):
-    loss, of_lists = (
-        losses.PairwiseHingeLoss(reduction="none"),
-        np.float32([1, 2, 0, 3]),
-    )
+    loss = losses.PairwiseHingeLoss(reduction="none")
+    of_lists = np.float32([1, 2, 0, 3])
     specs = [tf.RaggedTensorSpec([None, None], tf.float32)] * 3
     graph = tf.function(loss, input_signature=specs, autograph=False)
     expected = loss(*dense(*lists))
-    np.testing.assert_allclose(graph(*lists), expected, rtol=1e-6)
-    np.testing.assert_allclose(
-        graph(*(x[1:3] for x in lists)), expected[1:3], rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6
-    )
+    assert_allclose(graph(*lists), expected, rtol=1e-6)
+    assert_allclose(graph(*(x[1:3] for x in lists)), expected[1:3], rtol=1e-6)
+    assert_allclose(loss(*lists[:2], of_lists), loss(*lists[:2]) * of_lists, rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -123,9 +119,7 @@ def test_splits_of_any_type(of_scores, lists):
     labels, scores, weights = (x.with_row_splits_dtype(tf.int32) for x in lists)
     scores = scores.with_row_splits_dtype(of_scores)
     for compute in (losses.SoftmaxLoss(), lambda *x: metrics.NDCG(3).per_list(*x)[0]):
-        np.testing.assert_allclose(
-            compute(labels, scores, weights), compute(*lists), rtol=1e-6
-        )
+        assert_allclose(compute(labels, scores, weights), compute(*lists), rtol=1e-6)
 
 
 def test_labels_of_other_forms_raise(lists):

@@ -17,7 +17,8 @@ from .contract import rows, tables
 from .ops.arguments import FUNCTIONS, OF_ROWS, needed, parameters_of
 
 BATCH = 3
-SCORES, IDS = OF_ROWS["scores"], OF_ROWS["class_ids"]
+SCORES = OF_ROWS["scores"]
+IDS = OF_ROWS["class_ids"]
 ENCODINGS = tf.constant([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 
@@ -45,14 +46,10 @@ def _of_layer(layer):
 
 def _others():
     labels = tf.constant([0, 2, 1])
-    columns, of_head = (
-        {"scores": SCORES, "labels": labels},
-        {"inputs": ENCODINGS, "class_ids": IDS},
-    )
-    head, memory = (
-        layers.SampledScores(4, num_sampled=2, seed=1),
-        layers.CrossBatchMemory(4),
-    )
+    columns = {"scores": SCORES, "labels": labels}
+    of_head = {"inputs": ENCODINGS, "class_ids": IDS}
+    head = layers.SampledScores(4, num_sampled=2, seed=1)
+    memory = layers.CrossBatchMemory(4)
     for layer in (head, memory):
         layer.build((None, 2))
     # All share the checks.
@@ -73,10 +70,8 @@ def _others():
         *((sorter, {"scores": SCORES, "mask": OF_ROWS["mask"]}) for sorter in sorters),
     ):
         yield layer.name, _of_layer(layer), of_rows
-    sets, exclude_items = (
-        {"encodings": ENCODINGS, "exclude": IDS},
-        layers.ExcludeItems(),
-    )
+    sets = {"encodings": ENCODINGS, "exclude": IDS}
+    exclude_items = layers.ExcludeItems()
     yield "SampledScores.top_k", lambda **given: head.top_k(k=2, **given), sets
     yield "SampledScores.ranks", head.ranks, {**sets, "class_ids": 3 - IDS[:, :1]}
     for name, exclude in (("ids", IDS), ("booleans", SCORES > 2)):
@@ -90,18 +85,17 @@ def _others():
         yield cls.__name__, call, {"encodings": ENCODINGS, "candidates": candidates}
     batch = {"y_true": IDS, "y_pred": SCORES, "exclude": tf.constant([[3], [0], [1]])}
     relevant = {**batch, "y_true": OF_ROWS["weights"], "exclude": SCORES > 2}
-    of_lists, of_items = tf.constant([1.0, 2.0, 3.0]), SCORES + 1
+    of_lists = tf.constant([1.0, 2.0, 3.0])
+    of_items = SCORES + 1
     forms = [
         ("ids", batch, of_lists),
         ("ids", batch, of_items),
         ("relevance", relevant, of_items),
+        ("relevance", relevant, of_lists[:, tf.newaxis]),
     ]
-    forms += [("relevance", relevant, of_lists[:, tf.newaxis])]
     for label_format, given, weights in forms:
-        name, given = (
-            f"{label_format}, {weights.shape}",
-            {**given, "sample_weight": weights},
-        )
+        name = f"{label_format}, {weights.shape}"
+        given = {**given, "sample_weight": weights}
         yield (
             f"NDCG of {name}",
             metrics.NDCG(2, label_format=label_format).per_list,
@@ -154,7 +148,9 @@ for name, metric, of_rows in _of_states():
 assert {"rankmax", "expected_ranks", "soft_ndcg"} <= set(CASES)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize(
+    "mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_other_numbers_of_rows_raise(case, mode):
     function, of_rows = CASES[case]

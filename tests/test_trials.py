@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -139,7 +140,8 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
 def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, eagerly):
     (x, y), test = data
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
-    weights, columns = y.astype(np.float32), np.eye(NUM_CLASSES, dtype=np.float32)
+    weights = y.astype("float32")
+    columns = np.eye(NUM_CLASSES, dtype="float32")
 
     def build_of_two(head):
         inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
@@ -215,14 +217,16 @@ def test_a_source_is_that_of_what_a_function_was_made_with():
         assert sources[0] == sources[1] != sources[2]
 
 
+@pytest.mark.slow
 def test_a_prior_after_training_costs_no_training(data, tmp_path):
     adjust = functools.partial(r4c.adjust_logits, class_prior=[0.7, 0.1, 0.1, 0.1])
     candidates = {"a": losses.SoftmaxLoss(), "adjusted": ("a", adjust)}
     options = {
         "metrics": ["mrr", "macro_top_k_accuracy_at_1"],
         "path": tmp_path / "kept",
+        "validation": data[1],
+        **SHORT,
     }
-    options |= {"validation": data[1], **SHORT}
     result = try_out(data, candidates, **options)
     lines = [
         json.loads(line) for line in (tmp_path / "kept").read_text().splitlines()[1:]
@@ -253,6 +257,7 @@ def test_only_the_first_and_the_best_see_the_test_data(data):
     assert result.plot().axes[0].get_yticklabels()[1].get_text() == "good"
 
 
+@pytest.mark.slow
 def test_a_budget_takes_settings_from_all_and_there_is_a_dozen(data, eagerly):
     candidates = {"a": "softmax_loss", "b": losses.RankmaxLoss()}
     result = try_out(data, candidates, settings=9, seeds=5, minutes=1e-3, epochs=1)
@@ -319,6 +324,7 @@ def test_a_candidate_compiles_once(data):
     assert len(traced) == 1
 
 
+@pytest.mark.slow
 def test_a_gain_that_is_there_is_found(data):
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 1, 1])
     candidates = {"bad": bad, "good": losses.SoftmaxLoss()}
@@ -344,7 +350,8 @@ def test_a_loss_that_is_not_finite_is_named(data):
 
 
 def test_forms_of_labels():
-    ids, columns = np.array([[0, 3], [5, -1]]), np.array([[0.0], [4.0]])
+    ids = np.array([[0, 3], [5, -1]])
+    columns = np.array([[0.0], [4.0]])
     for labels, number in (
         (ids, 6), (columns, 5), (columns[:, 0], 5), (np.eye(7)[:2], 7),
         (np.eye(7, dtype=int)[:2], 7),
@@ -364,7 +371,7 @@ RANKS = np.array([[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]])
 
 
 @pytest.mark.parametrize(
-    ("train", "test", "number"),
+    "train, test, number",
     [
         (RANKS, RANKS, 3),  # As ids, each example would have all classes but 0.
         (RANKS, RANKS.argmax(axis=1), 3),
@@ -380,7 +387,7 @@ RANKS = np.array([[1, 2, 3], [3, 1, 2], [2, 3, 1], [3, 2, 1]])
 def test_relevance_or_class_ids(train, test, number):
     """All data tell together: a batch of class ids may look like rankings by chance."""
     for size in (1, 4):
-        parts = [(np.ones([4, 2], np.float32), labels) for labels in (train, test)]
+        parts = [(np.ones([4, 2], "float32"), labels) for labels in (train, test)]
         parts = [tf.data.Dataset.from_tensor_slices(x).batch(size) for x in parts]
         assert num_outputs([read("train", part, rank=2) for part in parts]) == number
 
@@ -392,7 +399,7 @@ def test_rankings_get_a_head_of_as_many_outputs():
         units.add(getattr(head, "units", None))
         return keras.Sequential([keras.Input((2,)), head])
 
-    data = np.ones([4, 2], np.float32), RANKS
+    data = np.ones([4, 2], "float32"), RANKS
     try_out(
         (data, data),
         {"a": losses.SoftmaxLoss()},
@@ -439,6 +446,7 @@ def test_false_alarms_are_rare(rng):
     assert alarms <= 2
 
 
+@pytest.mark.slow
 def test_seeds_are_samples_beside_the_lists(rng):
     """Satterthwaite's interval covers the mean of seeds and lists together."""
     covered = {"both": 0, "lists": 0}
@@ -458,10 +466,8 @@ def test_p_values_are_corrected():
     }
     shifted = (np.full((1, 9), shift) for shift in (1, 3, 0))
     raw = [_intervals.mean_difference(x, np.ones(9), 0.95, 9).p_value for x in shifted]
-    gains, expected = (
-        report.gains(tests),
-        [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0],
-    )
+    gains = report.gains(tests)
+    expected = [3 * raw[1], max(3 * raw[1], 2 * raw[0]), 1.0]
     assert [gains[name]["mrr"].p_value for name in "bac"] == expected
     assert not gains["first"]
 
@@ -543,6 +549,7 @@ def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
     )
 
 
+@pytest.mark.slow
 def test_a_detectable_gain_shows_four_times_of_five(rng):
     gains = (report.gains(results_of([0.0], 0.01, rng))["b"]["mrr"] for _ in range(50))
     detectable = np.mean([gain.detectable for gain in gains])
@@ -697,8 +704,14 @@ def test_wrong_labels_are_estimated(rng):
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
-    options = {"settings": 4, "epochs": 15, "noise": "estimate", "class_names": "abcd"}
-    result = try_out(data, {"a": losses.GeneralizedCrossEntropyLoss(0.1)}, **options)
+    result = try_out(
+        data,
+        {"a": losses.GeneralizedCrossEntropyLoss(0.1)},
+        settings=4,
+        epochs=15,
+        noise="estimate",
+        class_names="abcd",
+    )
     assert abs(result.noise["share"] - wrong[:500].mean()) < 0.03
     assert result.noise["concentration"] > 0.8
     assert result.noise["confusions"][0][:2] == ("c", "d")
@@ -715,7 +728,7 @@ def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
     assert trial.build().loss.label_smoothing == trial.setting["label_smoothing"]
 
 
-def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
+def test_models_with_an_end_and_an_optimizer_of_their_own(normal):
     """Graded lists: one score an item."""
 
     def ranker():
@@ -725,8 +738,8 @@ def test_models_with_an_end_and_an_optimizer_of_their_own(rng):
         model.compile(keras.optimizers.SGD(0.1))
         return model
 
-    x = rng.normal(size=(60, 5, 3)).astype(np.float32)
-    grades = np.clip(np.round(x[:, :, 0]), 0, 2).astype(np.float32)
+    x = normal(60, 5, 3)
+    grades = np.clip(np.round(x[:, :, 0]), 0, 2).astype("float32")
     candidates = {"softmax": losses.SoftmaxLoss(), "ndcg": losses.ApproxNDCGLoss()}
     train, validation, test = ((x[i : i + 20], grades[i : i + 20]) for i in (0, 20, 40))
     data = tf.data.Dataset.from_tensor_slices(train).batch(8), test
@@ -743,12 +756,10 @@ def test_sparse_features_are_split_and_trained(data):
     def build_sparse(head):
         return keras.Sequential([keras.Input((NUM_CLASSES,), sparse=True), head])
 
-    dense, rows = (
-        sparse.random(9, 4, 0.4, random_state=0).toarray(),
-        np.array([5, 0, 8]),
-    )
+    dense = sparse.random(9, 4, 0.4, random_state=0).toarray()
+    rows = np.array([5, 0, 8])
     (selected,) = select((tf.sparse.from_dense(dense),), rows)
-    np.testing.assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
+    assert_array_equal(tf.sparse.to_dense(selected), dense[rows])
     parts = [(sparse.csr_matrix(x), y) for x, y in data]
     candidates = {"a": (losses.SoftmaxLoss(), layers.SparseDense(NUM_CLASSES))}
     result = try_out(parts, candidates, build_sparse, **{**SHORT, "epochs": 2})
@@ -766,8 +777,14 @@ def test_arguments_are_checked(data):
     def with_shared(head):
         return keras.Sequential([keras.Input((4,)), shared, head])
 
-    options = {"build": build, "train": data[0], "validation": 0.2, "test": data[1]}
-    options |= {"candidates": {"a": losses.SoftmaxLoss()}, "verbose": False}
+    options = {
+        "build": build,
+        "train": data[0],
+        "validation": 0.2,
+        "test": data[1],
+        "candidates": {"a": losses.SoftmaxLoss()},
+        "verbose": False,
+    }
     for changes, message in (
         ({"settings": 0}, "`settings` must be a positive integer"),
         ({"monitor": "mrr"}, "`monitor` must be one of"),

@@ -25,7 +25,7 @@ class NegativeSquaredDistance(layers.Interaction):
 
 
 WORDS = ["red fish", "green fish", "blue sea", "red sea", "fish"]
-ARRAY = np.random.default_rng(1).normal(size=(5, 3)).astype(np.float32)
+ARRAY = np.random.default_rng(1).normal(size=(5, 3)).astype("float32")
 
 
 def words_encoder():
@@ -35,7 +35,8 @@ def words_encoder():
 
 
 def pairs_encoder():
-    array, number = keras.Input((3,), name="array"), keras.Input((1,), name="number")
+    array = keras.Input((3,), name="array")
+    number = keras.Input((1,), name="number")
     both = keras.layers.Concatenate()([keras.layers.Dense(4)(array), number])
     return keras.Model({"array": array, "number": number}, keras.layers.Dense(4)(both))
 

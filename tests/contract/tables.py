@@ -106,7 +106,9 @@ def ordered(kind, phi, weights):
     name = phi if isinstance(phi, str) else type(phi).__name__.lower()
     return rows(losses.OrderedWeightedLoss, oracles.ordered_weighted)(
         f"ordered_weighted_{kind}_{name}",
-        **{"kind": kind, "phi": phi, "rank_weights": weights},
+        kind=kind,
+        phi=phi,
+        rank_weights=weights,
         shift_invariant=kind == "pairwise",
         extreme=80.0 if phi == "exponential" else 1e15,
     )
@@ -161,7 +163,10 @@ LOSSES = [
     ),
     mining(
         "stochastic_negative_mining_binary",
-        **{"num_sampled": 2, "kind": "binary", "phi": "exponential", "rescale": False},
+        num_sampled=2,
+        kind="binary",
+        phi="exponential",
+        rescale=False,
         rank_weights=losses.UniformWeights(),
         shift_invariant=False,
         extreme=80.0,
@@ -224,14 +229,19 @@ REPRESENTATIVES = {
     "fenchel_young_entropy_3",
     "softmax",
     "pairwise_hinge_lambda",
-}
-REPRESENTATIVES |= {
     "approx_ndcg",
     "gumbel_approx_ndcg",
     "ordered_weighted_pairwise_hinge",
+    "stochastic_negative_mining",
+    "warp_sampled",
+    "ndcg",
+    "top_3",
+    "average_precision_3",
+    "median_rank",
 }
-REPRESENTATIVES |= {"stochastic_negative_mining", "warp_sampled"}
-REPRESENTATIVES |= {"ndcg", "top_3", "average_precision_3", "median_rank"}
+
+# One for each kind of these, of which the base needs less.
+KINDS = {"softmax", "pairwise_hinge_lambda", "warp_sampled", "ndcg"}
 
 # One for each formula of a loss; the others differ from one of these in an option.
 FORMULAS = {
@@ -432,7 +442,7 @@ OPTIMIZERS = {
 
 
 def _encoder():
-    return keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
 
 
 # What the arguments get that constructors need, by their names and made anew for each
@@ -443,8 +453,6 @@ _NUMBERS = {
     "k": 2,
     "num_buckets": 7,
     "num_classes": 5,
-}
-_NUMBERS |= {
     "num_groups": 5,
     "num_hard_negatives": 2,
     "num_sampled": 3,
@@ -457,7 +465,7 @@ NEEDED: dict[str, Callable] = {
         ["candidate_encoder", "encoder", "layer", "query_encoder"], _encoder
     ),
     "ids": lambda: [[2, 1]],
-    "features": lambda: np.eye(5, 3, dtype=np.float32),
+    "features": lambda: np.eye(5, 3, dtype="float32"),
     "interaction": layers.CosineInteraction,
     "losses": lambda: [losses.RankmaxLoss()],
     "metric": lambda: metrics.NDCG(2),

@@ -7,18 +7,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import rank4class_tf as r4c
-from rank4class_tf import _registry
+from rank4class_tf import _registry, layers, losses, metrics
 
 from . import rows
 
 # What finds an object by its name.
 GET: dict[str, Callable] = {
-    "loss": r4c.losses.get,
-    "metric": r4c.metrics.get,
-    "head": r4c.layers.get_head,
-    "interaction": r4c.layers.get_interaction,
-    "sorter": r4c.layers.get_sorter,
+    "loss": losses.get,
+    "metric": metrics.get,
+    "head": layers.get_head,
+    "interaction": layers.get_interaction,
+    "sorter": layers.get_sorter,
 }
 
 # What holds for its kind holds for none of these, so that they have tests of their own.
@@ -46,7 +45,7 @@ def test_every_object_has_a_row(kind):
 @pytest.mark.parametrize("kind", GET)
 def test_every_object_has_its_name(kind):
     for cls in rows.concrete(kind):
-        if cls is not r4c.metrics.MacroAverage:  # It takes a metric.
+        if cls is not metrics.MacroAverage:  # It takes a metric.
             assert type(GET[kind](rows.name_of(cls, kind), **rows.needed(cls))) is cls
 
 
@@ -66,8 +65,12 @@ OF_KERAS = ("autocast", "dtype", "learning_rate", "name", "trainable")
 OF_KERAS_BY_ENDING = ("constraint", "initializer", "regularizer")
 
 # What an annotation rules out, besides what no argument may be.
-WRONG = {"bool": ["false", 2, np.array([True])], "float": [float("nan"), "1", True]}
-WRONG |= {"int": [1.5, -1, "1", True], "str": [3]}
+WRONG = {
+    "bool": ["false", 2, np.array([True])],
+    "float": [float("nan"), "1", True],
+    "int": [1.5, -1, "1", True],
+    "str": [3],
+}
 
 
 def parameters_of(cls):
@@ -86,7 +89,7 @@ def wrong_values(parameter):
     return [Unknown(), *([] if both or not known else known[0])]
 
 
-@pytest.mark.parametrize("cls", rows.public_classes(), ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", rows.public_classes())
 def test_an_argument_that_is_wrong_is_named(cls):
     cls(**rows.needed(cls))
     for parameter in parameters_of(cls):
@@ -98,14 +101,14 @@ def test_an_argument_that_is_wrong_is_named(cls):
 
 def test_metrics_by_the_names_of_their_results():
     for name, cls, k in (
-        ("top_k_accuracy_at_5", r4c.metrics.TopKAccuracy, 5),
-        ("ndcg", r4c.metrics.NDCG, None),
-        ("bpref_at_5", r4c.metrics.BPref, 5),
+        ("top_k_accuracy_at_5", metrics.TopKAccuracy, 5),
+        ("ndcg", metrics.NDCG, None),
+        ("bpref_at_5", metrics.BPref, 5),
     ):
-        metric = r4c.metrics.get(name)
+        metric = metrics.get(name)
         assert (type(metric), metric.name, metric.k) == (cls, name, k)
-    assert r4c.metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
-    assert r4c.metrics.get("hits_at_5").k == 5
+    assert metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
+    assert metrics.get("hits_at_5").k == 5
     for name, message in (
         ("top_k_accuracy_at_0", "`k` must be a positive integer"),
         ("nonsense_at_3", "Received: 'nonsense_at_3'|Received: 'nonsense'"),
@@ -113,41 +116,42 @@ def test_metrics_by_the_names_of_their_results():
         ("hits", "'hits_at_5'"),
     ):
         with pytest.raises(ValueError, match=message):
-            r4c.metrics.get(name)
+            metrics.get(name)
 
 
 def test_other_arguments_than_those_of_the_name_raise():
-    assert r4c.losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
+    assert losses.get("ordered_weighted_loss", kind="binary").kind == "binary"
     for name in ("spearman_loss", "rankmax_loss", "gumbel_approx_ndcg_loss"):
         with pytest.raises(TypeError, match="unexpected keyword argument 'foo'"):
-            r4c.losses.get(name, foo=1)
+            losses.get(name, foo=1)
     with pytest.raises(TypeError, match="missing .* 'num_classes'"):
-        r4c.metrics.get("mean_average_precision")
+        metrics.get("mean_average_precision")
     with pytest.raises(TypeError, match="unexpected keyword argument 'k'"):
-        r4c.metrics.get("mean_rank_at_5")
+        metrics.get("mean_rank_at_5")
     with pytest.raises(
         ValueError, match="`k` must not be given with a name that has a cutoff"
     ):
-        r4c.metrics.get("ndcg_at_5", k=3)
+        metrics.get("ndcg_at_5", k=3)
 
 
 def test_objects_of_users_pass_through():
-    class Loss(r4c.losses.RankingLoss):
+    class Loss(losses.RankingLoss):
         def compute(self, lists):
             return tf.zeros_like(lists.relevance[:, 0])
 
-    loss, metric = Loss(), r4c.metrics.MacroAverage(r4c.metrics.MRR(), 6)
-    assert r4c.losses.get(loss) is loss
-    assert r4c.metrics.get(metric) is metric
+    loss = Loss()
+    metric = metrics.MacroAverage(metrics.MRR(), 6)
+    assert losses.get(loss) is loss
+    assert metrics.get(metric) is metric
 
 
 @pytest.mark.parametrize(
-    ("get", "known", "name", "meant"),
+    "get, known, name, meant",
     [
-        (r4c.losses.get, "rankmax_loss", "aprox_ndcg_loss", "approx_ndcg_loss"),
-        (r4c.metrics.get, "top_k_accuracy", "hitrate_at_5", "hit_rate"),
-        (r4c.layers.get_head, "latent_cross", "latentcross", "latent_cross"),
-        (r4c.layers.get_sorter, "laplace", "laplac", "laplace"),
+        (losses.get, "rankmax_loss", "aprox_ndcg_loss", "approx_ndcg_loss"),
+        (metrics.get, "top_k_accuracy", "hitrate_at_5", "hit_rate"),
+        (layers.get_head, "latent_cross", "latentcross", "latent_cross"),
+        (layers.get_sorter, "laplace", "laplac", "laplace"),
     ],
 )
 def test_unknown_names_list_the_known_and_suggest_the_meant(get, known, name, meant):

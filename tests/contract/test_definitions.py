@@ -8,6 +8,7 @@ infinite.
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from .. import derivatives
 from ..losses import oracles
@@ -26,8 +27,10 @@ SIZES = [
     (200, 16),
     (300, 3),
     (300, 33),
+    (129, 129),
+    (257, 257),
+    (1500, 6),
 ]
-SIZES += [(129, 129), (257, 257), (1500, 6)]
 # An option changes only the formula, so a few sizes suffice. Random losses are compared
 # with differences of the same draws at the first two; at the others they must be
 # finite.
@@ -37,7 +40,7 @@ SIZES_OF_IDS = [(1, 1), (40, 40), (100, 11), (300, 3), (200, 2), *FEW_SIZES]
 
 
 def of(cases):
-    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+    return pytest.mark.parametrize("case", cases)
 
 
 EVERY = [*LOSSES, *OPTIONS]
@@ -75,9 +78,9 @@ def assert_by_definition(
             return definition(s, *others)
 
         s = scores[row, there]
-        np.testing.assert_allclose(value, of_scores(s), rtol=rtol, atol=atol)
+        assert_allclose(value, of_scores(s), rtol=rtol, atol=atol)
         slopes = oracles.gradient(of_scores, s)
-        np.testing.assert_allclose(gradient[there], slopes, rtol=1e-5, atol=of_slopes)
+        assert_allclose(gradient[there], slopes, rtol=1e-5, atol=of_slopes)
         assert not gradient[~there].any()
 
 
@@ -95,14 +98,12 @@ def test_tied_scores(case):
     scores = np.array([[0.5, 0.5, 0.5, -0.25, -0.25]])
     labels = np.array([[0.0, 1.0, 2.0, 1.0, 0.0]])
     value, gradient = value_and_gradient(case.make(reduction="none"), labels, scores)
-    np.testing.assert_allclose(
-        value[0], case.definition(scores[0], labels[0]), rtol=1e-12
-    )
+    assert_allclose(value[0], case.definition(scores[0], labels[0]), rtol=1e-12)
     groups = np.array([scores[0] > 0, scores[0] < 0], np.float64)
     slopes = oracles.gradient(
         lambda x: case.definition(x @ groups, labels[0]), [0.5, -0.25]
     )
-    np.testing.assert_allclose(groups @ gradient[0], slopes, rtol=1e-6, atol=1e-8)
+    assert_allclose(groups @ gradient[0], slopes, rtol=1e-6, atol=1e-8)
 
 
 def relevance_of(ids, n, rng=None):
@@ -115,17 +116,23 @@ def relevance_of(ids, n, rng=None):
 
 
 def rows(form, cases, sizes):
-    """A few sizes for what differs from another row in an option."""
+    """A few sizes, fast but for ids of options; of each formula, slowly, the others."""
+    others = [size for size in sizes if size not in FEW_SIZES]
     for case in cases:
-        of_case = sizes if case.name in FORMULAS else FEW_SIZES
-        yield pytest.param(case, form, of_case, id=f"{case.name}-{form}")
+        is_formula = case.name in FORMULAS
+        name = f"{case.name}-{form}"
+        slow = [pytest.mark.slow]
+        marks = slow * (form == "ids" and not is_formula)
+        yield pytest.param(case, form, FEW_SIZES, id=name, marks=marks)
+        if is_formula:
+            yield pytest.param(case, form, others, id=f"{name}-others", marks=slow)
 
 
 OF_LISTS = [*rows("relevance", EVERY, SIZES), *rows("ids", LOSSES, SIZES_OF_IDS)]
 
 
 @pytest.mark.filterwarnings("ignore:.*two scores or more")  # Some lists have one item.
-@pytest.mark.parametrize(("case", "form", "sizes"), OF_LISTS)
+@pytest.mark.parametrize("case, form, sizes", OF_LISTS)
 def test_short_and_long_lists(case, form, sizes):
     for n, num_positives in sizes:
         rng = np.random.default_rng(100 * n + num_positives)
@@ -155,18 +162,16 @@ def test_short_and_long_lists(case, form, sizes):
         assert np.isfinite(value).all() and np.isfinite(gradient).all(), where
         if case.random and (n, num_positives) not in FEW_SIZES[:2]:
             continue
-        np.testing.assert_allclose(
-            value, values(scores), rtol=1e-9, atol=1e-9, err_msg=where
-        )
+        assert_allclose(value, values(scores), rtol=1e-9, atol=1e-9, err_msg=where)
         step = 1e-6 * direction
         slope = np.subtract(values(scores + step), values(scores - step)) / 2e-6
         scale = 1 + np.abs(gradient).sum(axis=1)
         actual = (gradient * direction).sum(axis=1) / scale
-        np.testing.assert_allclose(actual, slope / scale, atol=2e-5, err_msg=where)
+        assert_allclose(actual, slope / scale, atol=2e-5, err_msg=where)
 
 
 @of([case for case in LOSSES if case.weighted])
-@pytest.mark.parametrize(("n", "grades"), [(9, 2), (9, 5), (100, 3)])
+@pytest.mark.parametrize("n, grades", [(9, 2), (9, 5), (100, 3)])
 def test_weights_of_items(case, n, grades, rng):
     labels, scores = graded_lists(rng, n, grades)
     weights = rng.choice([0.0, 0.5, 2.0, 7.0], labels.shape)
@@ -190,7 +195,8 @@ def test_other_losses_take_no_weights_of_items(case):
 
 @of([case for case in EVERY if case.random])
 def test_random_losses_have_the_mean_of_their_draws(case, rng):
-    draws, labels = 20_000, np.array([0.0, 2, 0, 1, 0, 0, -1])
+    draws = 20_000
+    labels = np.array([0.0, 2, 0, 1, 0, 0, -1])
     scores = rng.normal(size=7)
     many = np.tile(labels, (draws, 1)), np.tile(scores, (draws, 1))
     drawn, gradients = value_and_gradient(case.make(reduction="none"), *many)

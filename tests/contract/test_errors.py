@@ -9,20 +9,25 @@ import tensorflow as tf
 
 from rank4class_tf import losses, metrics, ops, optimizers
 
-NAN, ARRAY = float("nan"), [1.0, 1.0]
+NAN = float("nan")
+ARRAY = [1.0, 1.0]
 NOT_POSITIVE = [-1, NAN, float("inf"), "1", True]
-SOFTMAX, NDCG, MRR = (
-    losses.SoftmaxLoss(),
-    losses.ApproxNDCGLoss(reduction="sum"),
-    metrics.MRR(),
-)
-NO_MEANS = ["mrr", metrics.MedianRank(), metrics.ExpectedCalibrationError()]
-NO_MEANS += [metrics.MacroAverage(MRR, 3), tf.keras.metrics.Mean()]
+SOFTMAX = losses.SoftmaxLoss()
+NDCG = losses.ApproxNDCGLoss(reduction="sum")
+MRR = metrics.MRR()
+NO_MEANS = [
+    "mrr",
+    metrics.MedianRank(),
+    metrics.ExpectedCalibrationError(),
+    metrics.MacroAverage(MRR, 3),
+    tf.keras.metrics.Mean(),
+]
 COUNT, LIST = "must be a positive integer", "must be a list"
 POSITIVE, NONNEGATIVE = "must be a finite number > 0", "must be a finite number >= 0"
 NUMBERS = "must hold finite numbers >= 0"
 KIND, OF_CLASSES = "must be one of", "must hold class ids"
-HALVES, THREE = {"probabilities": [[0.5, 0.5]]}, {"num_classes": 3}
+HALVES = {"probabilities": [[0.5, 0.5]]}
+THREE = {"num_classes": 3}
 RANKS = {"ranks": [[1.0]], "relevance": [[1.0]]}
 
 # What is made, an argument, values out of its range, the rule; and other arguments.
@@ -93,12 +98,11 @@ WRONG = [
     (losses.OrderedWeightedLoss.top_k_svm, "k", [0], COUNT),
     (losses.StochasticNegativeMiningLoss, "num_sampled", [0], COUNT),
     (
-        *(
-            losses.StochasticNegativeMiningLoss,
-            "rank_weights",
-            [ops.TopKWeights(4), [1.0] * 4],
-        ),
-        *("must have at most num_sampled=3 leading weights", {"num_sampled": 3}),
+        losses.StochasticNegativeMiningLoss,
+        "rank_weights",
+        [ops.TopKWeights(4), [1.0] * 4],
+        "must have at most num_sampled=3 leading weights",
+        {"num_sampled": 3},
     ),
     (losses.WARPLoss, "margin", [0], POSITIVE),
     (losses.WARPLoss, "num_trials", [0], COUNT),
@@ -235,7 +239,7 @@ WRONG = [
 ROWS = [(*row[:4], row[4] if len(row) > 4 else {}) for row in WRONG]
 
 
-@pytest.mark.parametrize(("make", "name", "values", "rule", "others"), ROWS)
+@pytest.mark.parametrize("make, name, values, rule, others", ROWS)
 def test_arguments_out_of_range(make, name, values, rule, others):
     for value in values:
         with pytest.raises(ValueError, match=f"`{name}`.* {rule}"):
@@ -268,7 +272,7 @@ OF_THREE_SCORES = [
 ]
 
 
-@pytest.mark.parametrize(("use", "message"), OF_THREE_SCORES)
+@pytest.mark.parametrize("use, message", OF_THREE_SCORES)
 def test_arguments_that_the_scores_do_not_fit(use, message):
     with pytest.raises(ValueError, match=message):
         use([0], [[0.0, 1.0, 2.0]])

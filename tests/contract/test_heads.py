@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -19,8 +20,8 @@ WIDTH, NUM_CLASSES = 4, 5
 
 
 @pytest.fixture
-def encodings(rng):
-    return rng.normal(size=(3, WIDTH)).astype(np.float32)
+def encodings(normal):
+    return normal(3, WIDTH)
 
 
 def test_maps_encodings_to_class_scores(make, encodings):
@@ -28,7 +29,7 @@ def test_maps_encodings_to_class_scores(make, encodings):
     scores = head(encodings)
     assert scores.shape == (3, NUM_CLASSES) and scores.dtype == tf.float32
     assert tuple(head.compute_output_shape((None, WIDTH))) == (None, NUM_CLASSES)
-    assert head(np.zeros([0, WIDTH], np.float32)).shape == (0, NUM_CLASSES)
+    assert head(np.zeros([0, WIDTH], "float32")).shape == (0, NUM_CLASSES)
 
 
 def test_each_list_stands_alone(make, encodings):
@@ -39,7 +40,7 @@ def test_each_list_stands_alone(make, encodings):
 
 def test_classes_differ_and_all_weights_learn(make, encodings):
     head = make()
-    model = keras.Sequential([keras.layers.Input((WIDTH,)), head])
+    model = keras.Sequential([keras.Input((WIDTH,)), head])
     # `test_steps.py` trains in graphs.
     model.compile(keras.optimizers.SGD(0.1), loss="mse", run_eagerly=True)
     before = [np.array(w) for w in head.trainable_variables]
@@ -89,23 +90,23 @@ def _told(config):
 
 @pytest.mark.keras2
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reloaded):
-    model = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    model = keras.Sequential([keras.Input((WIDTH,)), make()])
     expected = model(encodings)
-    np.testing.assert_array_equal(reloaded(model)(encodings), expected)
+    assert_array_equal(reloaded(model)(encodings), expected)
     model.save_weights(tmp_path / "model.weights.h5")
-    other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    other = keras.Sequential([keras.Input((WIDTH,)), make()])
     other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(other(encodings), expected)
+    assert_array_equal(other(encodings), expected)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-    other = keras.Sequential([keras.layers.Input((WIDTH,)), make()])
+    other = keras.Sequential([keras.Input((WIDTH,)), make()])
     other.set_weights(
         [x + 1 if x.dtype == np.float32 else x for x in other.get_weights()]
     )
     tf.train.Checkpoint(model=other).restore(path).assert_existing_objects_matched()
-    np.testing.assert_array_equal(other(encodings), expected)
+    assert_array_equal(other(encodings), expected)
 
 
 @pytest.mark.parametrize("shape", [(3,), ()])
 def test_input_must_be_encodings(make, shape):
     with pytest.raises(ValueError, match=r"`inputs` must have the shape \[batch, d\]"):
-        make()(np.zeros(shape, np.float32))
+        make()(np.zeros(shape, "float32"))

@@ -3,14 +3,16 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 import rank4class_tf as r4c
 
 from ..metrics.results import orders
+from ..rounding import assert_all_close
 from . import rows
 from .tables import METRICS, REPRESENTATIVES
 
-pytestmark = pytest.mark.parametrize("case", METRICS, ids=lambda case: case.name)
+pytestmark = pytest.mark.parametrize("case", METRICS)
 of_the_base = pytest.mark.base(REPRESENTATIVES)
 
 BATCH, N = 4, 6
@@ -57,9 +59,9 @@ def test_equals_the_definition(case, scores, relevance, highest):
         brute_force(case, *lists) for lists in zip(relevance, scores, strict=True)
     ]
     assert len(set(expected)) > 1
-    np.testing.assert_allclose(per_list(case, relevance, scores), expected, rtol=1e-12)
+    assert_allclose(per_list(case, relevance, scores), expected, rtol=1e-12)
     actual = result(case.make(), (relevance, scores))
-    np.testing.assert_allclose(actual, case.combine(expected), rtol=1e-6)
+    assert_allclose(actual, case.combine(expected), rtol=1e-6)
 
 
 def test_says_which_way_is_better(case):
@@ -74,16 +76,14 @@ def test_ties_count_in_expectation_over_their_orders(case, seed):
     if not case.ties:
         pytest.skip("its docstring says how ties count")
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, 3, (BATCH, N)).astype(np.float32)
+    scores = rng.integers(0, 3, (BATCH, N)).astype("float32")
     scores[rng.random((BATCH, N)) < 0.1] = np.nan
     scores[rng.random((BATCH, N)) < 0.1] = -np.inf
     scores[0] = 3  # All orders are as likely: chance level.
     labels = rng.choice([-1.0, 0.0, 0.0, 1.0, 2.0], (BATCH, N))
     labels[:, 0] = 1
     expected = [brute_force(case, *lists) for lists in zip(labels, scores, strict=True)]
-    np.testing.assert_allclose(
-        per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15
-    )
+    assert_allclose(per_list(case, labels, scores), expected, rtol=1e-12, atol=1e-15)
 
 
 def test_masked_is_removed(case, scores, relevance):
@@ -98,15 +98,15 @@ def test_masked_is_removed(case, scores, relevance):
     ]
     labels = relevance.copy()
     labels[:, left_out] = -1
-    np.testing.assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
+    assert_allclose(per_list(case, labels, scores), expected, rtol=1e-14)
     mask = np.isin(np.arange(N), left_out)
     dense = (np.tile(row, (BATCH, 1)) for row in (left_out, [-1, 5, 2, 5], mask))
     for exclude in (*dense, tf.ragged.constant([left_out] * BATCH)):
         values, weights = case.make().per_list(relevance, scores, exclude=exclude)
-        np.testing.assert_allclose(values[:, 0], expected, rtol=1e-14)
-        np.testing.assert_array_equal(weights, np.ones(BATCH))
+        assert_allclose(values[:, 0], expected, rtol=1e-14)
+        assert_array_equal(weights, np.ones(BATCH))
         found = case.make()(relevance, scores, exclude=exclude)
-        np.testing.assert_allclose(found, case.combine(expected), rtol=1e-6)
+        assert_allclose(found, case.combine(expected), rtol=1e-6)
 
 
 def test_relevant_from(case, scores, relevance, rng):
@@ -116,14 +116,13 @@ def test_relevant_from(case, scores, relevance, rng):
     for weights in (None, rng.random((BATCH, N))):
         found = case.make(relevant_from=2).per_list(relevance, scores, weights)
         twin = case.make().per_list(wanted, scores, weights)
-        for actual, expected in zip(found, twin, strict=True):
-            np.testing.assert_array_equal(actual, expected)
+        assert_all_close(found, twin, 0)
     expected = [
         brute_force(case, *lists) for lists in zip(wanted[1:], scores[1:], strict=True)
     ]
     values, weights = case.make(relevant_from=2).per_list(relevance, scores)
-    np.testing.assert_allclose(values[1:, 0], expected, rtol=1e-12)
-    np.testing.assert_array_equal(weights, [0, 1, 1, 1])
+    assert_allclose(values[1:, 0], expected, rtol=1e-12)
+    assert_array_equal(weights, [0, 1, 1, 1])
 
 
 def test_relevant_from_of_ranks(case, scores, relevance):
@@ -131,10 +130,9 @@ def test_relevant_from_of_ranks(case, scores, relevance):
     metric = case.make(relevant_from=2)
     ids = np.where(relevance > 0, range(N), -1)
     ranks = r4c.ops.ranks_of_positives(scores, ids, np.maximum(relevance, 0))
-    for actual, expected in zip(
-        metric.per_list(ranks, None), metric.per_list(relevance, scores), strict=True
-    ):
-        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_all_close(
+        metric.per_list(ranks, None), metric.per_list(relevance, scores), 1e-12
+    )
     some = ranks._replace(counted=ranks.num_positives)
     with pytest.raises(
         ValueError, match="`relevant_from` must be None for `Ranks` with `counted`"
@@ -150,7 +148,8 @@ def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):
     right = np.array([[4, -1, -1], [0, 3, -1], [5, 1, 4], [-1, -1, -1]])
     ids = np.argsort(-scores)
     scores[2, ids[2, 3:]], ids[2, 3] = np.nan, -1
-    ids, weights = ids[:, :4], rng.random(BATCH)
+    ids = ids[:, :4]
+    weights = rng.random(BATCH)
     named = [
         x if form == "integers" else np.where(x < 0, "", x.astype(str))
         for x in (right, ids)
@@ -164,13 +163,10 @@ def test_ranked_ids_equal_scores_of_the_same_order(case, rng, form):
             metric.update_state(named[0], retrieved)
         return
     found = metric.per_list(named[0], retrieved, weights)
-    for actual, expected in zip(
-        found, metric.per_list(right, scores, weights), strict=True
-    ):
-        np.testing.assert_allclose(actual, expected, rtol=1e-12)
+    assert_all_close(found, metric.per_list(right, scores, weights), 1e-12)
     graph(metric.update_state)(tf.constant(named[0]), retrieved, weights)
     expected = result(case.make(), (right, scores, weights))
-    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+    assert_allclose(metric.result(), expected, rtol=1e-6)
 
 
 @of_the_base
@@ -184,7 +180,7 @@ def test_exclude_and_labels_are_checked(case, scores, as_for_xla):
             metric.update_state(labels, scores, exclude=bad)
     bad = np.array([[1], [N], [0], [0]])
     values, _ = tf.function(case.make().per_list)(labels, scores, exclude=bad)
-    np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, False, False])
+    assert_array_equal(np.isnan(values[:, 0]), [False, True, False, False])
     for wrong in ([2, N, 5, 3], np.full([BATCH, N], np.nan)):
         metric = case.make()
         graph(metric.update_state)(np.array(wrong), scores)
@@ -196,9 +192,7 @@ def test_lists_without_positives_have_weight_0(case, scores, relevance):
     relevance[0] = 0
     relevance[1] = -1
     scores[0] = np.nan
-    np.testing.assert_allclose(
-        result(case.make(), (relevance, scores)), expected, rtol=1e-6
-    )
+    assert_allclose(result(case.make(), (relevance, scores)), expected, rtol=1e-6)
     assert result(case.make(), (relevance[:2], scores[:2])) == 0
     assert result(case.make(), (np.full((2, 3), -1), scores[:2])) == 0
     assert result(case.make()) == 0
@@ -207,17 +201,17 @@ def test_lists_without_positives_have_weight_0(case, scores, relevance):
 @of_the_base
 def test_weights(case, scores, relevance):
     values = per_list(case, relevance, scores)
-    weights = np.array([0.5, 2.0, 0.0, 1.0], np.float32)
+    weights = np.array([0.5, 2.0, 0.0, 1.0], "float32")
     expected = case.combine(values, weights=weights)
     for form in (weights, weights[:, None], weights.astype(np.float64)):
         actual = result(case.make(), (relevance, scores, form))
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+        assert_allclose(actual, expected, rtol=1e-6)
     actual = result(case.make(), (relevance, scores, 3.0))
-    np.testing.assert_allclose(actual, case.combine(values), rtol=1e-6)
+    assert_allclose(actual, case.combine(values), rtol=1e-6)
     # Others: `metrics/test_item_weights.py`.
     per_item = np.repeat(weights[:, None], N, axis=1)
     actual = result(case.make(), (relevance, scores, per_item))
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert_allclose(actual, expected, rtol=1e-6)
     assert result(case.make(), (relevance, scores, 0.0)) == 0
     for bad in (np.ones((BATCH, N, 1)), np.ones((BATCH, 3))):
         with pytest.raises(ValueError):
@@ -239,10 +233,10 @@ def test_batches_reset_and_merge(case, scores, relevance):
         (relevance[:0], scores[:0]),
         (relevance[1:], scores[1:]),
     ]
-    np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
+    assert_allclose(result(metric, *parts), whole, rtol=1e-6)
     metric.reset_state()
     assert float(metric.result()) == 0
-    np.testing.assert_allclose(result(metric, *parts), whole, rtol=1e-6)
+    assert_allclose(result(metric, *parts), whole, rtol=1e-6)
     for labels in (
         np.zeros([0], np.int32),
         np.zeros([0, 2], np.int32),
@@ -252,9 +246,10 @@ def test_batches_reset_and_merge(case, scores, relevance):
     others = [case.make(), case.make()]
     others[0].update_state(*parts[0])
     others[1].update_state(*parts[2])
-    merged, restored = case.make(), case.make()
+    merged = case.make()
+    restored = case.make()
     merged.merge_state(others)
-    np.testing.assert_allclose(merged.result(), whole, rtol=1e-6)
+    assert_allclose(merged.result(), whole, rtol=1e-6)
     for variable, saved in zip(restored.variables, merged.variables, strict=True):
         variable.assign(tf.convert_to_tensor(saved))
     assert float(restored.result()) == float(merged.result())
@@ -276,21 +271,21 @@ def test_round_trip_of_config(case, scores, relevance):
 @pytest.mark.parametrize("mode", ["graph", pytest.param("xla", marks=of_the_base)])
 def test_many_items(case, rng, mode):
     n = 3000
-    scores = np.round(rng.normal(size=(2, n)), 2).astype(np.float32)
+    scores = np.round(rng.normal(size=(2, n)), 2).astype("float32")
     ids = np.stack([np.argsort(-row)[rng.integers(0, 9, 5)] for row in scores])
-    relevance = np.zeros((2, n), np.float32)
+    relevance = np.zeros((2, n), "float32")
     for row, row_ids in enumerate(ids):
         relevance[row, row_ids] = 1
     compiled = tf.function(case.make().per_list, jit_compile=mode == "xla")
     by_ids = compiled(tf.constant(ids), tf.constant(scores))[0]
     by_relevance = compiled(tf.constant(relevance), tf.constant(scores))[0]
-    np.testing.assert_allclose(by_ids, by_relevance, rtol=1e-10)
+    assert_allclose(by_ids, by_relevance, rtol=1e-10)
     # Nothing below the positives counts: the best hundred items alone give the same.
     best = np.argsort(-scores, axis=1)[:, :100]
     last = np.take_along_axis(scores, best[:, -1:], 1)
     assert (last < scores[[0, 1], ids.T].min(0)[:, None]).all()
     short = [np.take_along_axis(x, best, 1) for x in (relevance, scores)]
-    np.testing.assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
+    assert_allclose(by_ids[:, 0], per_list(case, *short), rtol=1e-10)
 
 
 @of_the_base
@@ -304,4 +299,4 @@ def test_two_devices_equal_one(case, scores, relevance, two_devices):
     # The second batch is a list for one device and none for the other.
     for batch in two_devices.experimental_distribute_dataset(data.concatenate(rest)):
         update(batch)
-    np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
+    assert_allclose(metric.result(), expected, rtol=1e-6)

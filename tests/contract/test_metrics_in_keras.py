@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -17,8 +18,8 @@ FEW = [case for case in METRICS if case.name in REPRESENTATIVES]
 
 
 @pytest.fixture
-def features(rng):
-    return rng.normal(size=(7, 3)).astype(np.float32)
+def features(normal):
+    return normal(7, 3)
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def labels(rng):
 
 
 def compiled_model(cases, **compile_args):
-    model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(N)])
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(N)])
     metrics = [case.make(name=case.name) for case in cases]
     metrics.append(r4c.metrics.NDCG(k=[1, 3], name="list"))
     model.compile("sgd", r4c.losses.SoftmaxLoss(), metrics=metrics, **compile_args)
@@ -44,7 +45,8 @@ def test_fit_and_evaluate(features, labels, mode, request):
         cases, jit_compile=mode == "xla", run_eagerly=mode == "eager"
     )
     if mode == "xla":  # Compiled anew for each batch size.
-        features, labels = features[:4], labels[:4]
+        features = features[:4]
+        labels = labels[:4]
     options = {"batch_size": 4, "verbose": 0}
     history = model.fit(
         features, labels, validation_data=(features, labels), **options
@@ -53,14 +55,10 @@ def test_fit_and_evaluate(features, labels, mode, request):
     logs = model.evaluate(features, labels, return_dict=True, **options)
     scores = model.predict(features, verbose=0)
     for case in cases:
-        np.testing.assert_allclose(
-            logs[case.name], case.make()(labels, scores), rtol=1e-6
-        )
+        assert_allclose(logs[case.name], case.make()(labels, scores), rtol=1e-6)
     for k in (1, 3):
         metric = r4c.metrics.NDCG(k=k)
-        np.testing.assert_allclose(
-            logs[f"list_at_{k}"], metric(labels, scores), rtol=1e-6
-        )
+        assert_allclose(logs[f"list_at_{k}"], metric(labels, scores), rtol=1e-6)
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 takes less for better.")
@@ -80,8 +78,8 @@ def test_excluded_items_of_a_model(features, labels):
     seen = np.stack(
         [(labels + 1) % N, np.where(labels > 2, (labels + 2) % N, -1)], axis=1
     )
-    ids = keras.layers.Input((2,), dtype="int32")
-    inputs = keras.layers.Input((3,))
+    ids = keras.Input((2,), dtype="int32")
+    inputs = keras.Input((3,))
     evaluated = keras.Model(
         [inputs, ids], r4c.layers.ExcludeItems()([model(inputs), ids])
     )
@@ -95,4 +93,4 @@ def test_excluded_items_of_a_model(features, labels):
         r4c.metrics.PrecisionAtK(3),
     ):
         metric.update_state(labels, model.predict(features, verbose=0), exclude=seen)
-        np.testing.assert_allclose(logs[metric.name], metric.result(), rtol=1e-6)
+        assert_allclose(logs[metric.name], metric.result(), rtol=1e-6)

@@ -46,7 +46,7 @@ def step(loss, labels, scores):
     return value_and_gradient(functools.partial(loss, labels), scores)
 
 
-LABELS = np.array([[0, 0, 1, 2, 0], [1, 0, 0, 0, -1]], np.float32)
+LABELS = np.array([[0, 0, 1, 2, 0], [1, 0, 0, 0, -1]], "float32")
 SCORES = tf.constant([[0.5, 1.0, 0.25, -1.0, 0.0], [1.0, 2.0, 0.0, -2.0, 3.0]])
 MATRIX = [[0.75 if i == j else 0.0625 for j in range(5)] for i in range(5)]
 COMBINED = {
@@ -61,11 +61,21 @@ METRICS = {case.name: (case.make, 5) for case in tables.METRICS}
 METRICS |= {name: (make, 4) for name, make in tables.DATASET_METRICS.items()}
 
 
-@pytest.mark.parametrize("name", LOSSES)
+OF_A_FORMULA = tables.FORMULAS | COMBINED.keys()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in OF_A_FORMULA))
+        for name in LOSSES
+    ],
+)
 def test_a_loss_keeps_its_attributes(name, monkeypatch):
     """While its formula runs, too."""
     loss = LOSSES[name]()
-    formula, expected = getattr(type(loss), "compute", None), attributes(loss)
+    formula = getattr(type(loss), "compute", None)
+    expected = attributes(loss)
 
     @functools.wraps(formula or step)
     def compute(self, lists):
@@ -77,10 +87,11 @@ def test_a_loss_keeps_its_attributes(name, monkeypatch):
     check(loss, lambda scores: step(loss, LABELS, scores), SCORES)
 
 
-@pytest.mark.parametrize("case", tables.SORTER_LOSSES, ids=lambda case: case.name)
-def test_a_loss_of_a_sorter_keeps_its_attributes(case, rng):
-    loss, labels = case.make(), case.labels(rng)
-    scores = tf.constant(rng.normal(size=(8, case.width)).astype(np.float32))
+@pytest.mark.parametrize("case", tables.SORTER_LOSSES)
+def test_a_loss_of_a_sorter_keeps_its_attributes(case, rng, normal):
+    loss = case.make()
+    labels = case.labels(rng)
+    scores = tf.constant(normal(8, case.width))
     loss(labels, scores)  # A learned sorter builds itself.
     check(loss, lambda scores: step(loss, labels, scores), scores)
 
@@ -98,17 +109,18 @@ def test_a_metric_keeps_its_attributes(name):
     check(metric, metric.result)
 
 
-@pytest.mark.parametrize("case", tables.SORTERS, ids=lambda case: case.name)
-def test_a_sorter_keeps_its_attributes(case, rng):
+@pytest.mark.parametrize("case", tables.SORTERS)
+def test_a_sorter_keeps_its_attributes(case, normal):
     sorter = case.make()
-    scores = tf.constant(rng.normal(size=(2, case.length or 5)).astype(np.float32))
+    scores = tf.constant(normal(2, case.length or 5))
     sorter(scores)
     check(sorter, sorter, scores)
 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_a_head_keeps_its_attributes(name):
-    head, encodings = HEADS[name](), SCORES[:, :4]
+    head = HEADS[name]()
+    encodings = SCORES[:, :4]
     head(encodings)
     for thing in (head, head.interaction, head.classes):
         check(thing, lambda x: head(x, training=True), encodings)
@@ -116,7 +128,8 @@ def test_a_head_keeps_its_attributes(name):
 
 @pytest.mark.parametrize("name", tables.OPTIMIZERS)
 def test_an_optimizer_keeps_its_attributes(name):
-    optimizer, table = tables.OPTIMIZERS[name](), tf.Variable(tf.ones([4, 2]))
+    optimizer = tables.OPTIMIZERS[name]()
+    table = tf.Variable(tf.ones([4, 2]))
 
     def apply(rows):
         optimizer.apply_gradients([(tf.IndexedSlices(rows, [1, 3], [4, 2]), table)])

@@ -7,9 +7,10 @@ gradients that are computed in float64 and on the whole matrix of scores.
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
-from rank4class_tf import layers, losses, models, optimizers
+from rank4class_tf import _keras, layers, losses, models, optimizers
 
 from ..derivatives import with_gradients
 from . import tables
@@ -23,7 +24,7 @@ OPTIMIZERS["keras"] = lambda: keras.optimizers.SGD(RATE)
 def dense(width, inputs=DIM):
     """A linear encoder of two layers: neither gradient contains its own kernel."""
     parts = [keras.layers.Dense(width, use_bias=False) for _ in range(2)]
-    return keras.Sequential([keras.layers.Input((inputs,)), *parts])
+    return keras.Sequential([keras.Input((inputs,)), *parts])
 
 
 def product(x, kernels):
@@ -34,7 +35,8 @@ def product(x, kernels):
 
 def changes_of_step(model, data, mode="graph"):
     """The loss of one step, and what it does to the weights, divided by the rate."""
-    model.run_eagerly, model.jit_compile = mode == "eager", mode == "xla"
+    model.run_eagerly = mode == "eager"
+    model.jit_compile = mode == "xla"
     weights = model.trainable_variables
     before = [tf.identity(w) for w in weights]
     model.reset_metrics()
@@ -55,9 +57,7 @@ def assert_close(found, expected):
     """Relative to each gradient's largest number and to rounding of weights below 2."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
-        np.testing.assert_allclose(
-            a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max() + 2**-23 / RATE
-        )
+        assert_allclose(a, b, rtol=1e-4, atol=1e-5 * np.abs(b).max() + 2**-23 / RATE)
 
 
 class Linear(losses.RankingLoss):
@@ -149,12 +149,14 @@ def all_classes(kind, loss, num_classes, seed, optimizer="rowwise", num_sampled=
             num_classes, DIM, OPTIMIZERS[optimizer](), seed=seed
         ),
     }.get(kind, lambda: layers.ClassTable(num_classes, DIM, use_bias=kind == "bias"))()
-    options = {"normalize": kind == "cosine", "seed": 1}
-    model = models.ExtremeClassifier(dense(DIM), classes, DIM, num_sampled, **options)
+    model = models.ExtremeClassifier(
+        dense(DIM), classes, DIM, num_sampled, normalize=kind == "cosine", seed=1
+    )
     model.compile(OPTIMIZERS[optimizer](), loss)
 
     def scores(x, first, second, *of_classes):
-        encodings, bias = product(tf.cast(x, tf.float64), (first, second)), 0
+        encodings = product(tf.cast(x, tf.float64), (first, second))
+        bias = 0
         if kind == "encoded":
             rows = product(tf.cast(features, tf.float64), of_classes)
         else:
@@ -198,40 +200,41 @@ def check_all_classes(name, kind, num_classes, seed, mode="graph", optimizer="ro
 
 
 IN_OPTIONS = {case.name for case in tables.LOSSES} - tables.FORMULAS
-ONE_FOR_EACH_FORMULA = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in IN_OPTIONS))
-    for name in EVERY
+FIRST = ("bias", 40, 0)
+BUILDS = [
+    *(("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 4)),
+    *((kind, n, 7) for kind in ("table", "cosine", "encoded") for n in (40, 3000)),
 ]
+
+
+def of_every_kind():
+    """The first build of each loss, and all of a formula, of few losses each week."""
+    for name in EVERY:
+        is_few = name in tables.REPRESENTATIVES | {"linear", "smoothed", "prior"}
+        others = pytest.mark.slow if is_few else pytest.mark.weekly
+        yield pytest.param(name, *FIRST, marks=[] if is_few else [pytest.mark.slow])
+        for build in [] if name in IN_OPTIONS else BUILDS:
+            if name != "prior" or build[1] == 40:  # It has a number for each class.
+                yield pytest.param(name, *build, marks=others)
 
 
 # In one of two to ten builds such a step went wrong, when rows were read anew for the
 # gradient.
-@pytest.mark.parametrize("name", ONE_FOR_EACH_FORMULA)
-def test_a_step_over_all_classes(name):
-    check_all_classes(name, "bias", 40, seed=0)
-
-
-BUILDS = [("bias", 40 if seed % 2 else 3000, seed) for seed in range(1, 4)]
-BUILDS += [(kind, n, 7) for kind in ("table", "cosine", "encoded") for n in (40, 3000)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("kind", "num_classes", "seed"), BUILDS)
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in IN_OPTIONS])
-def test_a_step_over_all_classes_of_every_kind(name, kind, num_classes, seed):
-    if name == "prior" and num_classes != 40:
-        pytest.skip("It has a number for each of 40 classes.")
+@pytest.mark.parametrize("name, kind, num_classes, seed", [*of_every_kind()])
+def test_a_step_over_all_classes(name, kind, num_classes, seed):
     check_all_classes(name, kind, num_classes, seed)
 
 
-SLOW = [
-    pytest.param(mode, "rowwise", marks=pytest.mark.slow) for mode in ("eager", "xla")
+# Keras 2 has no way of its own to run eagerly or under XLA.
+LATER = [pytest.mark.slow] if _keras.KERAS_3 else [pytest.mark.weekly]
+MODES = [
+    ("graph", "keras"),
+    *(pytest.param(mode, "rowwise", marks=LATER) for mode in ("eager", "xla")),
 ]
-MODES = [("graph", "keras"), *SLOW]
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("mode, optimizer", MODES)
 @pytest.mark.parametrize("kind", ["bias", "cosine"])
 @pytest.mark.parametrize(
     "name", ["linear", "softmax", "pairwise_logistic", "rankmax_2"]
@@ -243,15 +246,15 @@ def test_a_step_over_all_classes_in_every_mode(name, kind, mode, optimizer):
 # Only some classes get a gradient, and some of these by several examples, or as
 # positive and rival.
 SPARSE = [
-    *(
-        "rankmax",
-        "rankmax_2",
-        "sparsemax",
-        "fenchel_young_adaptive",
-        "pairwise_hinge",
-        "warp",
-    ),
-    *("ordered_weighted_pairwise_scaled", "ordered_weighted_binary_hinge", "softmax"),
+    "rankmax",
+    "rankmax_2",
+    "sparsemax",
+    "fenchel_young_adaptive",
+    "pairwise_hinge",
+    "warp",
+    "ordered_weighted_pairwise_scaled",
+    "ordered_weighted_binary_hinge",
+    "softmax",
 ]
 KERAS_STEPS = [
     pytest.param(
@@ -267,8 +270,10 @@ KERAS_STEPS += [
 ]
 
 
-@pytest.mark.parametrize(("name", "mode", "optimizer"), KERAS_STEPS)
-@pytest.mark.parametrize("num_classes", [40, 1000])
+@pytest.mark.parametrize("name, mode, optimizer", KERAS_STEPS)
+@pytest.mark.parametrize(
+    "num_classes", [40, pytest.param(1000, marks=pytest.mark.slow)]
+)
 def test_a_step_over_all_classes_by_a_rule_of_keras(name, num_classes, mode, optimizer):
     """Keras squares and clips the parts of a gradient, so no row may have two."""
     check_all_classes(name, "bias", num_classes, 1, mode, optimizer)
@@ -276,7 +281,9 @@ def test_a_step_over_all_classes_by_a_rule_of_keras(name, num_classes, mode, opt
 
 # Those that shards refuse, since they need the scores of all classes at once.
 NOT_IN_SHARDS = RANDOM | {
-    *("pairwise_logistic_lambda", "pairwise_hinge_lambda", "sparsemax"),
+    "pairwise_logistic_lambda",
+    "pairwise_hinge_lambda",
+    "sparsemax",
     *(name for name in EVERY if name.startswith("fenchel_young")),
 }
 QUICK_IN_SHARDS = ["linear", "pairwise_logistic", "softmax", "warp"]
@@ -323,7 +330,7 @@ SAMPLED = {
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("mode, optimizer", MODES)
 @pytest.mark.parametrize("kind", ["table", "cosine", "encoded"])
 @pytest.mark.parametrize("name", SAMPLED)
 def test_a_step_with_a_sample(name, kind, mode, optimizer):
@@ -332,9 +339,7 @@ def test_a_step_with_a_sample(name, kind, mode, optimizer):
     model, scores = all_classes(kind, SAMPLED[name](), 200, 1, optimizer, number)
     weights = [*model.encoder.trainable_variables, *model.classes.trainable_variables]
     # The same seed draws the same classes, whose scores are their numbers here.
-    numbers = layers.ClassTable.from_rows(
-        np.arange(200, dtype="float32")[:, np.newaxis]
-    )
+    numbers = layers.ClassTable.from_rows(np.arange(200, dtype="float32")[:, None])
     probe = layers.SampledScores(numbers, number, normalize=False, seed=1)
     for _ in range(2):  # Each step draws anew.
         drawn = probe(tf.ones([BATCH, 1]), class_ids=ids, training=True).numpy()
@@ -355,13 +360,13 @@ def test_a_step_with_a_sample(name, kind, mode, optimizer):
 # Heads and losses of a plain model.
 
 
-@pytest.mark.parametrize(("mode", "optimizer"), MODES)
+@pytest.mark.parametrize("mode, optimizer", MODES)
 @pytest.mark.parametrize("name", [name for name in HEADS if name != "dropout"])
 def test_a_step_of_a_plain_model(name, mode, optimizer):
     """Without a graph, the tape is right."""
     if mode == "xla" and name == "encoded_strings":
         pytest.skip("XLA does not compile strings.")
-    model = keras.Sequential([keras.layers.Input((DIM,)), dense(DIM), HEADS[name]()])
+    model = keras.Sequential([keras.Input((DIM,)), dense(DIM), HEADS[name]()])
     model.compile(OPTIMIZERS[optimizer](), losses.SoftmaxLoss())
     x, ids = batch_of(5, 2, width=1)
 
@@ -416,10 +421,11 @@ class NoisySoftmax(losses.GumbelNoise, losses.SoftmaxLoss):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "share"), [("softmax", 0.02), ("softmax", 0.2), ("ndcg", 0.2)]
+    "name, share", [("softmax", 0.02), ("softmax", 0.2), ("ndcg", 0.2)]
 )
 def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
-    labels, width = relevance(share), 1e-2
+    labels = relevance(share)
+    width = 1e-2
     scores = tf.constant(np.random.default_rng(1).normal(size=(BATCH, LONG)))
 
     def value(temperature):
@@ -455,16 +461,15 @@ def test_keras_adam_moves_a_row_by_the_sum_of_its_gradients():
     rows = np.array([[1.0], [0.9], *[[-9.0]] * 6], "float32")
     head = layers.DotProductHead(layers.ClassTable.from_rows(rows))
     head.build((None, 1))
-    encodings, optimizer = tf.ones([3, 1]), keras.optimizers.Adam(0.1)
+    encodings = tf.ones([3, 1])
+    optimizer = keras.optimizers.Adam(0.1)
     with tf.GradientTape() as tape:
         loss = losses.RankmaxLoss()([0, 0, 1], head.over_classes(encodings))
     optimizer.apply(
         tape.gradient(loss, head.trainable_variables), head.trainable_variables
     )
     # Adam's first step is the sign of the gradient, for each row that has one.
-    np.testing.assert_allclose(
-        head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5
-    )
+    assert_allclose(head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5)
 
 
 def one_table(classes):
@@ -474,10 +479,8 @@ def one_table(classes):
     sampled.build((None, DIM))
     over_classes = layers.DotProductHead(classes).over_classes
     top = losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))
-    x, labels = (
-        tf.constant(np.random.default_rng(0).normal(size=(6, DIM)), "float32"),
-        [3] * 6,
-    )
+    x = tf.constant(np.random.default_rng(0).normal(size=(6, DIM)), "float32")
+    labels = [3] * 6
     mined = 1  # Of so few, each example has rows of its own.
     return {
         "lookup": lambda: layers.ClassEmbedding(classes)(ids),
@@ -502,10 +505,8 @@ def test_a_gradient_of_a_table_has_each_row_once(name, tied):
         value = tf.reduce_sum(tf.square(call()))
     for slices in tape.gradient(value, weights):
         assert isinstance(slices, tf.IndexedSlices)
-        ids, values = (
-            slices.indices.numpy(),
-            slices.values.numpy().reshape(len(slices.indices), -1),
-        )
+        ids = slices.indices.numpy()
+        values = slices.values.numpy().reshape(len(slices.indices), -1)
         touched = ids[np.any(values != 0, axis=1)]
         assert len(touched) == len(set(touched)) > 0
         assert len(ids) > len(set(ids))  # Else this would show nothing.
@@ -524,4 +525,4 @@ def test_gradients_of_a_row_of_half_precision_are_summed_in_float32(num_sampled,
     model.compile(optimizers.RowwiseSGD(1.0, momentum=0.9), loss)
     model.train_on_batch(np.ones((2048, 2), "float32"), np.zeros(2048, "int32"))
     # Each violates the margin by one class: the mean of 2,048 slopes of 1.
-    np.testing.assert_allclose(tf.cast(table.rows([0]), tf.float32), [[1.0, 1.0]])
+    assert_allclose(tf.cast(table.rows([0]), tf.float32), [[1.0, 1.0]])

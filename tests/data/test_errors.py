@@ -77,7 +77,7 @@ def predicted(score, label):
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    "call, message",
     [
         (
             lambda: data.digits(examples_per_class=105),
@@ -333,7 +333,7 @@ NOT_WHOLE = "must be whole, and text in UTF-8"
 
 
 @pytest.mark.parametrize(
-    ("read", "name", "content", "message"),
+    "read, name, content, message",
     [
         (extreme, "bad.txt", "2 3", HEADER),
         (extreme, "bad.txt", "1 3 2\n0 1:x", POINT),
@@ -482,10 +482,8 @@ def count_lists(pattern):
 
 
 def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(tmp_path):
-    pattern, names = (
-        tmp_path / "f*",
-        [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)],
-    )
+    pattern = tmp_path / "f*"
+    names = [tmp_path / f"f-0000{shard}-of-00002" for shard in range(2)]
     assert elwc.write(LISTS[:40], tmp_path / "f", num_shards=2) == 40
     assert count_lists(pattern) == 40
     elwc.write(LISTS[:40], tmp_path / "f", num_shards=3)

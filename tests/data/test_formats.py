@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 
 from rank4class_tf import data
 from rank4class_tf.data import elwc
@@ -37,14 +38,12 @@ def make_lists():
 def test_what_is_written_is_read(tmp_path):
     assert elwc.write(make_lists(), tmp_path / "f") == 4
     (batch,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=4)
-    np.testing.assert_array_equal(
-        batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]]
-    )
+    assert_array_equal(batch["query"], [[0, 0.5], [1, 0.5], [2, 0.5], [3, 0.5]])
     ids = [[0, 1, 2, -7], [10, -7, -7, -7], [-7] * 4, [30, 31, 32, 33]]
-    np.testing.assert_array_equal(batch["id"][..., 0], ids)
+    assert_array_equal(batch["id"][..., 0], ids)
     labels = [[0, 1, 0, -1], [0, -1, -1, -1], [-1] * 4, [0, 1, 0, 1]]
-    np.testing.assert_array_equal(batch["label"][..., 0], labels)
-    np.testing.assert_array_equal(batch["mask"].numpy().sum(axis=1), [3, 1, 0, 4])
+    assert_array_equal(batch["label"][..., 0], labels)
+    assert_array_equal(batch["mask"].numpy().sum(axis=1), [3, 1, 0, 4])
     assert batch["word"][0, 1].numpy().decode() == "w1é"
 
 
@@ -59,24 +58,29 @@ def test_tf_ranking_reads_it_as_this_package_does(tmp_path):
     tfr = tf_ranking.load_or_skip()
     elwc.write(make_lists(), tmp_path / "f")
     (ours,) = elwc.read(tmp_path / "f*", CONTEXT, EXAMPLES, batch_size=4, list_size=5)
-    specs = {"context_feature_spec": CONTEXT, "example_feature_spec": EXAMPLES}
-    form = {"batch_size": 4, "list_size": 5, "mask_feature_name": "mask"}
-    files = {
-        "file_pattern": str(tmp_path / "f*"),
-        "data_format": tfr.data.ELWC,
-        "num_epochs": 1,
-    }
     theirs = next(
-        iter(tfr.data.build_ranking_dataset(**files, **specs, **form, shuffle=False))
+        iter(
+            tfr.data.build_ranking_dataset(
+                file_pattern=str(tmp_path / "f*"),
+                data_format=tfr.data.ELWC,
+                num_epochs=1,
+                context_feature_spec=CONTEXT,
+                example_feature_spec=EXAMPLES,
+                batch_size=4,
+                list_size=5,
+                mask_feature_name="mask",
+                shuffle=False,
+            )
+        )
     )
     assert set(ours) == set(theirs)
     for name in ours:
-        np.testing.assert_array_equal(ours[name], theirs[name])
+        assert_array_equal(ours[name], theirs[name])
 
 
 @pytest.mark.parametrize("width", [None, 3])
-def test_classes_come_back(tmp_path, rng, width):
-    features = rng.normal(size=(20, 3)).astype(np.float32)
+def test_classes_come_back(tmp_path, rng, normal, width):
+    features = normal(20, 3)
     class_ids = np.stack([rng.permutation(6)[: width or 1] for _ in range(20)])
     if width:
         class_ids[::4, 1:] = -1
@@ -87,7 +91,7 @@ def test_classes_come_back(tmp_path, rng, width):
     elwc.write(elwc.lists(batches, num_classes=6, num_negatives=2), tmp_path / "f")
     spec = {"features": tf.io.FixedLenFeature([3], tf.float32)}
     (read,) = elwc.read_classes(tmp_path / "f*", spec, batch_size=20)
-    np.testing.assert_array_equal(read[0]["features"], features)
+    assert_array_equal(read[0]["features"], features)
     assert [set(ids[ids >= 0].tolist()) for ids in read[1].numpy()] == expected
     first = read[1].numpy()[:, 0]
     assert all(bool(ids) == (id >= 0) for ids, id in zip(expected, first, strict=True))
@@ -113,7 +117,7 @@ def test_negatives_are_uniform_and_no_positives():
     ids, labels = (
         [[x[k] for x in row] for row in drawn(3)] for k in ("class_id", "label")
     )
-    np.testing.assert_array_equal(labels, np.isin(ids, [1, 4]))
+    assert_array_equal(labels, np.isin(ids, [1, 4]))
     assert all(len(set(row)) == 4 for row in ids)
     counts = np.bincount(np.ravel(ids))[[0, 2, 3, 5]]
     deviation = 5 * np.sqrt(num_lists / 4)  # Of a binomial with p = 1/2; five of them.
@@ -145,18 +149,16 @@ def test_empty_lists_read_as_missing(nothing, tmp_path):
     context = {"h": tf.io.VarLenFeature(tf.int64)}
     example = {"c": tf.io.FixedLenFeature([], tf.int64, -1)}
     (batch,) = elwc.read(tmp_path / "f*", context, example, 2)
-    np.testing.assert_array_equal(tf.sparse.to_dense(batch["h"]), [[0, 0], [3, 4]])
-    np.testing.assert_array_equal(batch["c"], [[-1, -1], [5, -1]])
+    assert_array_equal(tf.sparse.to_dense(batch["h"]), [[0, 0], [3, 4]])
+    assert_array_equal(batch["c"], [[-1, -1], [5, -1]])
 
 
-def test_beam_writes_the_same(tmp_path, rng):
+def test_beam_writes_the_same(tmp_path, rng, normal):
     beam = pytest.importorskip("apache_beam")
     from rank4class_tf.data import elwc_beam
 
-    features, class_ids = (
-        rng.normal(size=(30, 3)).astype(np.float32),
-        rng.integers(0, 4, 30),
-    )
+    features = normal(30, 3)
+    class_ids = rng.integers(0, 4, 30)
     rows = list(elwc.lists([(features, class_ids)], num_classes=4))
     with beam.Pipeline(runner="DirectRunner") as pipeline:
         _ = (
@@ -168,13 +170,18 @@ def test_beam_writes_the_same(tmp_path, rng):
     assert names == [f"f-0000{shard}-of-00003" for shard in range(3)]
     spec = {"features": tf.io.FixedLenFeature([3], tf.float32)}
     ((read, read_ids),) = elwc.read_classes(tmp_path / "f*", spec, batch_size=30)
-    order, read_order = np.argsort(features[:, 0]), np.argsort(read["features"][:, 0])
-    np.testing.assert_array_equal(read["features"].numpy()[read_order], features[order])
-    np.testing.assert_array_equal(read_ids.numpy()[read_order, 0], class_ids[order])
+    order = np.argsort(features[:, 0])
+    read_order = np.argsort(read["features"][:, 0])
+    assert_array_equal(read["features"].numpy()[read_order], features[order])
+    assert_array_equal(read_ids.numpy()[read_order, 0], class_ids[order])
 
 
-POINTS = [([0, 2], [3, 1], [0.5, -1.25]), ([], [0], [2.0]), ([4], [], [])]
-POINTS += [([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07])]
+POINTS = [
+    ([0, 2], [3, 1], [0.5, -1.25]),
+    ([], [0], [2.0]),
+    ([4], [], []),
+    ([1, 3, 4], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
+]
 
 
 @pytest.fixture(params=["toy.txt", "toy.txt.gz"])
@@ -193,14 +200,12 @@ def test_points_that_are_written_are_read(path):
     batches = data.extreme_classification(path, batch_size=3)
     for _ in range(2):  # each epoch anew
         (first, first_ids), (second, second_ids) = dense(batches)
-        expected = np.zeros([3, 5], np.float32)
+        expected = np.zeros([3, 5], "float32")
         expected[0, 3], expected[0, 1], expected[1, 0] = 0.5, -1.25, 2.0
-        np.testing.assert_array_equal(first, expected)
-        np.testing.assert_array_equal(first_ids, [[0, 2], [-1, -1], [4, -1]])
-        np.testing.assert_array_equal(
-            second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]])
-        )
-        np.testing.assert_array_equal(second_ids, [[1, 3, 4]])
+        assert_array_equal(first, expected)
+        assert_array_equal(first_ids, [[0, 2], [-1, -1], [4, -1]])
+        assert_array_equal(second, np.float32([[1.0, 2.0, 0.0, 0.0, 3.5e-07]]))
+        assert_array_equal(second_ids, [[1, 3, 4]])
 
 
 def test_one_label_is_drawn_uniformly(path):
@@ -224,20 +229,22 @@ def test_splits_keep_their_points(path, tmp_path):
     (tmp_path / "trSplit.txt").write_text("1 4\n3 3\n")
     rows = data.read_extreme_split(tmp_path / "trSplit.txt", column=1)
     ((_, class_ids),) = dense(data.extreme_classification(path, rows=rows))
-    np.testing.assert_array_equal(class_ids, [[4, -1, -1], [1, 3, 4]])
+    assert_array_equal(class_ids, [[4, -1, -1], [1, 3, 4]])
 
 
 @pytest.mark.parametrize("name", ["found.txt", "found.txt.gz"])
 def test_predictions(name, tmp_path):
-    found = [(np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]]))]
-    found += [(tf.constant([[-1.5]]), tf.constant([[2]]))]
+    found = [
+        (np.float32([[0.9, 0.1], [2, 1e-8]]), np.array([[4, 0], [1, 3]])),
+        (tf.constant([[-1.5]]), tf.constant([[2]])),
+    ]
     data.write_top_k(tmp_path / name, found, num_labels=5)
     with (gzip.open if name.endswith("gz") else open)(tmp_path / name, "rt") as file:
         assert file.read() == "3 5\n0:0.1 4:0.9\n1:2.0 3:1e-08\n2:-1.5\n"
 
 
 LETOR = "# by hand\n2 qid:10 1:0.5 3:-1e-1 # no. 1\n\n0.5 qid:10 2:.25\n0 qid:7  \n"
-ROWS = np.array([[0.5, 0, -0.1], [0, 0.25, 0], [0, 0, 0]], np.float32)
+ROWS = np.array([[0.5, 0, -0.1], [0, 0.25, 0], [0, 0, 0]], "float32")
 
 
 @pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
@@ -246,7 +253,7 @@ def test_letor_files(name, tmp_path):
     for content in (LETOR, LETOR.replace("\n", "\r\n")):
         (tmp_path / name).write_bytes(pack(content.encode()))
         features, grades, qid = data.read_letor(tmp_path / name)
-        np.testing.assert_array_equal(features, ROWS)
+        assert_array_equal(features, ROWS)
         assert (grades.tolist(), qid.tolist()) == ([2, 0.5, 0], [10, 10, 7])
         assert data.read_letor(tmp_path / name, num_features=5)[0].shape == (3, 5)
 
@@ -257,14 +264,14 @@ def test_rows_become_padded_lists(table, groups):
     module = {"csr_matrix": "scipy.sparse", "DataFrame": "pandas"}.get(table, "numpy")
     rows = getattr(pytest.importorskip(module), table)(ROWS)
     features, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups)
-    np.testing.assert_array_equal(features, [ROWS[:2], [ROWS[2], [0, 0, 0]]])
-    np.testing.assert_array_equal(labels, [[2, 0.5], [0, -1]])
+    assert_array_equal(features, [ROWS[:2], [ROWS[2], [0, 0, 0]]])
+    assert_array_equal(labels, [[2, 0.5], [0, -1]])
     assert (features.dtype, labels.dtype) == ("float32", "float32")
     cut, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups, list_size=1)
-    np.testing.assert_array_equal(cut[:, 0], ROWS[[0, 2]])
+    assert_array_equal(cut[:, 0], ROWS[[0, 2]])
     wide, labels = data.lists_from_groups(rows, [2, 0.5, 0], **groups, list_size=3)
-    np.testing.assert_array_equal(labels, [[2, 0.5, -1], [0, -1, -1]])
-    np.testing.assert_array_equal(wide[labels >= 0], ROWS)
+    assert_array_equal(labels, [[2, 0.5, -1], [0, -1, -1]])
+    assert_array_equal(wide[labels >= 0], ROWS)
 
 
 PARTS = ["train", "validation", "test"]
@@ -336,7 +343,8 @@ def test_movielens(tmp_path):
     )
     # Fills the download cache of tensorflow-datasets, so that its builder needs no
     # network.
-    script, folder = SHARED / "prime_tfds_cache.py", tmp_path / "downloads"
+    script = SHARED / "prime_tfds_cache.py"
+    folder = tmp_path / "downloads"
     command = [sys.executable, script, SHARED / "raw", folder, "movielens"]
     subprocess.run(command, check=True, capture_output=True)
     users = data.movielens("latest-small", tmp_path)

@@ -170,7 +170,7 @@ def test_forms_of_files(content, name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content, message",
     [
         ("", "log.txt: must hold at least one line. Received: an empty file"),
         ("1,2\n", f"line 1: {FORM} or `user item` or the item ids"),

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal, assert_equal
 from sklearn.datasets import load_digits
 
 from rank4class_tf import data
@@ -60,7 +61,7 @@ def test_parts_are_all_images_each_once_and_stratified(splits):
         # part.
         assert np.abs(np.bincount(class_ids) - share * np.bincount(labels)).max() < 2
     for part in (splits.validation, splits.test):  # Their order stays.
-        np.testing.assert_equal(read(part), read(part))
+        assert_equal(read(part), read(part))
 
 
 def test_training_order_is_new_each_epoch_and_follows_from_the_seed():
@@ -68,20 +69,21 @@ def test_training_order_is_new_each_epoch_and_follows_from_the_seed():
     epochs, same_epochs = (
         [read(part.train) for _ in range(2)] for part in (first, again)
     )
-    np.testing.assert_equal(epochs, same_epochs)
+    assert_equal(epochs, same_epochs)
     assert as_rows(*epochs[0]) == as_rows(*epochs[1])
     assert (epochs[0][0] != epochs[1][0]).any()
-    np.testing.assert_equal(read(first.test), read(again.test))
-    np.testing.assert_equal(read(first.test), read(other.test))
+    assert_equal(read(first.test), read(again.test))
+    assert_equal(read(first.test), read(other.test))
     assert as_rows(*read(first.validation)) != as_rows(*read(other.validation))
 
 
 def test_few_examples_of_each_class_are_some_of_all():
-    few, every = data.digits(seed=3, examples_per_class=5), data.digits(seed=3)
+    few = data.digits(seed=3, examples_per_class=5)
+    every = data.digits(seed=3)
     features, class_ids = read(few.train)
     assert np.bincount(class_ids).tolist() == [5] * 10
     assert set(as_rows(features, class_ids)) <= set(as_rows(*read(every.train)))
-    np.testing.assert_equal(read(few.validation), read(every.validation))
+    assert_equal(read(few.validation), read(every.validation))
     # 174 images of an eight are the fewest: 139 are not for testing, of these 104 for
     # training.
     assert len(read(data.digits(examples_per_class=104).train)[1]) == 1040
@@ -126,7 +128,8 @@ def test_words_of_comments_with_one_label(comments):
     splits = data.goemotions(batch_size=2, max_tokens=6, sequence_length=LENGTH, seed=1)
     of_one_label = [text for text, ids in COMMENTS["train"] if len(ids) == 1]
     counts = collections.Counter(word for text in of_one_label for word in words(text))
-    special, known = splits.vocabulary[:2], splits.vocabulary[2:]
+    special = splits.vocabulary[:2]
+    known = splits.vocabulary[2:]
     assert (
         special == ("", "[UNK]")
         and len(set(known)) == 4
@@ -184,7 +187,7 @@ def test_what_tensorflow_datasets_gives(tmp_path, monkeypatch, tfds):
     assert (names[0], names[-1]) == ("admiration", "neutral")
     for found, labels in parts:
         assert b"".join(found) == b"abcde"
-        np.testing.assert_array_equal(labels, matrix)
+        assert_array_equal(labels, matrix)
 
 
 # Articles of MIND, from small files in its format
@@ -232,7 +235,8 @@ def test_every_article_is_in_one_part_with_its_category(folder):
 
 def test_one_file_reads_as_its_folder_and_the_seed_decides_on_the_split(folder):
     path = folder / "MINDsmall_dev"
-    by_folder, by_file = data.mind(path), data.mind(path / "news.tsv")
+    by_folder = data.mind(path)
+    by_file = data.mind(path / "news.tsv")
     found = [
         set(rows(splits.test))
         for splits in (by_folder, by_file, data.mind(path, seed=1))
@@ -279,7 +283,7 @@ def mocked(tfds):
 
 
 @pytest.mark.parametrize(
-    ("load", "shape", "classes"),
+    "load, shape, classes",
     [(data.cifar10, (32, 32, 3), 10), (data.imagenet2012, (224, 224, 3), 1000)],
 )
 @pytest.mark.usefixtures("mocked")
@@ -306,7 +310,7 @@ def test_augmentation_differs_by_epoch_and_follows_the_seed():
         data.cifar10("data", seed=s, augment=a) for s, a in options
     )
     epochs, same_epochs = ([read(x.train) for _ in range(2)] for x in (splits, same))
-    np.testing.assert_equal(epochs, same_epochs)
+    assert_equal(epochs, same_epochs)
     first = epochs[0][0]
     assert not np.array_equal(first, epochs[1][0])
     assert not np.array_equal(read(other.train)[0], first)
@@ -357,7 +361,7 @@ def test_centre_of_an_image():
     # The shorter side is 256: 224 columns from the 144th on, each pixel the mean of
     # where it lies.
     places = 144 + 4 * np.arange(56) + 1.5
-    np.testing.assert_allclose(got[28, :, 0], places * 255 / 511, atol=1.5)
+    assert_allclose(got[28, :, 0], places * 255 / 511, atol=1.5)
     assert got.shape == (56, 56, 3)
 
 

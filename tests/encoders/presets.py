@@ -14,8 +14,14 @@ needs_hub = pytest.mark.skipif(hub is None, reason="keras-hub is not installed")
 WORDS = "the a news of wor ##ld good bad great terrible day film , !".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
 LAYERS = 3
-SIZES = {"vocabulary_size": len(VOCABULARY), "num_layers": LAYERS, "num_heads": 2}
-SIZES |= {"hidden_dim": 8, "intermediate_dim": 16, "max_sequence_length": 32}
+SIZES = {
+    "vocabulary_size": len(VOCABULARY),
+    "num_layers": LAYERS,
+    "num_heads": 2,
+    "hidden_dim": 8,
+    "intermediate_dim": 16,
+    "max_sequence_length": 32,
+}
 
 
 def save_text(folder, kind="Bert"):
@@ -41,14 +47,14 @@ def save_hugging_face(folder, described_by="tokenizer.json"):
         "model_type": "bert",
         "architectures": ["BertModel"],
         "hidden_dropout_prob": 0.1,
-    }
-    config |= {
         "vocab_size": len(VOCABULARY),
         "type_vocab_size": 2,
         "max_position_embeddings": 32,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "hidden_size": 8,
+        "intermediate_size": 16,
     }
-    config |= {"num_hidden_layers": LAYERS, "num_attention_heads": 2}
-    config |= {"hidden_size": 8, "intermediate_size": 16}
     (folder / "config.json").write_text(json.dumps(config))
     if described_by == "tokenizer.json":
         vocabulary = {word: number for number, word in enumerate(VOCABULARY)}
@@ -74,10 +80,8 @@ def tensors_of_hugging_face(backbone):
         "pooler.dense": backbone.get_layer("pooled_dense"),
     }
     for index in range(LAYERS):
-        layer, name = (
-            backbone.get_layer(f"transformer_layer_{index}"),
-            f"encoder.layer.{index}",
-        )
+        layer = backbone.get_layer(f"transformer_layer_{index}")
+        name = f"encoder.layer.{index}"
         attention = layer._self_attention_layer
         parts |= {
             f"{name}.attention.self.query": attention._query_dense,

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import encoders, layers, losses, models
@@ -62,38 +63,39 @@ def reference(backbone, pooling):
         outputs = backbone(
             {"token_ids": row * ones, "segment_ids": 0 * ones, "padding_mask": ones}
         )
-        first, hidden = outputs["pooled_output"][0], outputs["sequence_output"][0]
+        first = outputs["pooled_output"][0]
+        hidden = outputs["sequence_output"][0]
         encodings.append(first if pooling == "first" else np.mean(hidden, axis=0))
     return np.array(encodings)
 
 
 @pytest.mark.parametrize(
-    ("frozen", "pooling"),
+    "frozen, pooling",
     [
-        *(
-            (0, "first"),
-            (0, "mean"),
-            (1, "mean"),
-            (2, "first"),
-            (presets.LAYERS, "mean"),
-        ),
-        *(("all", "first"), ("ELECTRA", "first")),
-        *(("tokenizer.json", "mean"), ("vocab.txt", "mean")),
+        (0, "first"),
+        (0, "mean"),
+        (1, "mean"),
+        (2, "first"),
+        (presets.LAYERS, "mean"),
+        ("all", "first"),
+        ("ELECTRA", "first"),
+        ("tokenizer.json", "mean"),
+        ("vocab.txt", "mean"),
     ],
 )
 def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     folder, backbone = text
     if frozen == "ELECTRA":
-        folder, backbone, frozen = tmp_path, presets.save_text(tmp_path, "Electra"), 1
+        folder = tmp_path
+        backbone = presets.save_text(tmp_path, "Electra")
+        frozen = 1
     if frozen in (
         "tokenizer.json",
         "vocab.txt",
     ):  # A folder of Hugging Face that has it.
-        folder, backbone, frozen = (
-            tmp_path,
-            presets.save_hugging_face(tmp_path, frozen),
-            0,
-        )
+        folder = tmp_path
+        backbone = presets.save_hugging_face(tmp_path, frozen)
+        frozen = 0
     encoder = encoders.TextEncoder(folder, frozen=frozen, pooling=pooling)
     tokens = encoder.tokenize(TEXTS)
     assert (tokens - 1).to_list() == EXPECTED_TOKENS
@@ -102,7 +104,7 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
         features = encoder.lower(features)
         assert encoder.lower.trainable_weights == []
     expected = reference(backbone, pooling)
-    np.testing.assert_allclose(encoder.upper(features), expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(encoder.upper(features), expected, rtol=1e-4, atol=1e-5)
     # Each transformer layer has 16 weights; embeddings and pooling have more.
     trained = 0 if frozen in ("all", presets.LAYERS) else 16 * (presets.LAYERS - frozen)
     extra = len(encoder.upper.trainable_weights) - trained
@@ -113,11 +115,10 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
     )
     if frozen == 2:  # What was kept without padding and is padded anew gives the same.
         longer = tf.pad(features, [[0, 0], [0, 5], [0, 0]])
-        np.testing.assert_allclose(
-            encoder.upper(longer), expected, rtol=1e-4, atol=1e-5
-        )
+        assert_allclose(encoder.upper(longer), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_saving_and_what_is_frozen(text, reloaded):
     encoder = encoders.TextEncoder(text[0], frozen=2)
     model = keras.Sequential([encoder.upper, layers.DotProductHead(4)])
@@ -133,9 +134,9 @@ def test_training_saving_and_what_is_frozen(text, reloaded):
     # The bias of the keys moves all scores of a query alike, so its gradient is
     # rounding.
     assert sum(changed) >= len(changed) - 1
-    np.testing.assert_array_equal(encoder.lower(tokens), features)
+    assert_array_equal(encoder.lower(tokens), features)
     again = reloaded(model)
-    np.testing.assert_allclose(again(features), model(features), rtol=1e-6)
+    assert_allclose(again(features), model(features), rtol=1e-6)
 
 
 @pytest.mark.usefixtures("mixed_precision")
@@ -146,9 +147,10 @@ def test_mixed_precision(text):
     assert features.dtype == "bfloat16"
     encodings = encoder.upper(tf.cast(features, tf.float32))
     assert encodings.dtype == "float32"
-    np.testing.assert_allclose(encodings, reference(backbone, "mean"), atol=0.1)
+    assert_allclose(encodings, reference(backbone, "mean"), atol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GPT2", "Gemma"])
 def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
     """Its output has no mask, so `last` reads `padding_mask`; see docs/sequences.md."""
@@ -156,13 +158,13 @@ def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
         "GPT2": {"num_heads": 2, "max_sequence_length": 12},
         "Gemma": {"num_query_heads": 2, "num_key_value_heads": 2, "head_dim": 4},
     }
-    sizes = {
-        "vocabulary_size": 30,
-        "num_layers": 1,
-        "hidden_dim": 8,
-        "intermediate_dim": 16,
-    }
-    backbone = getattr(presets.hub.models, f"{kind}Backbone")(**sizes, **of_kind[kind])
+    backbone = getattr(presets.hub.models, f"{kind}Backbone")(
+        vocabulary_size=30,
+        num_layers=1,
+        hidden_dim=8,
+        intermediate_dim=16,
+        **of_kind[kind],
+    )
     model = models.ExtremeClassifier(
         backbone, backbone.token_embedding, 8, None, normalize=False
     )
@@ -178,12 +180,12 @@ def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
     expected = np.argsort(-encodings @ np.array(backbone.token_embedding.embeddings).T)[
         :, :3
     ]
-    np.testing.assert_array_equal(model.top_k(features, 3, last=last)[1], expected)
+    assert_array_equal(model.top_k(features, 3, last=last)[1], expected)
     spec = {name: tf.TensorSpec([None, None], x.dtype) for name, x in features.items()}
     model.export_top_k(tmp_path / "saved", spec, 3, last=last)
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     found = served(**{name: tf.constant(x) for name, x in features.items()})
-    np.testing.assert_array_equal(found["class_ids"], expected)
+    assert_array_equal(found["class_ids"], expected)
 
 
 @pytest.fixture(scope="module", params=["ResNet", "VGG"])
@@ -202,9 +204,7 @@ def test_image_halves_are_the_backbone(image, frozen, rng):
     expected = backbone(
         images * np.float32(0.01) + np.array([0.1, 0.2, 0.3], "float32")
     )
-    np.testing.assert_allclose(
-        found, np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6
-    )
+    assert_allclose(found, np.mean(expected, axis=(1, 2)), rtol=1e-4, atol=1e-6)
     assert bool(encoder.upper.trainable_weights) == (frozen in (0, 1))
     assert encoder.lower is None or encoder.lower.trainable_weights == []
 
@@ -213,13 +213,11 @@ def test_images_without_a_scaling(tmp_path, rng):
     backbone = presets.save_images(tmp_path, "VGG")
     images = rng.uniform(0, 255, (2, 8, 8, 3)).astype("float32")
     got = encoders.ImageEncoder(tmp_path, (8, 8, 3)).upper(images)
-    np.testing.assert_allclose(
-        got, np.mean(backbone(images / 255), axis=(1, 2)), rtol=1e-4
-    )
+    assert_allclose(got, np.mean(backbone(images / 255), axis=(1, 2)), rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (
             {"frozen": -1},
@@ -245,7 +243,7 @@ def test_bad_arguments(text, arguments, message):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    "change, message",
     [
         (
             {"normalizer": {"type": "Lowercase"}},

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_array_equal
 from tensorflow import keras
 
 from examples import (
@@ -46,8 +47,9 @@ def served(folder, **features):
 
 
 def extreme_classification_answers(folder):
-    files = ["--train", planted_points.write(folder / "train.txt", 1500, 300, 100)]
-    files += [
+    files = [
+        "--train",
+        planted_points.write(folder / "train.txt", 1500, 300, 100),
         "--test",
         planted_points.write(folder / "test.txt.gz", 100, 300, 100, seed=2),
     ]
@@ -102,7 +104,7 @@ def next_item_answers(folder):
 
 
 @pytest.mark.parametrize(
-    ("answers", "chance", "shown"),
+    "answers, chance, shown",
     [
         (
             extreme_classification_answers,
@@ -122,8 +124,8 @@ def test_answers_are_as_good_as_the_program_says(
     answers, chance, shown, tmp_path, capsys
 ):
     best, right, said = answers(tmp_path)
-    right = np.array(right)[:, np.newaxis]
-    is_hit = (np.array(best)[..., np.newaxis] == right) & (right >= 0)
+    right = np.array(right)[:, None]
+    is_hit = (np.array(best)[..., None] == right) & (right >= 0)
     assert np.mean(is_hit.any(axis=(1, 2))) == pytest.approx(said, abs=1e-6)
     assert said > 1.5 * chance
     assert shown in capsys.readouterr().out
@@ -132,8 +134,8 @@ def test_answers_are_as_good_as_the_program_says(
 # FAISS's own bindings.
 @pytest.mark.filterwarnings("ignore:builtin type .* has no __module__ attribute")
 @pytest.mark.parametrize("with_faiss", [False, True])
-def test_approximate_search(with_faiss, tmp_path, rng, monkeypatch, capsys):
-    classes = rng.normal(size=(500, 16)).astype(np.float32)
+def test_approximate_search(with_faiss, tmp_path, rng, normal, monkeypatch, capsys):
+    classes = normal(500, 16)
     classes /= np.linalg.norm(classes, axis=1, keepdims=True)
     np.save(tmp_path / "classes.npy", classes)
     np.save(tmp_path / "queries.npy", classes[:10] + 0.02 * rng.normal(size=(10, 16)))
@@ -150,7 +152,7 @@ def test_approximate_search(with_faiss, tmp_path, rng, monkeypatch, capsys):
         assert said in capsys.readouterr().out
     best = np.load(tmp_path / "best.npy")
     assert best.shape == (10, 3)
-    np.testing.assert_array_equal(best[:, 0], np.arange(10))
+    assert_array_equal(best[:, 0], np.arange(10))
 
 
 def test_metric_as_loss():
@@ -275,7 +277,7 @@ def test_resume_training(tmp_path, monkeypatch, capsys):
     found = end(tmp_path / "broken")
     assert f"{newest.name} cannot be read: " in capsys.readouterr().out
     for x, y in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(x, y)
+        assert_array_equal(x, y)
 
 
 def test_serving(tmp_path, capsys):
@@ -286,8 +288,8 @@ def test_serving(tmp_path, capsys):
     before, after = answers["errors"]
     assert after < 0.1 < before
     # 180 images give the threshold.
-    shown = np.arange(3) < answers["set_sizes"][:, np.newaxis]
-    in_set = ((answers["class_names"] == np.array(right)[:, np.newaxis]) & shown).any(1)
+    shown = np.arange(3) < answers["set_sizes"][:, None]
+    in_set = ((answers["class_names"] == np.array(right)[:, None]) & shown).any(1)
     assert np.mean(in_set | (answers["set_sizes"] > 3)) > 0.95
     assert capsys.readouterr().out.count("*") >= 10
 

@@ -6,15 +6,18 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, models, optimizers
 
 from ..contract.head_table import ARRAY
 
-SCORES, FIRST = tf.constant([[30.0, 10.0, 20.0]]), tf.constant([0])
+SCORES = tf.constant([[30.0, 10.0, 20.0]])
+FIRST = tf.constant([0])
 IDS = tf.constant([[7], [8]])
-MASK, FLOATS = tf.constant([True, False]), tf.constant([1.0, 2.0])
+MASK = tf.constant([True, False])
+FLOATS = tf.constant([1.0, 2.0])
 ONES = tf.ones([2, 4])
 
 
@@ -65,7 +68,8 @@ def hits(ids, scores=SCORES):
     return layers.RemoveAccidentalHits()(scores, FIRST, ids)
 
 
-NINE, BOTH = np.ones([2, 9]), np.zeros([2, 2, 1], int)
+NINE = np.ones([2, 9])
+BOTH = np.zeros([2, 2, 1], int)
 
 
 def several(message, call, *arguments):
@@ -74,7 +78,8 @@ def several(message, call, *arguments):
 
 
 COUNTS, encoded = layers.CandidateFrequencies.from_counts, layers.EncodedClasses
-DENSE, COLUMNS = keras.layers.Dense(4), keras.layers.Reshape((3, 1))
+DENSE = keras.layers.Dense(4)
+COLUMNS = keras.layers.Reshape((3, 1))
 CLIPPED = optimizers.RowwiseSGD(clipnorm=1.0)
 ERRORS = [
     # Heads
@@ -85,7 +90,9 @@ ERRORS = [
     *several(
         "a built Dense without activ",
         layers.DotProductHead.from_dense,
-        *(keras.layers.Dense(3), dense(activation="relu"), 3),
+        keras.layers.Dense(3),
+        dense(activation="relu"),
+        3,
     ),
     (
         lambda: layers.DotProductHead(3, kernel_regularizer="l2"),
@@ -156,7 +163,9 @@ ERRORS = [
     *several(
         "`num_mined` must be a positive integer",
         lambda wrong: sampled(lambda x: x(ONES, class_ids=[1, 2], num_mined=wrong)),
-        *(0, -1, 2.5),
+        0,
+        -1,
+        2.5,
     ),
     (
         lambda: sampled(lambda x: x.top_k(ONES, 31)),
@@ -202,12 +211,19 @@ ERRORS = [
     *several(
         "`candidate_ids` must have the shape",
         lambda shape: hits(tf.ones(shape, tf.int32)),
-        *([1], [4], [2, 3], [], [1, 3, 1]),
+        [1],
+        [4],
+        [2, 3],
+        [],
+        [1, 3, 1],
     ),
     *several(
         "`expected_counts` must have the shape",
         lambda shape: corrected(tf.ones(shape)),
-        *([1], [4], [2, 3], []),
+        [1],
+        [4],
+        [2, 3],
+        [],
     ),
     *(
         (call, "must hold the columns of the positives")
@@ -232,11 +248,12 @@ ERRORS = [
         "each of the 3 classes. Received: 1 names",
     ),
     *several(
-        *(
-            "`class_names` must be a list of names",
-            lambda names: layers.TopClasses(1, names),
-        ),
-        *("cat", b"cat", {"cat": 0}, 5),
+        "`class_names` must be a list of names",
+        lambda names: layers.TopClasses(1, names),
+        "cat",
+        b"cat",
+        {"cat": 0},
+        5,
     ),
     (lambda: layers.SparseDense(3).build((None, None)), "features known"),
     (lambda: layers.ExcludeItems()([ONES, MASK[:, tf.newaxis]]), "`exclude` must hold"),
@@ -249,7 +266,9 @@ ERRORS = [
     *several(
         r"`inputs` must have a known number of rows, one for each candidate\. "
         "Received: shape",
-        *(layers.UniformNegatives(3), tf.constant(1.0), keras.Input((2,))),
+        layers.UniformNegatives(3),
+        tf.constant(1.0),
+        keras.Input((2,)),
     ),
     (
         lambda: layers.BilinearHead(5).over_classes(ONES),
@@ -262,7 +281,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), ERRORS)
+@pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -276,8 +295,9 @@ def test_folders_that_lack_a_shard(tmp_path):
 
 
 @pytest.mark.parametrize("part", ["hits", "log-Q", "mining"])
-def test_a_column_that_does_not_exist(part, rng, as_for_xla):
-    scores, bad = rng.normal(size=(4, 9)).astype(np.float32), np.array([3, 9, 0, 8])
+def test_a_column_that_does_not_exist(part, normal, as_for_xla):
+    scores = normal(4, 9)
+    bad = np.array([3, 9, 0, 8])
     with pytest.raises(ValueError, match=r"`labels` must hold class ids in \[0, 9\)"):
         parts(scores, bad)[part]()
     result = tf.function(lambda x, y: parts(x, y)[part]())(scores, bad).numpy()
@@ -287,7 +307,7 @@ def test_a_column_that_does_not_exist(part, rng, as_for_xla):
 @pytest.mark.parametrize("part", ["hits", "log-Q", "mining"])
 @pytest.mark.parametrize("labels", [np.eye(9, dtype="f")[1:3], np.array([[1, 1]])])
 def test_one_hot_labels_are_not_read_as_columns(part, labels, as_for_xla):
-    scores = np.zeros([len(labels), 9], np.float32)
+    scores = np.zeros([len(labels), 9], "float32")
     with pytest.raises(
         ValueError, match="columns of the positives, each once, not one-hot"
     ):
@@ -317,8 +337,8 @@ def test_classes_stay_where_others_cannot_be_added():
     for wrong in ({"rows": [["a", "b"]]}, {"rows": [[1.0, 2.0]], "biases": ["a"]}):
         with pytest.raises(ValueError, match="must be numbers. Received"):
             made.add(**wrong)
-    np.testing.assert_array_equal(made.rows(), np.ones([2, 2]))
-    np.testing.assert_array_equal(made.biases(), np.ones(2))
+    assert_array_equal(made.rows(), np.ones([2, 2]))
+    assert_array_equal(made.biases(), np.ones(2))
 
 
 def embedding(layer=keras.layers.Embedding, **options):
@@ -343,7 +363,8 @@ QUANTIZED = "`layer` must not be quantized"
 def test_classes_of_a_layer_that_is_quantized_later(kind, mode):
     """The weights of such a layer are codes up to 127, not rows of classes."""
     layer = TIED[kind]()
-    head, words = layers.DotProductHead(layer), layers.ClassEmbedding(layer)
+    head = layers.DotProductHead(layer)
+    words = layers.ClassEmbedding(layer)
     calls = [
         lambda: head(ONES),
         lambda: head.over_classes(ONES),
@@ -363,9 +384,11 @@ def test_classes_of_a_layer_that_is_quantized_later(kind, mode):
             layers.ClassTable.from_dense(layer)
 
 
-def test_a_quantized_model_has_no_codes_as_classes(tmp_path, rng):
+@pytest.mark.slow
+def test_a_quantized_model_has_no_codes_as_classes(tmp_path, normal):
     """`model.quantize` reaches the tied layer, unless `filters` leave it out."""
-    x, y = rng.normal(size=[6, 4]).astype(np.float32), np.array([0, 1] * 3)
+    x = normal(6, 4)
+    y = np.array([0, 1] * 3)
 
     def made():
         keras.utils.set_random_seed(0)
@@ -400,4 +423,4 @@ def test_a_quantized_model_has_no_codes_as_classes(tmp_path, rng):
     assert 0 < np.abs(encodings - before).max() < 0.1
     scores = encodings @ np.array(model.classes.layer.embeddings).T
     expected = np.sort(scores, axis=1)[:, :-3:-1]
-    np.testing.assert_allclose(model.top_k(x, 2)[0], expected, rtol=1e-5)
+    assert_allclose(model.top_k(x, 2)[0], expected, rtol=1e-5)

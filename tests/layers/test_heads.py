@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 from tensorflow import keras
 
@@ -49,7 +50,8 @@ def cosine(head, h):
 
 
 def bilinear(head, h):
-    classes, bias = float64(head.classes.embeddings), float64(head.classes.bias)
+    classes = float64(head.classes.embeddings)
+    bias = float64(head.classes.bias)
     return (
         np.einsum("bd,de,ne->bn", h, float64(head.interaction.kernel), classes) + bias
     )
@@ -60,7 +62,7 @@ def randomise(head, rng):
 
 
 @pytest.mark.parametrize(
-    ("head", "formula"),
+    "head, formula",
     [
         (layers.LatentCrossHead(5, units=(7, 6)), latent_cross),
         (layers.ConcatHead(5, units=(7, 6)), concat),
@@ -75,17 +77,17 @@ def test_equals_formula(head, formula, rng):
     randomise(head, rng)
     upstream = tf.ones([3, 1]) * tf.range(1.0, 6.0)
     scores, gradient = value_and_gradient(head, tf.constant(h, tf.float32), upstream)
-    np.testing.assert_allclose(scores, formula(head, h), rtol=1e-4, atol=1e-4)
+    assert_allclose(scores, formula(head, h), rtol=1e-4, atol=1e-4)
 
     def total_of(x):
         return (formula(head, x.reshape(h.shape)) @ np.arange(1.0, 6.0)).sum()
 
     numeric = optimize.approx_fprime(h.ravel(), total_of, 1e-6).reshape(h.shape)
-    np.testing.assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-3)
+    assert_allclose(gradient, numeric, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("head_class", "options", "use_bias"),
+    "head_class, options, use_bias",
     [
         (layers.DotProductHead, {}, True),
         (layers.BilinearHead, {}, False),
@@ -93,14 +95,16 @@ def test_equals_formula(head, formula, rng):
         (layers.ConcatHead, {"units": (7,)}, False),
     ],
 )
-def test_starts_from_a_dense_with_equal_scores(head_class, options, use_bias, rng):
+def test_starts_from_a_dense_with_equal_scores(
+    head_class, options, use_bias, rng, normal
+):
     dense = keras.layers.Dense(5, use_bias=use_bias)
     dense.build((None, 4))
     randomise(dense, rng)
-    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    inputs = normal(3, 4)
     head = head_class.from_dense(dense, **options)
-    np.testing.assert_allclose(head(inputs), dense(inputs), rtol=1e-5, atol=1e-5)
-    model = keras.Sequential([keras.layers.Input((4,)), head])
+    assert_allclose(head(inputs), dense(inputs), rtol=1e-5, atol=1e-5)
+    model = keras.Sequential([keras.Input((4,)), head])
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     for _ in range(2):  # The last kernel of an MLP moves first, then the others.
         model.fit(inputs, np.ones([3, 5]), verbose=0)
@@ -117,16 +121,14 @@ def test_an_argument_without_an_attribute_is_not_lost():
         Forgetful(5).get_config()
 
 
-def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
+def test_margin_lowers_the_scores_of_the_classes_in_training(normal):
     head = layers.CosineHead(5, scale=3, margin=0.4)
-    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+    inputs = normal(3, 4)
     plain = head(inputs).numpy()
     ids = np.array([[1, -1], [4, 4], [0, 2]])
     expected = plain - 3 * 0.4 * (ids[:, :, None] == np.arange(5)).any(axis=1)
-    np.testing.assert_allclose(
-        head(inputs, class_ids=ids, training=True), expected, rtol=1e-6
-    )
-    np.testing.assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
+    assert_allclose(head(inputs, class_ids=ids, training=True), expected, rtol=1e-6)
+    assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
     with pytest.raises(
         tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"
     ):
@@ -138,11 +140,9 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(rng):
 
 def test_margin_needs_class_ids_in_a_model():
     inputs = keras.Input((4,)), keras.Input((), dtype="int32")
-    features, ids, head = (
-        np.ones((4, 4)),
-        np.array([0, 1, 2, 0]),
-        layers.CosineHead(3, margin=0.2),
-    )
+    features = np.ones((4, 4))
+    ids = np.array([0, 1, 2, 0])
+    head = layers.CosineHead(3, margin=0.2)
     without = keras.Model(inputs[0], head(inputs[0]))
     without.compile("sgd", SoftmaxLoss())
     with pytest.warns(
@@ -155,15 +155,15 @@ def test_margin_needs_class_ids_in_a_model():
 
 
 @pytest.mark.parametrize("head_class", [layers.LatentCrossHead, layers.ConcatHead])
-def test_dropout_is_in_training_alone_and_fresh(head_class, rng):
-    inputs = rng.normal(size=(3, 4)).astype(np.float32)
+def test_dropout_is_in_training_alone_and_fresh(head_class, normal):
+    inputs = normal(3, 4)
     head, other = (head_class(5, units=(64, 32), dropout=0.5, seed=2) for _ in range(2))
-    np.testing.assert_array_equal(head(inputs), head(inputs))
+    assert_array_equal(head(inputs), head(inputs))
     other.build((None, 4))
     other.set_weights(head.get_weights())
     draws = [head(inputs, training=True).numpy() for _ in range(2)]
     assert np.abs(draws[0] - draws[1]).min() > 0
-    np.testing.assert_array_equal(other(inputs, training=True), draws[0])
+    assert_array_equal(other(inputs, training=True), draws[0])
 
 
 def test_dropout_draws_anew_for_each_layer_and_block(rng):
@@ -180,7 +180,7 @@ def test_dropout_draws_anew_for_each_layer_and_block(rng):
     mlp.kernels[0].assign(tf.eye(64))
     weights = rng.normal(size=(64, 1)) + 1
     mlp.kernels[1].assign(weights)
-    scores = head(np.zeros((1, 4), np.float32), training=True).numpy()[0]
+    scores = head(np.zeros((1, 4), "float32"), training=True).numpy()[0]
     error = scores.std() / np.sqrt(num_classes)
     assert abs(scores.mean() - weights.sum()) < 5 * error
     assert len(np.unique(scores)) > 0.99 * num_classes
@@ -197,15 +197,16 @@ def test_equal_kernels_start_unequal(head_class):
         assert not np.array_equal(one, other)
 
 
-def test_cosines_of_rows_whose_squares_overflow(rng):
+def test_cosines_of_rows_whose_squares_overflow(rng, normal):
     """A long row has its cosine and gradient, and others have theirs, as in float64."""
     lengths = np.array([[1e30], [1e-3], [1.0]])
-    head, rows = layers.CosineHead(3, scale=3.0), rng.normal(size=[3, 4]) * lengths
+    head = layers.CosineHead(3, scale=3.0)
+    rows = rng.normal(size=[3, 4]) * lengths
     head.build((None, 4))
     head.set_weights([rows])
-    h = tf.constant(rng.normal(size=[2, 4]), tf.float32)
+    h = tf.constant(normal(2, 4))
     scores, gradient = value_and_gradient(lambda x: head(1e30 * x), h)
-    np.testing.assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
+    assert_allclose(scores, cosine(head, float64(h)), rtol=1e-5)
     step = tf.function(lambda: with_gradients(lambda: head(h), head.classes.embeddings))
     both = [
         (gradient, float64(h), rows),
@@ -215,27 +216,24 @@ def test_cosines_of_rows_whose_squares_overflow(rng):
         length, of_others = (
             np.linalg.norm(x, axis=1, keepdims=True) for x in (vectors, others)
         )
-        vectors, total = vectors / length, 3 * (others / of_others).sum(axis=0)
+        vectors = vectors / length
+        total = 3 * (others / of_others).sum(axis=0)
         expected = (total - (vectors @ total)[:, None] * vectors) / length
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_cosines_of_rows_without_a_direction(rng):
+def test_cosines_of_rows_without_a_direction(normal):
     """A row near zero has a cosine and a gradient of 0; a NaN shows in its own row."""
-    h, rows = (tf.constant(rng.normal(size=[n, 4]), tf.float32) for n in (2, 4))
+    h, rows = (tf.constant(normal(n, 4)) for n in (2, 4))
     rows *= [[1.0], [1e-8], [0.0], [np.nan]]
-    score, of_each = (
-        layers.CosineInteraction(scale=1.0),
-        tf.tile(rows[tf.newaxis], [2, 1, 1]),
-    )
+    score = layers.CosineInteraction(scale=1.0)
+    of_each = tf.tile(rows[tf.newaxis], [2, 1, 1])
     scores, gradient = value_and_gradient(lambda x: score([h, x]), rows)
     scores_of_each, gradient_of_each = value_and_gradient(
         lambda x: score([h, x]), of_each
     )
-    np.testing.assert_allclose(scores_of_each, scores, rtol=1e-5)
-    np.testing.assert_allclose(
-        tf.reduce_sum(gradient_of_each, axis=0), gradient, rtol=1e-5
-    )
+    assert_allclose(scores_of_each, scores, rtol=1e-5)
+    assert_allclose(tf.reduce_sum(gradient_of_each, axis=0), gradient, rtol=1e-5)
     for x in (tf.transpose(scores).numpy(), gradient.numpy()):
         assert x[0].all() and not x[1:3].any() and np.isnan(x[3]).all()
 
@@ -279,45 +277,43 @@ def test_rows_of_some_are_among_those_of_all(classes):
     for ids in ([3, 0, 3], [[1, 2], [4, 4]], np.zeros([0], int)):
         of_ids = classes.rows(tf.constant(ids))
         assert of_ids.shape == (*np.shape(ids), 4)
-        np.testing.assert_allclose(of_ids, rows[np.array(ids)], rtol=1e-5, atol=1e-6)
+        assert_allclose(of_ids, rows[np.array(ids)], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.keras2
-def test_added_classes_are_scored_at_once(kind, classes, rng, reloaded):
-    encodings = rng.normal(size=(3, 4)).astype(np.float32)
-    model = keras.Sequential([keras.layers.Input((4,)), layers.DotProductHead(classes)])
+def test_added_classes_are_scored_at_once(kind, classes, normal, reloaded):
+    encodings = normal(3, 4)
+    model = keras.Sequential([keras.Input((4,)), layers.DotProductHead(classes)])
     before = model.predict(encodings, verbose=0)
     classes.add(ADDED[kind])
     after = model(encodings).numpy()
     assert after.shape == (3, 6) and classes.num_classes == 6
     if kind != "attention":  # There, the new one is seen by the others.
-        np.testing.assert_allclose(after[:, :5], before, rtol=1e-5, atol=1e-6)
+        assert_allclose(after[:, :5], before, rtol=1e-5, atol=1e-6)
     own = classes.rows([5]).numpy()
     if kind.startswith("table"):
-        np.testing.assert_array_equal(own, ADDED[kind])
+        assert_array_equal(own, ADDED[kind])
     if kind == "array":
         kernel, bias = classes.encoder.get_weights()
-        np.testing.assert_allclose(own, [[1, 2, 3]] @ kernel + bias, rtol=1e-6)
-    np.testing.assert_allclose(after[:, 5:], encodings @ own.T, rtol=1e-4, atol=1e-5)
+        assert_allclose(own, [[1, 2, 3]] @ kernel + bias, rtol=1e-6)
+    assert_allclose(after[:, 5:], encodings @ own.T, rtol=1e-4, atol=1e-5)
 
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     expected = model.predict(encodings, verbose=0)
-    np.testing.assert_allclose(expected, after, rtol=1e-5, atol=1e-6)
+    assert_allclose(expected, after, rtol=1e-5, atol=1e-6)
     if kind != "tuple":  # Its encoder has no weights.
         model.fit(encodings, np.ones([3, 6]), verbose=0)  # They learn, too.
         expected = model.predict(encodings, verbose=0)
         assert np.abs(expected - after)[:, 5].max() > 0
     loaded = reloaded(model)
-    np.testing.assert_allclose(
-        loaded.predict(encodings, verbose=0), expected, rtol=1e-5
-    )
+    assert_allclose(loaded.predict(encodings, verbose=0), expected, rtol=1e-5)
 
 
-def test_a_table_of_them_scores_the_same(classes, rng):
-    encodings = rng.normal(size=(3, 4)).astype(np.float32)
+def test_a_table_of_them_scores_the_same(classes, normal):
+    encodings = normal(3, 4)
     head = layers.LatentCrossHead(classes, units=(6,))
     other = head.with_classes(classes.to_table(block_size=2))
-    np.testing.assert_allclose(other(encodings), head(encodings), rtol=1e-4, atol=1e-5)
+    assert_allclose(other(encodings), head(encodings), rtol=1e-4, atol=1e-5)
     assert (
         isinstance(other.classes, layers.ClassTable)
         and other.interaction is head.interaction
@@ -327,20 +323,18 @@ def test_a_table_of_them_scores_the_same(classes, rng):
 def test_rows_and_biases_of_tables(rng):
     rows = np.array([[1.0, 1 / 3]])
     table = layers.ClassTable.from_rows(tf.constant(rows), dtype="float64").to_table()
-    np.testing.assert_array_equal(table.rows(), rows)
+    assert_array_equal(table.rows(), rows)
     for given in (
         [[1.0, 2.0]],
         np.array([[1, 2]]),
         tf.constant([[1.0, 2.0]], tf.float64),
     ):
-        np.testing.assert_array_equal(
-            layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]]
-        )
+        assert_array_equal(layers.ClassTable.from_rows(given).rows(), [[1.0, 2.0]])
     classes = layers.ClassTable.from_rows(np.ones([2, 3]), [1.0, 2.0])
     classes.add(rng.normal(size=(2, 3)), biases=[3.0, 4.0])
     classes.add(rng.normal(size=(1, 3)))
-    np.testing.assert_array_equal(classes.biases(), [1, 2, 3, 4, 0])
-    np.testing.assert_array_equal(classes.biases([3, 0]), [4, 1])
+    assert_array_equal(classes.biases(), [1, 2, 3, 4, 0])
+    assert_array_equal(classes.biases([3, 0]), [4, 1])
 
 
 @pytest.mark.keras2
@@ -352,8 +346,8 @@ def test_a_table_that_grows_is_regularised_once():
         assert [float(loss) for loss in table.losses] == pytest.approx([0.01 * size])
 
 
-def test_attention_is_a_block_of_a_transformer(rng):
-    rows = rng.normal(size=(5, 4)).astype(np.float32)
+def test_attention_is_a_block_of_a_transformer(normal):
+    rows = normal(5, 4)
     classes = layers.ClassAttention(layers.ClassTable.from_rows(rows), num_heads=2)
     classes.build((None, 4))
     centred = rows - rows.mean(axis=1, keepdims=True)
@@ -368,27 +362,25 @@ def test_attention_is_a_block_of_a_transformer(rng):
     )
     shares = scipy.special.softmax(q @ k.transpose(0, 2, 1) / np.sqrt(2), axis=-1)
     expected = rows + np.einsum("hce,hed->cd", shares @ v, output)
-    np.testing.assert_allclose(classes.rows(), expected, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(
-        classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5
-    )
+    assert_allclose(classes.rows(), expected, rtol=1e-5, atol=1e-5)
+    assert_allclose(classes.rows([3, 1]), expected[[3, 1]], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.keras2
-def test_an_encoder_that_examples_and_classes_share(rng, reloaded):
-    encoder = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+def test_an_encoder_that_examples_and_classes_share(normal, reloaded):
+    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
     head = layers.DotProductHead(layers.EncodedClasses(ARRAY, encoder))
-    model = keras.Sequential([keras.layers.Input((3,)), encoder, head])
+    model = keras.Sequential([keras.Input((3,)), encoder, head])
     assert len(model.trainable_variables) == 2
-    features = rng.normal(size=(6, 3)).astype(np.float32)
+    features = normal(6, 3)
     if not _keras.KERAS_3:  # It makes two layers of one that is shared, and says so.
         with pytest.raises(ValueError, match="received 0 variables during loading"):
             reloaded(model)
         return
-    np.testing.assert_allclose(reloaded(model)(features), model(features), rtol=1e-6)
+    assert_allclose(reloaded(model)(features), model(features), rtol=1e-6)
 
 
-def test_only_sampled_classes_are_encoded(rng):
+def test_only_sampled_classes_are_encoded(normal):
     """A step over many classes, whose encoder counts the rows it is given."""
     seen = []
 
@@ -397,30 +389,30 @@ def test_only_sampled_classes_are_encoded(rng):
             seen.append(inputs.shape[0])
             return super().call(inputs)
 
-    features = rng.normal(size=(5000, 3)).astype(np.float32)
+    features = normal(5000, 3)
     head = layers.SampledScores(
         layers.EncodedClasses(features, Counting(4)), 20, seed=1
     )
     scores = head(
-        np.ones([2, 4], np.float32), class_ids=[7, 8], num_mined=3, training=True
+        np.ones([2, 4], "float32"), class_ids=[7, 8], num_mined=3, training=True
     )
     assert scores.shape == (2, 4) and np.isfinite(scores).all()
     assert max(seen) == 2 + 20  # The classes of the examples, and the sample.
     values, ids = head.top_k(tf.ones([2, 4]), 3)
     rows = head.classes.rows().numpy()
     cosines = rows.sum(axis=1) / np.linalg.norm(rows, axis=1) / 2
-    np.testing.assert_array_equal(ids[0], np.argsort(-cosines)[:3])
-    np.testing.assert_allclose(values[0], -np.sort(-cosines)[:3], rtol=1e-5)
+    assert_array_equal(ids[0], np.argsort(-cosines)[:3])
+    assert_allclose(values[0], -np.sort(-cosines)[:3], rtol=1e-5)
 
 
-def test_biases_count_in_sampled_scores(rng):
-    rows = rng.normal(size=(6, 4)).astype(np.float32)
+def test_biases_count_in_sampled_scores(normal):
+    rows = normal(6, 4)
     classes = layers.ClassTable.from_rows(rows, np.arange(6.0))
     head = layers.SampledScores(classes, 3, normalize=False, seed=1)
-    x = rng.normal(size=(2, 4)).astype(np.float32)
+    x = normal(2, 4)
     expected = x @ rows.T + np.arange(6)
-    np.testing.assert_allclose(head(x), expected, rtol=1e-5)
-    np.testing.assert_allclose(
+    assert_allclose(head(x), expected, rtol=1e-5)
+    assert_allclose(
         head(x, class_ids=[3, 5])[:, 0], expected[[0, 1], [3, 5]], rtol=1e-5
     )
 
@@ -437,4 +429,4 @@ def test_features_are_in_the_config_as_they_are():
         tf.nest.flatten(again), tf.nest.flatten(classes.features), strict=True
     ):
         assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers
@@ -26,7 +27,7 @@ ERRORS = {
     layers.SetSorter: {10: 0.01, 100: 0.0025, 300: 0.005},
 }
 
-every_sorter = pytest.mark.parametrize("cls", SMALL, ids=lambda cls: cls.__name__)
+every_sorter = pytest.mark.parametrize("cls", SMALL)
 
 
 def small(cls, **kwargs):
@@ -51,11 +52,11 @@ def test_place_and_value_of_masked_items_change_nothing(rng):
     """Of the sorter of one length; those of others are in the contract."""
     sorter = small(layers.ConvolutionalSorter)
     mask = np.array([[1, 1, 1, 1, 0, 0], [0, 1, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1]], bool)
-    scores = np.full(mask.shape, np.nan, np.float32)
+    scores = np.full(mask.shape, np.nan, "float32")
     scores[mask] = np.tile(rng.standard_normal(4), 3)
     ranks, gradient = ranks_and_gradient(sorter, scores, tf.constant(mask))
     of_valid = ranks[mask].reshape(3, 4)
-    np.testing.assert_allclose(of_valid, np.tile(of_valid[:1], (3, 1)), atol=1e-4)
+    assert_allclose(of_valid, np.tile(of_valid[:1], (3, 1)), atol=1e-4)
     assert (ranks[~mask] == 0).all() and (gradient[~mask] == 0).all()
     assert np.isfinite(gradient).all() and (gradient[mask] != 0).all()
 
@@ -63,17 +64,17 @@ def test_place_and_value_of_masked_items_change_nothing(rng):
 @every_sorter
 def test_location_and_scale_change_nothing(cls, rng):
     sorter = small(cls)
-    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    scores = rng.standard_normal((2, LENGTH)).astype("float32")
     ranks, gradient = ranks_and_gradient(sorter, scores)
     others, of_others = ranks_and_gradient(sorter, 8 * scores - 3)
-    np.testing.assert_allclose(others, ranks, rtol=1e-4)
-    np.testing.assert_allclose(8 * of_others, gradient, atol=1e-3)
+    assert_allclose(others, ranks, rtol=1e-4)
+    assert_allclose(8 * of_others, gradient, atol=1e-3)
 
 
 def test_convolutions_against_keras(rng):
     """The way down to one vector, as convolutions of Keras."""
     sorter = small(layers.ConvolutionalSorter)
-    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    scores = rng.standard_normal((2, LENGTH)).astype("float32")
     values = {x.name.split("/")[-1].split(":")[0]: x.numpy() for x in sorter.weights}
 
     def dense(name, inputs):
@@ -99,7 +100,7 @@ def test_convolutions_against_keras(rng):
     # Ranks below 1/2 and above n + 1/2 are bent back.
     above = np.logaddexp(0, 5 * LENGTH * shares) / 5
     ranks = LENGTH + 0.5 - np.logaddexp(0, 5 * (LENGTH - above)) / 5
-    np.testing.assert_allclose(sorter(scores), ranks, rtol=1e-4, atol=1e-4)
+    assert_allclose(sorter(scores), ranks, rtol=1e-4, atol=1e-4)
 
 
 @every_sorter
@@ -109,10 +110,10 @@ def test_file_of_weights(cls, tmp_path, rng):
     sorter.save_pretrained(path, seed=3)
     card = json.loads((tmp_path / "mine.json").read_text())
     assert card["seed"] == 3 and card["config"] == SMALL[cls]
-    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    scores = rng.standard_normal((2, LENGTH)).astype("float32")
     loaded = cls.pretrained(path, name="mine")
     assert loaded.name == "mine" and not loaded.trainable_weights
-    np.testing.assert_array_equal(loaded(scores), sorter(scores))
+    assert_array_equal(loaded(scores), sorter(scores))
     assert cls.pretrained(str(path), trainable=True).trainable_weights
     other = next(x for x in SMALL if x is not cls)
     with pytest.raises(
@@ -130,10 +131,11 @@ def test_file_of_weights(cls, tmp_path, rng):
 
 @pytest.mark.parametrize("trainable", [False, True])
 def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng, reloaded):
-    scores = rng.standard_normal((8, 4)).astype(np.float32)
+    scores = rng.standard_normal((8, 4)).astype("float32")
     small(layers.SetSorter).save_pretrained(tmp_path / "weights.npz")
     sorter = layers.SetSorter.pretrained(tmp_path / "weights.npz", trainable=trainable)
-    before, inputs = sorter.get_weights(), keras.Input((4,))
+    before = sorter.get_weights()
+    inputs = keras.Input((4,))
     model = keras.Model(inputs, sorter(keras.layers.Dense(LENGTH)(inputs)))
     model.compile(keras.optimizers.SGD(0.01), "mse", run_eagerly=True)
     model.fit(scores, np.tile(np.arange(1.0, 7), (8, 1)), verbose=0)
@@ -143,25 +145,24 @@ def test_fine_tuning_in_a_saved_model(trainable, tmp_path, rng, reloaded):
     assert any(changed) == trainable
     loaded = reloaded(model)
     assert bool(loaded.layers[-1].trainable_weights) == trainable
-    np.testing.assert_allclose(loaded(scores), model(scores), rtol=1e-6)
+    assert_allclose(loaded(scores), model(scores), rtol=1e-6)
 
 
 def test_configuration_leads_to_the_weights(tmp_path, rng):
     """A saved loss has nothing but the configuration of its sorter."""
-    cls, path = layers.SetSorter, tmp_path / "mine.npz"
+    cls = layers.SetSorter
+    path = tmp_path / "mine.npz"
     small(cls).save_pretrained(path)
-    scores = rng.standard_normal((2, LENGTH)).astype(np.float32)
+    scores = rng.standard_normal((2, LENGTH)).astype("float32")
     mine = cls.pretrained(path, name="mine")
-    np.testing.assert_array_equal(
-        cls.from_config(mine.get_config())(scores), mine(scores)
-    )
+    assert_array_equal(cls.from_config(mine.get_config())(scores), mine(scores))
     path.unlink()
     lost = cls.from_config(mine.get_config())
     with pytest.warns(UserWarning, match=rf"random weights.*{cls.__name__}.pretrained"):
         lost(scores)
     assert lost.weights and not lost.trainable_weights
     shipped = cls.from_config(cls.pretrained().get_config())
-    np.testing.assert_array_equal(shipped(scores), cls.pretrained()(scores))
+    assert_array_equal(shipped(scores), cls.pretrained()(scores))
 
 
 @pytest.mark.slow
@@ -173,7 +174,7 @@ def test_shipped_weights(cls):
         scores = sodeep.test_lists(100, length)
         assert sodeep.mean_rank_error(sorter, scores) < bound
         ranks = sorter(scores).numpy()
-        np.testing.assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
+        assert_allclose(ranks.mean(axis=1), (length + 1) / 2, rtol=0.05)
     shares = sodeep.slope_shares(sodeep.own_slopes(sorter, 300))
     assert shares["vanishing_slopes"] < 0.04 and shares["wrong_slopes"] < 0.02
     scores = sodeep.test_lists(200, 50)

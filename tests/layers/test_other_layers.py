@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special
 from tensorflow import keras
 
@@ -16,8 +17,8 @@ NAMES = ["cat", "dog", "eel", "fox", "gnu"]
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(7, 5)).astype("float32")
+def scores(normal):
+    return normal(7, 5)
 
 
 def end(layer, scores):
@@ -30,16 +31,16 @@ def test_probabilities(scores, mixed_precision):
     of_float32 = tf.constant(scores)
     softmax = layers.Probabilities(0.3)
     expected = special.softmax(scores.astype("float64") / 0.3, axis=1)
-    np.testing.assert_allclose(softmax(of_float32), expected, rtol=2e-6)
+    assert_allclose(softmax(of_float32), expected, rtol=2e-6)
     euclidean = layers.Probabilities(2.0, "euclidean")
     expected = [projections.euclidean(row, 1, 0.5) for row in scores.astype("float64")]
-    np.testing.assert_allclose(euclidean(of_float32), expected, atol=1e-6)
+    assert_allclose(euclidean(of_float32), expected, atol=1e-6)
     assert softmax(tf.cast(scores, tf.bfloat16)).dtype == tf.float32
     scores[:, 2] = -np.inf
     for layer in (softmax, euclidean):
         p = layer(tf.constant(scores)).numpy()
         assert (p[:, 2] == 0).all()
-        np.testing.assert_allclose(p.sum(1), 1, rtol=1e-6)
+        assert_allclose(p.sum(1), 1, rtol=1e-6)
 
 
 def sets_in_plain_python(p, threshold, method):
@@ -58,7 +59,7 @@ def test_sets(method, threshold, scores):
     p = special.softmax(scores.astype("float64") / 0.7, axis=1)
     expected = sets_in_plain_python(p, threshold, method)
     for compute in (layer, tf.function(layer, jit_compile=True)):
-        np.testing.assert_array_equal(compute(tf.constant(scores)), expected)
+        assert_array_equal(compute(tf.constant(scores)), expected)
 
 
 def test_mass_not_above(rng):
@@ -78,9 +79,9 @@ def test_mass_not_above(rng):
         0.0,
     ]
     expected = [[(row * (row <= x)).sum() for x in row] for row in p]
-    np.testing.assert_allclose(mass(tf.constant(p)), expected, rtol=1e-12)
+    assert_allclose(mass(tf.constant(p)), expected, rtol=1e-12)
     p = tf.constant([[1.0, 1e-20, 3e-30, 1e-30]])  # Small ones keep their digits.
-    np.testing.assert_allclose(mass(p)[0, 1:], [1e-20, 4e-30, 1e-30], rtol=1e-6)
+    assert_allclose(mass(p)[0, 1:], [1e-20, 4e-30, 1e-30], rtol=1e-6)
 
 
 def test_top_classes(scores):
@@ -95,19 +96,15 @@ def test_top_classes(scores):
         "set_sizes",
     }
     order = np.argsort(-scores, axis=1)[:, :3]
-    np.testing.assert_array_equal(result["class_ids"], order)
-    np.testing.assert_array_equal(
-        result["scores"], np.take_along_axis(scores, order, 1)
-    )
+    assert_array_equal(result["class_ids"], order)
+    assert_array_equal(result["scores"], np.take_along_axis(scores, order, 1))
     assert result["class_names"].tolist() == [
         [NAMES[i].encode() for i in row] for row in order
     ]
     p = special.softmax(2 * scores.astype("float64"), axis=1)
-    np.testing.assert_allclose(
-        result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5
-    )
+    assert_allclose(result["probabilities"], np.take_along_axis(p, order, 1), rtol=1e-5)
     p = special.softmax(scores.astype("float64"), axis=1)
-    np.testing.assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
+    assert_array_equal(result["set_sizes"], (p >= 0.1).sum(1))
 
 
 @pytest.mark.parametrize(
@@ -126,9 +123,10 @@ def test_a_model_is_saved_with_all_of_them(regularizer, scores, reloaded):
     probabilities = layers.Probabilities(0.5, regularizer)
     sets = layers.PredictionSets(0.25, "aps", layers.Probabilities(3.0))
     model = end(layers.TopClasses(2, NAMES, probabilities, sets), scores)
-    found, expected = reloaded(model)(scores), model(scores)
+    found = reloaded(model)(scores)
+    expected = model(scores)
     for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value)
+        assert_array_equal(found[name], value)
 
 
 def test_where_classes_are_excluded_there_is_no_name():
@@ -136,13 +134,14 @@ def test_where_classes_are_excluded_there_is_no_name():
         [tf.constant([[1.0, 2.0, 3.0]]), tf.constant([[2, 0]])]
     )
     best = layers.TopClasses(3, ["a", "b", "c"], layers.Probabilities())(scores)
-    np.testing.assert_array_equal(best["class_ids"], [[1, -1, -1]])
-    np.testing.assert_array_equal(best["class_names"], [[b"b", b"", b""]])
-    np.testing.assert_array_equal(best["probabilities"], [[1.0, 0.0, 0.0]])
+    assert_array_equal(best["class_ids"], [[1, -1, -1]])
+    assert_array_equal(best["class_names"], [[b"b", b"", b""]])
+    assert_array_equal(best["probabilities"], [[1.0, 0.0, 0.0]])
     assert 0 in layers.TopClasses(2)(tf.constant([[np.nan, 1.0]]))["class_ids"].numpy()
 
 
-IDS, FIRST = tf.constant([1, 2, 3]), tf.constant([0])
+IDS = tf.constant([1, 2, 3])
+FIRST = tf.constant([0])
 # A layer, and the highest score that it gives back as it is.
 LAYERS = {
     "companion": lambda scores: layers.Companion(layers.LaplaceSorter())(scores),
@@ -170,23 +169,21 @@ def test_mixed_precision_rounds_nothing(mixed_precision):
     memory = layers.CrossBatchMemory(1)
     memory(tf.constant([[1e6, 1.0001]]), tf.constant([7]), training=True)
     encodings, _, _ = memory(tf.zeros([1, 2]), tf.constant([1]))
-    np.testing.assert_array_equal(encodings, np.float32([[1e6, 1.0001]]))
+    assert_array_equal(encodings, np.float32([[1e6, 1.0001]]))
     counts = tf.constant([1.0, 1e-9])
     corrected = layers.SamplingProbabilityCorrection()(
         tf.constant([[3.0, 1.0]]), FIRST, counts
     )
-    np.testing.assert_allclose(corrected, [[3.0, 1 - np.log(1e-9)]], rtol=1e-6)
+    assert_allclose(corrected, [[3.0, 1 - np.log(1e-9)]], rtol=1e-6)
 
 
 def test_integers():
     integers = tf.constant([[30, 10, 20]])
     for name in set(LAYERS) - {"companion"}:
         expected = LAYERS[name](tf.cast(integers, tf.float32))
-        np.testing.assert_array_equal(LAYERS[name](integers), expected)
+        assert_array_equal(LAYERS[name](integers), expected)
     head = layers.DotProductHead(3)
-    np.testing.assert_array_equal(
-        head(tf.ones([2, 4], tf.int32)), head(tf.ones([2, 4]))
-    )
+    assert_array_equal(head(tf.ones([2, 4], tf.int32)), head(tf.ones([2, 4])))
 
 
 @pytest.mark.parametrize("name", ["bilinear", "concat", "cosine", "latent_cross"])
@@ -203,37 +200,33 @@ def test_a_dtype_is_that_of_all_parts_of_a_head(name):
     assert {tf.as_dtype(x.dtype) for x in (*found, *head.trainable_weights)} == {
         tf.float64
     }
-    np.testing.assert_allclose(found[-1], scores)
+    assert_allclose(found[-1], scores)
 
 
 def test_a_companion_passes_a_mask_on():
-    ids, companion = (
-        tf.constant([[1, 2, 0, 0]]),
-        layers.Companion(layers.LaplaceSorter()),
-    )
+    ids = tf.constant([[1, 2, 0, 0]])
+    companion = layers.Companion(layers.LaplaceSorter())
     embedding = keras.layers.Embedding(3, 2, mask_zero=True)
     pooling = keras.layers.GlobalAveragePooling1D()
     expected = keras.Sequential([embedding, pooling])(ids)
-    np.testing.assert_array_equal(
-        keras.Sequential([embedding, companion, pooling])(ids), expected
-    )
+    assert_array_equal(keras.Sequential([embedding, companion, pooling])(ids), expected)
 
 
-def test_a_sparse_layer_has_the_value_and_gradient_of_a_dense_one(rng):
-    x = rng.normal(size=(4, 9)).astype(np.float32) * (rng.random((4, 9)) < 0.4)
+def test_a_sparse_layer_has_the_value_and_gradient_of_a_dense_one(rng, normal):
+    x = normal(4, 9) * (rng.random((4, 9)) < 0.4)
     x[2] = 0
     layer = layers.SparseDense(3)
     with tf.GradientTape() as tape:
         outputs = layer(tf.sparse.from_dense(x))
-        upstream = rng.normal(size=(4, 3)).astype(np.float32)
+        upstream = normal(4, 3)
         total = tf.reduce_sum(outputs * upstream)
     kernel, bias = (np.array(w, np.float64) for w in layer.trainable_variables)
-    np.testing.assert_allclose(outputs, x @ kernel + bias, rtol=1e-5, atol=1e-6)
+    assert_allclose(outputs, x @ kernel + bias, rtol=1e-5, atol=1e-6)
     of_kernel, of_bias = tape.gradient(total, layer.trainable_variables)
     assert set(of_kernel.indices.numpy()) == set(np.flatnonzero(x.any(axis=0)))
     dense = tf.convert_to_tensor(of_kernel)
-    np.testing.assert_allclose(dense, x.T @ upstream, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5, atol=1e-6)
+    assert_allclose(dense, x.T @ upstream, rtol=1e-5, atol=1e-6)
+    assert_allclose(of_bias, upstream.sum(axis=0), rtol=1e-5, atol=1e-6)
     assert not layer.supports_jit
 
 
@@ -259,16 +252,17 @@ class ScaledSorter(layers.Sorter):
 def test_a_companion_is_trained_saved_and_resumed_with_the_model(
     trainable, rng, reloaded
 ):
-    features, labels = rng.normal(size=(32, 3)), rng.normal(size=32)
+    features = rng.normal(size=(32, 3))
+    labels = rng.normal(size=32)
     sorter = ScaledSorter(trainable=trainable)
     sorter.build((None, None))
-    of_model = keras.layers.Input((3,)), keras.layers.Dense(1), layers.Companion(sorter)
+    of_model = keras.Input((3,)), keras.layers.Dense(1), layers.Companion(sorter)
     model = keras.Sequential(of_model)
     model.compile(keras.optimizers.Adam(0.1), loss=losses.SpearmanLoss(sorter))
     model.fit(features, labels, epochs=2, verbose=0)
     assert (abs(float(np.array(sorter.scale)) - 1) > 1e-3) == trainable
     loaded = reloaded(model)
-    np.testing.assert_array_equal(loaded.get_weights()[-1], model.get_weights()[-1])
+    assert_array_equal(loaded.get_weights()[-1], model.get_weights()[-1])
     loaded.compile(loaded.optimizer, loss=losses.SpearmanLoss(loaded.layers[-1].layer))
     for each in (model, loaded):
         each.fit(features, labels, epochs=1, verbose=0, shuffle=False)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers
@@ -24,7 +25,7 @@ ENCODING = tf.ones([1, 1])
 
 def revealing(num_sampled=None, num_classes=NUM_CLASSES):
     """A layer that scores a class by its id, given the encoding 1."""
-    table = ClassTable.from_rows(np.arange(num_classes, dtype=np.float32)[:, None])
+    table = ClassTable.from_rows(np.arange(num_classes, dtype="float32")[:, None])
     layer = SampledScores(table, num_sampled, normalize=False, seed=1)
     layer.build((None, 1))
     return layer
@@ -63,7 +64,8 @@ def test_negatives_are_distinct_and_no_positives():
 
 def test_no_examples():
     layer = revealing(num_sampled=20)
-    no_ids, no_encodings = np.zeros([0, 3], np.int32), np.zeros([0, 1], np.float32)
+    no_ids = np.zeros([0, 3], np.int32)
+    no_encodings = np.zeros([0, 1], "float32")
 
     def step(encodings, class_ids):
         return layer(encodings, class_ids=class_ids, num_mined=4, training=True)
@@ -75,11 +77,13 @@ def test_no_examples():
 
 
 def test_samples_are_uniform_and_fresh():
-    layer, draws = revealing(num_sampled=6), 1500
+    layer = revealing(num_sampled=6)
+    draws = 1500
     step = tf.function(lambda ids: layer(ENCODING, class_ids=ids, training=True))
     class_ids = tf.constant([[7, 9, -1, 12]])
     scored = np.concatenate([step(class_ids).numpy() for _ in range(draws)])
-    positives, negatives = scored[:, 0].astype(int), scored[:, 1:]
+    positives = scored[:, 0].astype(int)
+    negatives = scored[:, 1:]
     assert len({tuple(row) for row in negatives.tolist()}) > draws * 0.95
     counts = np.bincount(
         negatives[~np.isneginf(negatives)].astype(int), minlength=NUM_CLASSES
@@ -87,16 +91,16 @@ def test_samples_are_uniform_and_fresh():
     others = np.delete(counts, [7, 9, 12])
     assert counts.sum() == others.sum()
     assert scipy.stats.chisquare(others).pvalue > 1e-3
-    np.testing.assert_allclose(others.mean(), draws * 6 / NUM_CLASSES, rtol=1e-2)
+    assert_allclose(others.mean(), draws * 6 / NUM_CLASSES, rtol=1e-2)
     counts = np.bincount(positives, minlength=NUM_CLASSES)[[7, 9, 12]]
     assert counts.sum() == draws and scipy.stats.chisquare(counts).pvalue > 1e-3
 
 
-@pytest.mark.parametrize(("width", "num_positives"), [(257, 2), (3, 40)])
-def test_mining_of_many(width, num_positives, rng):
+@pytest.mark.parametrize("width, num_positives", [(257, 2), (3, 40)])
+def test_mining_of_many(width, num_positives, rng, normal):
     """Enough negatives for blocks, embeddings of two widths, few and many positives."""
     class_ids = np.stack([rng.permutation(300)[:num_positives] for _ in range(6)])
-    encodings = tf.constant(rng.normal(size=(6, width)), tf.float32)
+    encodings = tf.constant(normal(6, width))
 
     def scored(num_mined):
         layer = SampledScores(300, num_sampled=250, seed=1)
@@ -113,14 +117,13 @@ def test_mining_of_many(width, num_positives, rng):
         )
         return step(encodings, tf.constant(class_ids)).numpy()
 
-    every, mined = scored(None), scored(3)
+    every = scored(None)
+    mined = scored(3)
     assert np.isneginf(every).sum() > 6  # Some positives are sampled.
     # Cosines: the magnitudes of a product sum to 1 at most.
-    np.testing.assert_allclose(
-        mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width)
-    )
+    assert_allclose(mined[:, 0], every[:, 0], rtol=1e-5, atol=rounding(width))
     highest = -np.sort(-every[:, 1:], axis=1)[:, :3]
-    np.testing.assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=rounding(width))
+    assert_allclose(mined[:, 1:], highest, rtol=1e-5, atol=rounding(width))
 
 
 @pytest.mark.usefixtures("way_of_mining")
@@ -131,21 +134,19 @@ def test_fewer_negatives_than_are_mined():
     left = int(sampled[np.isfinite(sampled)][-1])
     class_ids = [[i for i in range(200) if i != left]]
     mined = layer(ENCODING, class_ids=class_ids, num_mined=2, training=False)
-    np.testing.assert_array_equal(mined[0, 1:], [left, -np.inf])
+    assert_array_equal(mined[0, 1:], [left, -np.inf])
 
 
 def test_all_classes_are_negatives_where_nothing_is_sampled():
     with pytest.warns(UserWarning, match="so all classes are scored"):
         of_many = revealing(num_sampled=NUM_CLASSES - 1)
-    expected = np.arange(NUM_CLASSES, dtype=np.float32)
+    expected = np.arange(NUM_CLASSES, dtype="float32")
     expected[[4, 6]] = np.nan
     for layer in (revealing(), of_many):
         scored = ids(layer, [[4, 6]])
         assert scored[0, 0] in (4, 6)
-        np.testing.assert_array_equal(scored[0, 1:], expected)
-        np.testing.assert_array_equal(
-            ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28]
-        )
+        assert_array_equal(scored[0, 1:], expected)
+        assert_array_equal(ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28])
 
 
 def test_class_ids_that_do_not_exist():
@@ -163,10 +164,10 @@ def test_class_ids_that_do_not_exist():
 
 
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize(("width", "normalize"), [(64, False), (300, True)])
-def test_equal_classes_tie(width, normalize, in_graph, rng):
+@pytest.mark.parametrize("width, normalize", [(64, False), (300, True)])
+def test_equal_classes_tie(width, normalize, in_graph, rng, normal):
     """Identical rows, and duplicates among others; in one block, several, one class."""
-    x = tf.constant(rng.normal(size=(65, width)), tf.float32)
+    x = tf.constant(normal(65, width))
     for num_classes in (1, 1002, 20_000):
         layer = SampledScores(num_classes, normalize=normalize, seed=1)
         layer.build((None, width))
@@ -176,10 +177,10 @@ def test_equal_classes_tie(width, normalize, in_graph, rng):
             np.repeat(rng.normal(size=[1, width]), num_classes, axis=0)
         )
         above, tied = ranks(x, class_ids)
-        np.testing.assert_array_equal(above, 0)
-        np.testing.assert_array_equal(tied, num_classes)
+        assert_array_equal(above, 0)
+        assert_array_equal(tied, num_classes)
         if num_classes > 1:
-            half = rng.normal(size=[num_classes // 2, width]).astype(np.float32)
+            half = normal(num_classes // 2, width)
             layer.classes.embeddings.assign(np.concatenate([half, half]))
             above, tied = (count.numpy() for count in ranks(x, class_ids))
             assert (
@@ -189,7 +190,8 @@ def test_equal_classes_tie(width, normalize, in_graph, rng):
 
 def exact_scores(x, rows, normalize):
     """In float64, from a product per pair, so that equal rows have equal scores."""
-    x, rows = np.asarray(x, np.float64), np.asarray(rows, np.float64)
+    x = np.asarray(x, np.float64)
+    rows = np.asarray(rows, np.float64)
     if normalize:
         x, rows = (a / np.linalg.norm(a, axis=1, keepdims=True) for a in (x, rows))
     return np.stack([(rows * one).sum(axis=1) for one in x])
@@ -214,19 +216,19 @@ def built(rows, normalize, sharded=False, biases=None):
 
 @pytest.mark.usefixtures("small_blocks")
 @pytest.mark.parametrize(
-    ("table", "normalize"), [("table", True), ("biases", False), ("shards", True)]
+    "table, normalize", [("table", True), ("biases", False), ("shards", True)]
 )
 def test_groups_of_equal_rows_have_counts_of_their_exact_scores(
-    table, normalize, two_devices, rng
+    table, normalize, two_devices, rng, normal
 ):
     """Twelve distinct rows for 101 classes; every batch size gives the same counts."""
-    groups = rng.normal(size=(12, 33)).astype(np.float32)
+    groups = normal(12, 33)
     of_class = rng.integers(0, 12, 101)
     biases = rng.normal(size=12) if table == "biases" else None
     of_classes = None if biases is None else biases[of_class]
     with two_devices.scope() if table == "shards" else contextlib.nullcontext():
         layer = built(groups[of_class], normalize, table == "shards", of_classes)
-    x = rng.normal(size=(10, 33)).astype(np.float32)
+    x = normal(10, 33)
     class_ids, exclude = (rng.integers(-1, 101, (10, 3)) for _ in range(2))
     scores = exact_scores(x, groups, normalize)
     scores = (scores + (0 if biases is None else np.float32(biases)))[:, of_class]
@@ -240,21 +242,22 @@ def test_groups_of_equal_rows_have_counts_of_their_exact_scores(
     tied = ((scores[:, None] == own[..., None]).sum(axis=2) + left_out) * there
     for part in (slice(1), slice(1, 8), slice(8, 10), slice(10)):
         found = layer.ranks(x[part], class_ids[part], exclude[part])
-        np.testing.assert_array_equal(found, (above[part], tied[part]))
+        assert_array_equal(found, (above[part], tied[part]))
 
 
 @pytest.mark.usefixtures("small_blocks")
 def test_quantized_rows_have_the_counts_of_integers(rng):
     """Many integer products are equal; times a scale, each is rounded."""
-    rows, x = (rng.integers(-3, 4, (n, 16)).astype(np.float32) for n in (211, 24))
+    rows, x = (rng.integers(-3, 4, (n, 16)).astype("float32") for n in (211, 24))
     rows[100:] = rows[rng.integers(0, 100, 111)]
-    class_ids, scores = rng.integers(0, 211, (24, 2)), (x @ rows.T)[:, None]
+    class_ids = rng.integers(0, 211, (24, 2))
+    scores = (x @ rows.T)[:, None]
     own = np.take_along_axis(scores[:, 0], class_ids, axis=1)[..., None]
     above, tied = built(np.float32(0.1) * rows, False).ranks(
         np.float32(0.3) * x, class_ids
     )
-    np.testing.assert_array_equal(above, (scores > own).sum(axis=2))
-    np.testing.assert_array_equal(tied, (scores == own).sum(axis=2))
+    assert_array_equal(above, (scores > own).sum(axis=2))
+    assert_array_equal(tied, (scores == own).sum(axis=2))
 
 
 def test_long_rows_do_not_tie_with_all():
@@ -263,28 +266,29 @@ def test_long_rows_do_not_tie_with_all():
         rows = np.float32(scale) * np.array(
             [[1.0, 0.0], [0.5, 0.0], [0.0, 1.0], [1.0, 0.0]]
         )
-        layer = built(rows.astype(np.float32), False)
+        layer = built(rows.astype("float32"), False)
         above, tied = layer.ranks([[np.float32(1 / scale), 0.0]], [[0, 1, 2]])
-        np.testing.assert_array_equal(above, [[0, 2, 3]])
-        np.testing.assert_array_equal(tied, [[2, 1, 1]])
+        assert_array_equal(above, [[0, 2, 3]])
+        assert_array_equal(tied, [[2, 1, 1]])
 
 
 def test_unit_rows_and_their_gradient(rng):
     lengths = np.array([[3.0], [1e-5], [1e-8], [0.0], [1e-30], [np.nan]])
-    unit, upstream = rng.normal(size=(6, 6)), rng.normal(size=(6, 6))
+    unit = rng.normal(size=(6, 6))
+    upstream = rng.normal(size=(6, 6))
     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
     x = tf.constant(unit * lengths, tf.float32)
     found, gradient = value_and_gradient(
         unit_rows, x, tf.constant(upstream, tf.float32)
     )
     gradient = gradient.numpy()
-    np.testing.assert_allclose(found[:2], unit[:2], rtol=1e-5)
+    assert_allclose(found[:2], unit[:2], rtol=1e-5)
     assert (
         np.isfinite(found[:5]).all()
         and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
     )
     expected = upstream - unit * (unit * upstream).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
+    assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
     assert not gradient[2:5].any()  # Rows near zero have none.
     assert np.isnan(gradient[5]).all()  # What is wrong still shows.
 
@@ -315,12 +319,12 @@ def test_in_a_functional_model():
 
 @pytest.mark.usefixtures("way_of_mining")
 @pytest.mark.parametrize("num_mined", [None, 2])
-def test_classes_that_are_nan_show(num_mined, rng):
-    rows = rng.normal(size=(NUM_CLASSES, 3)).astype(np.float32)
+def test_classes_that_are_nan_show(num_mined, normal):
+    rows = normal(NUM_CLASSES, 3)
     rows[::2] = np.nan
     # More are sampled than the others are.
     layer = SampledScores(ClassTable.from_rows(rows), num_sampled=NUM_CLASSES // 2 + 2)
-    encodings = rng.normal(size=(4, 3)).astype(np.float32)
+    encodings = normal(4, 3)
     scores = layer(
         encodings, np.array([1, 3, 5, 7]), training=True, num_mined=num_mined
     )
@@ -331,8 +335,8 @@ INF = np.inf
 
 
 @pytest.fixture
-def scores(rng):
-    return rng.normal(size=(4, 9)).astype(np.float32)
+def scores(normal):
+    return normal(4, 9)
 
 
 LABELS = np.array([3, -1, 0, 8])
@@ -355,20 +359,21 @@ def all_parts(mode, scores, labels, ids, counts, size):
     return [x.numpy() for x in step(tf.constant(scores), tf.constant(labels))]
 
 
-FORMS = [(LABELS, "all", "eager"), (LABELS[:, None], "strings", "graph")]
-FORMS += [
+FORMS = [
+    (LABELS, "all", "eager"),
+    (LABELS[:, None], "strings", "graph"),
     (SEVERAL, "strings", "eager"),
     (SEVERAL, "lists", "graph"),
     (SEVERAL, "all", "xla"),
 ]
 
 
-@pytest.mark.parametrize(("labels", "ids_of", "mode"), FORMS)
+@pytest.mark.parametrize("labels, ids_of, mode", FORMS)
 def test_the_parts_in_plain_python(labels, ids_of, mode, scores, rng):
     scores[0, 5] = -INF
     ids = rng.integers(0, 4, (4, 9) if ids_of == "lists" else 9)
     given_ids = ids.astype(str) if ids_of == "strings" else ids
-    counts = rng.uniform(0.5, 2, 9).astype(np.float32)
+    counts = rng.uniform(0.5, 2, 9).astype("float32")
     own_of = labels.reshape([4, -1])
     for size in (1, 4, 20):
         given = scores, labels, given_ids, counts, size
@@ -383,21 +388,21 @@ def test_the_parts_in_plain_python(labels, ids_of, mode, scores, rng):
             others = [c for c in range(9) if c not in own]
             expected = scores[row].copy()
             expected[[c for c in others if of_list[c] in of_list[own]]] = -INF
-            np.testing.assert_array_equal(masked[row], expected)
+            assert_array_equal(masked[row], expected)
             expected[others] -= np.log(counts[others])
-            np.testing.assert_allclose(corrected[row], expected, rtol=1e-5, atol=1e-6)
+            assert_allclose(corrected[row], expected, rtol=1e-5, atol=1e-6)
             kept = [corrected[row, c] if c >= 0 else -INF for c in of_row]
             highest = [*np.sort(corrected[row, others])[::-1], *[-INF] * 9][
                 : min(size, 9)
             ]
-            np.testing.assert_array_equal(mined[row], [*kept, *highest])
+            assert_array_equal(mined[row], [*kept, *highest])
             expected = np.where(of_row < 0, -1, np.arange(len(of_row)))
-            np.testing.assert_array_equal(columns[row].ravel(), expected)
+            assert_array_equal(columns[row].ravel(), expected)
 
 
 @pytest.mark.parametrize("wrong", [0, np.inf, np.nan, 1e-30])
 def test_a_negative_of_no_count_is_nan(wrong, scores):
-    counts = np.ones(9, np.float32)
+    counts = np.ones(9, "float32")
     counts[[0, 4]] = wrong
     corrected = layers.SamplingProbabilityCorrection()(scores, LABELS, counts).numpy()
     assert np.isnan(corrected[:, 4]).all() or wrong == 1e-30
@@ -409,31 +414,28 @@ def test_a_negative_of_no_count_is_nan(wrong, scores):
 def test_mining_keeps_a_nan_and_all_negatives_of_an_infinite_positive(scores):
     scores[2, 7] = np.nan
     result = layers.HardNegativeMining(3)(scores, LABELS)[0].numpy()
-    np.testing.assert_array_equal(
-        np.isnan(result).any(axis=1), [False, False, True, False]
-    )
+    assert_array_equal(np.isnan(result).any(axis=1), [False, False, True, False])
     result, labels = layers.HardNegativeMining(2)(
         np.float32([[INF, 5, 6]]), np.array([0])
     )
-    np.testing.assert_array_equal(result, [[INF, 6.0, 5.0]])
-    np.testing.assert_array_equal(labels, [0])
+    assert_array_equal(result, [[INF, 6.0, 5.0]])
+    assert_array_equal(labels, [0])
 
 
-def test_memory_is_a_queue(rng):
-    layer, queue = layers.CrossBatchMemory(7), collections.deque(maxlen=7)
+def test_memory_is_a_queue(rng, normal):
+    layer = layers.CrossBatchMemory(7)
+    queue = collections.deque(maxlen=7)
     layer.build((None, 2))
     step = tf.function(lambda x, y: layer(x, y, training=True), jit_compile=True)
     for size in (3, 3, 0, 3, 9):
-        batch, ids = (
-            rng.normal(size=(size, 2)).astype(np.float32),
-            rng.integers(0, 99, size),
-        )
+        batch = normal(size, 2)
+        ids = rng.integers(0, 99, size)
         encodings, kept, filled = step(batch, ids)
         count = int(np.sum(filled))
         assert count == len(queue) and np.asarray(filled)[7 - count :].all()
-        np.testing.assert_array_equal(kept[7 - count :], [i for _, i in queue])
+        assert_array_equal(kept[7 - count :], [i for _, i in queue])
         for ours, (theirs, _) in zip(encodings[7 - count :], queue, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
+            assert_array_equal(ours, theirs)
         queue.extend(zip(batch, ids, strict=True))
     before = [np.array(w) for w in layer.weights]
     assert gradient_of(lambda x: layer(x, ids, training=False)[0], batch) is None
@@ -449,16 +451,16 @@ def test_counts_what_comes(rng):
         ids = rng.integers(0, 9, 5)
         seen.extend(ids)
         expected = np.bincount(seen, minlength=20)[ids] / len(seen)
-        np.testing.assert_allclose(step(ids), expected, rtol=1e-6)
+        assert_allclose(step(ids), expected, rtol=1e-6)
     # Ids share buckets, and padding does not count.
     ids = np.array([1, 5, -1, 2**40 + 2, 3, -1])
     found = layers.CandidateFrequencies(4)(ids, training=True).numpy()
-    np.testing.assert_allclose(found[[0, 1, 3, 4]], [0.5, 0.5, 0.25, 0.25])
+    assert_allclose(found[[0, 1, 3, 4]], [0.5, 0.5, 0.25, 0.25])
     # One that has not been seen counts as seen once; nothing is counted out of
     # training.
     for _ in range(2):
         found = layer(np.array([[19]]), training=False)
-        np.testing.assert_allclose(found, [[1 / len(seen)]], rtol=1e-6)
+        assert_allclose(found, [[1 / len(seen)]], rtol=1e-6)
 
 
 def test_draws_anew_in_training_alone():
@@ -466,9 +468,7 @@ def test_draws_anew_in_training_alone():
     candidates = tf.zeros([40, 2])
     first, second = (layer(candidates, training=True).numpy() for _ in range(2))
     assert len(set(first)) == 10 and set(first) != set(second) and first.max() < 40
-    np.testing.assert_array_equal(
-        *[layer(candidates, training=False).numpy() for _ in range(2)]
-    )
+    assert_array_equal(*[layer(candidates, training=False).numpy() for _ in range(2)])
     assert sorted(layers.UniformNegatives(10, seed=3)(tf.zeros([4])).numpy()) == [
         0,
         1,

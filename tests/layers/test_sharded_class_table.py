@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, metrics, models, optimizers
@@ -42,7 +43,7 @@ def model_of(
 ):
     """A compiled model, whose rows start the same in shards and in a table."""
     keras.utils.set_random_seed(0)
-    encoder = keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(DIM)])
     classes = layers.ShardedClassTable(CLASSES, DIM, OPTIMIZERS[optimizer](), seed=1)
     if not sharded:
         classes.build((None, DIM))
@@ -85,12 +86,16 @@ def assert_same(found, expected):
     assert_all_close(found, expected, rounding(CLASSES), rounding(CLASSES))
 
 
-CASES = [("warp", "adagrad", None), ("softmax", "sgd", 50), ("mined", "adam", 50)]
-CASES += [("approx_ndcg", "adagrad", None)]
+CASES = [
+    ("warp", "adagrad", None),
+    ("softmax", "sgd", 50),
+    ("mined", "adam", 50),
+    ("approx_ndcg", "adagrad", None),
+]
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(("loss", "optimizer", "num_sampled"), CASES)
+@pytest.mark.parametrize("loss, optimizer, num_sampled", CASES)
 def test_two_shards_are_as_one_table(two_devices, loss, optimizer, num_sampled):
     """Training, evaluation with an uneven last batch, search."""
     with two_devices.scope():
@@ -108,7 +113,7 @@ def test_rows_do_not_depend_on_the_number_of_shards(two_devices):
     with two_devices.scope():
         two = layers.ShardedClassTable(40_001, 2, seed=5)
         two.build((None, 2))
-    np.testing.assert_array_equal(two.rows(), one.rows())
+    assert_array_equal(two.rows(), one.rows())
     assert [shard.variable.shape[0] for shard in two.shards.local.values()] == [
         20_000,
         20_001,
@@ -151,9 +156,10 @@ def test_files_of_any_number_of_shards(two_devices, tmp_path):
     model.export_classes(tmp_path / "classes.npy")
     model.classes.save_shards(tmp_path / "shards")
     unit = tf.math.l2_normalize(model.classes.rows(), axis=1)
-    np.testing.assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
+    assert_allclose(np.load(tmp_path / "classes.npy"), unit, rtol=1e-6)
 
-    loaded, other = keras.models.load_model(tmp_path / "model.keras"), made()
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    other = made()
     expected = fitted(model)
     assert len(loaded.classes.shards.local) == len(other.classes.shards.local) == 1
     assert_same(fitted(loaded), expected)
@@ -246,14 +252,14 @@ def test_rows_that_are_nan_of_no_class_or_not_trained(two_devices):
         model.compile(OPTIMIZERS["adagrad"](), losses.SoftmaxLoss())
     before = model.classes.rows().numpy()
     model.fit(data(), shuffle=False, verbose=0)
-    np.testing.assert_array_equal(model.classes.rows(), before)
+    assert_array_equal(model.classes.rows(), before)
     before[7] = np.nan
     model.classes.assign(before)
     assert np.isnan(np.ravel(model.evaluate(data(LEFT), verbose=0))[0])
     rows = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32")).rows(
         [[-1, 0], [2, 3]]
     )
-    np.testing.assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
+    assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
 
 
 def test_losses_that_cannot_say_so(two_devices):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, models, optimizers
@@ -26,8 +27,12 @@ def reversible(tie_weights):
     return keras.layers.ReversibleEmbedding(N, WIDTH, tie_weights)
 
 
-KINDS = {"embedding": lambda: keras.layers.Embedding(N, WIDTH), "dense": dense}
-KINDS |= {"tied": lambda: reversible(True), "untied": lambda: reversible(False)}
+KINDS = {
+    "embedding": lambda: keras.layers.Embedding(N, WIDTH),
+    "dense": dense,
+    "tied": lambda: reversible(True),
+    "untied": lambda: reversible(False),
+}
 
 
 def own_scores(layer, x):
@@ -50,15 +55,13 @@ def test_scores_are_those_of_the_layer(layer):
     assert (classes.num_classes, classes.width) == (N, WIDTH)
     x = tf.random.normal([BATCH, WIDTH])
     expected = own_scores(layer, x)
-    np.testing.assert_allclose(
-        layers.DotProductHead(layer)(x), expected, rtol=1e-5, atol=1e-6
-    )
+    assert_allclose(layers.DotProductHead(layer)(x), expected, rtol=1e-5, atol=1e-6)
     ids = tf.constant([[1, 7], [0, 1], [10, 3]])
     scores = tf.einsum("bd,bpd->bp", x, classes.rows(ids))
     if classes.biases() is not None:
         scores += classes.biases(ids)
     expected = tf.gather(expected, ids, batch_dims=1)
-    np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
+    assert_allclose(scores, expected, rtol=1e-5, atol=1e-6)
 
 
 def language_model(words):
@@ -95,7 +98,7 @@ def top_loss():
     return losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(2))
 
 
-@pytest.mark.parametrize(("kind", "optimizer", "name"), sorted(ROWS))
+@pytest.mark.parametrize("kind, optimizer, name", sorted(ROWS))
 def test_steps_are_those_of_a_keras_model(kind, optimizer, name):
     """Gradients of the lookup and all classes meet in one table, where ids repeat."""
     x, y = np.random.default_rng(1).integers(0, N, (2, BATCH, TIME))
@@ -132,7 +135,7 @@ TRAINED = [(kind, "sampled") for kind in ("embedding", "tied", "untied")]
 TRAINED += [("embedding", "rankmax"), ("tied", "top"), ("dense", "top")]
 
 
-@pytest.mark.parametrize(("layer", "name"), TRAINED, indirect=["layer"])
+@pytest.mark.parametrize("layer, name", TRAINED, indirect=["layer"])
 def test_a_model_trains_saves_and_serves(layer, name, reloaded):
     num_sampled, loss = LOSSES[name]
     words = (
@@ -151,9 +154,7 @@ def test_a_model_trains_saves_and_serves(layer, name, reloaded):
     for old, new in zip(before, model.trainable_variables, strict=True):
         assert np.isfinite(new).all() and np.abs(new - old).max() > 0
     expected = model.top_k(x, 3)
-    np.testing.assert_array_equal(
-        expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1)
-    )
+    assert_array_equal(expected[1][..., 0], tf.argmax(own_scores(layer, model(x)), -1))
     again = reloaded(model)
     assert_all_close(again.top_k(x, 3), expected)
     number = sum(np.prod(w.shape) for w in model.trainable_variables)

@@ -66,7 +66,8 @@ def weights_of_pairs(i, s, y, top_k=None, smooth_fraction=0.0):
     """
     n = len(s)
     k = n if top_k is None else top_k
-    last, first = (s >= s[i]).sum(axis=1)[:, None], 1 + (s > s[:, None]).sum(axis=1)
+    last = (s >= s[i]).sum(axis=1)[:, None]
+    first = 1 + (s > s[:, None]).sum(axis=1)
     gain = 2.0**y - 1
     gain /= (np.sort(gain)[::-1][:k] * discount(np.arange(1, n + 1))[:k]).sum()
     apart = abs(last - first)
@@ -103,7 +104,8 @@ def pairwise_soft_zero_one(s, y, w=1.0, temperature=1.0, **options):
 
 def pairwise_mean_squared(s, y, w=1.0):
     """Of an item alone it is 0."""
-    n, errors = len(s), s - y
+    n = len(s)
+    errors = s - y
     squares = (errors[:, None] - errors) ** 2
     return (w * squares.sum(axis=1)).sum() / max(n * (n - 1), 1)
 
@@ -228,7 +230,8 @@ def stochastic_negative_mining(
     s, y, num_sampled, rank_weights, rescale=True, **options
 ):
     """The mean over all samples, which weighs each of N negatives as lemma 2 says."""
-    b, n = num_sampled, int((y <= 0).sum())
+    b = num_sampled
+    n = int((y <= 0).sum())
     ways = [
         [math.comb(j, i) * math.comb(n - 1 - j, b - 1 - i) for i in range(b)]
         for j in range(n)
@@ -241,7 +244,8 @@ def stochastic_negative_mining(
 
 def warp(s, y, rank_weights, margin=1.0, num_trials=None):
     """With trials the mean: draw t violates first with chance (1 - q)^(t - 1) q."""
-    total, n = 0.0, (y <= 0).sum()
+    total = 0.0
+    n = (y <= 0).sum()
     for own, w in zip(s[y > 0], y[y > 0], strict=True):
         excess = np.maximum(0, s[y <= 0] - own + margin)
         violators = (excess > 0).sum()

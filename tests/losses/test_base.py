@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 import scipy.special
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
-import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
 
 from ..contract import tables
-from ..derivatives import value_and_gradient, with_gradients
+from ..derivatives import gradient_of, value_and_gradient, with_gradients
 from ..rounding import assert_all_close
 
 
-class DenseRanks(r4c.losses.RankingLoss):
+class DenseRanks(losses.RankingLoss):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.dense = keras.layers.Dense(1)
@@ -26,33 +26,28 @@ class DenseRanks(r4c.losses.RankingLoss):
     def compute(self, lists):
         scores = tf.squeeze(self.dense(lists.scores[..., tf.newaxis]), axis=-1)
         shifted = tf.where(lists.mask, scores, 0.0)
-        return tf.reduce_sum(shifted, axis=-1) + r4c.losses.SoftmaxLoss().compute(lists)
+        return tf.reduce_sum(shifted, axis=-1) + losses.SoftmaxLoss().compute(lists)
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-def test_a_loss_may_own_variables(mode, rng):
+def test_a_loss_may_own_variables(in_mode, rng, normal):
     """With labels of more than few items, where gradients are made with values."""
     loss = DenseRanks()
-    labels = (rng.random((3, 30)) < 0.3).astype(np.float32)
+    labels = (rng.random((3, 30)) < 0.3).astype("float32")
     labels[:, 3] = -1
-    scores = tf.constant(rng.normal(size=(3, 30)), tf.float32)
+    scores = tf.constant(normal(3, 30))
 
     def step(scores):
         return with_gradients(lambda: loss(labels, scores), scores, loss.dense.kernel)
 
-    if mode != "eager":
-        step = tf.function(step, jit_compile=mode == "xla")
-    value, of_scores, of_kernel = step(scores)
+    value, of_scores, of_kernel = in_mode(step)(scores)
     assert np.isfinite(value) and np.isfinite(of_scores).all()
-    np.testing.assert_array_equal(of_scores[:, 3], 0.0)
+    assert_array_equal(of_scores[:, 3], 0.0)
     valid = labels >= 0
-    np.testing.assert_allclose(
-        of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4
-    )
+    assert_allclose(of_kernel[0, 0], (scores * valid).numpy().sum() / 3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16, tf.float32])
-@pytest.mark.parametrize("make", [r4c.losses.ApproxNDCGLoss, r4c.losses.ApproxMRRLoss])
+@pytest.mark.parametrize("make", [losses.ApproxNDCGLoss, losses.ApproxMRRLoss])
 def test_losses_of_metrics_are_finite_for_any_finite_scores(make, dtype):
     top = float(dtype.max)
     rows = [
@@ -73,8 +68,8 @@ def test_losses_of_metrics_are_finite_for_any_finite_scores(make, dtype):
         assert ((-1 <= value) & (value < 0)).numpy().all()
 
 
-@pytest.mark.parametrize("make", [r4c.losses.ApproxNDCGLoss, r4c.losses.ApproxMRRLoss])
-def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
+@pytest.mark.parametrize("make", [losses.ApproxNDCGLoss, losses.ApproxMRRLoss])
+def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng, normal):
     """One that is the sigmoid gives the same, with many positives too."""
 
     def sigmoid(scores, mask):
@@ -82,27 +77,27 @@ def test_a_ranker_takes_the_place_of_the_sigmoid(make, rng):
         pairs = tf.where(mask[:, tf.newaxis], pairs, 0)
         return tf.where(mask, 0.5 + tf.reduce_sum(pairs, axis=-1), 0)
 
-    labels = rng.integers(-1, 3, size=(4, 50)).astype(np.float32)
-    scores = rng.normal(size=(4, 50)).astype(np.float32)
+    labels = rng.integers(-1, 3, size=(4, 50)).astype("float32")
+    scores = normal(4, 50)
     both = (
         functools.partial(make(ranker=ranker), labels) for ranker in (None, sigmoid)
     )
     assert_all_close(*(value_and_gradient(loss, scores) for loss in both), 1e-4, 1e-6)
 
 
-def test_relevance_above_what_a_gain_can_hold(rng):
+def test_relevance_above_what_a_gain_can_hold(normal):
     """2**y - 1 is infinite from 128 on in float32; ratios of gains are not."""
-    scores = rng.normal(size=(1, 9)).astype(np.float32)
-    labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], np.float32)
-    small = np.where(labels > 0, labels - 60, 0).astype(np.float32)
-    weights = r4c.losses.NDCGLambdaWeights()
-    pairwise = r4c.losses.PairwiseLogisticLoss, r4c.losses.PairwiseHingeLoss
+    scores = normal(1, 9)
+    labels = np.array([[130.0, 131, 0, 0, 129, 0, 0, 0, 0]], "float32")
+    small = np.where(labels > 0, labels - 60, 0).astype("float32")
+    weights = losses.NDCGLambdaWeights()
+    pairwise = losses.PairwiseLogisticLoss, losses.PairwiseHingeLoss
     for loss in (
-        r4c.losses.ApproxNDCGLoss(),
+        losses.ApproxNDCGLoss(),
         *(x(lambda_weights=weights) for x in pairwise),
     ):
-        np.testing.assert_allclose(loss(labels, scores), loss(small, scores), rtol=1e-5)
-    loss = r4c.losses.UniqueSoftmaxLoss()
+        assert_allclose(loss(labels, scores), loss(small, scores), rtol=1e-5)
+    loss = losses.UniqueSoftmaxLoss()
     with pytest.raises(ValueError, match="`relevance` must have a gain"):
         loss(labels, scores)
     with pytest.raises(
@@ -123,7 +118,7 @@ def test_lists_whose_positives_are_no_items_say_so():
 
 
 def test_a_formula_of_another_shape_raises():
-    class Column(r4c.losses.RankingLoss):
+    class Column(losses.RankingLoss):
         def compute(self, lists):
             return lists.positive_scores
 
@@ -151,11 +146,11 @@ def _step_of(function):
 @pytest.mark.parametrize(
     "make",
     [
-        r4c.losses.SoftmaxLoss,
-        lambda: r4c.losses.SpearmanLoss(r4c.layers.SigmoidSorter(0.1)),
-        lambda: r4c.metrics.TopKAccuracy(1).update_state,
+        losses.SoftmaxLoss,
+        lambda: losses.SpearmanLoss(layers.SigmoidSorter(0.1)),
+        lambda: metrics.TopKAccuracy(1).update_state,
         lambda: functools.partial(
-            _second, r4c.layers.Probabilities(regularizer="euclidean")
+            _second, layers.Probabilities(regularizer="euclidean")
         ),
         lambda: functools.partial(
             _second, lambda scores: ops.rankmax(scores, tf.constant([[1]]))
@@ -165,7 +160,8 @@ def _step_of(function):
 )
 def test_a_graph_takes_the_code_as_it_is_written(make):
     """AutoGraph writes what it converts into files of its own."""
-    step, found = _step_of(make()), set()
+    step = _step_of(make())
+    found = set()
 
     def look(frame, event, argument):
         name = frame.f_code.co_name
@@ -203,7 +199,7 @@ def _doubled(base, method):
     return type(f"Doubled{base.__name__}", (base,), {method: formula})
 
 
-DoubledSorter = _doubled(r4c.layers.SigmoidSorter, "soft_ranks")
+DoubledSorter = _doubled(layers.SigmoidSorter, "soft_ranks")
 
 
 @pytest.mark.keras2
@@ -211,15 +207,15 @@ DoubledSorter = _doubled(r4c.layers.SigmoidSorter, "soft_ranks")
     "make",
     [
         lambda: functools.partial(_second, DoubledSorter(0.1)),
-        lambda: r4c.losses.ApproxNDCGLoss(ranker=DoubledSorter(0.1)),
+        lambda: losses.ApproxNDCGLoss(ranker=DoubledSorter(0.1)),
         lambda: functools.partial(
-            _of_itself, _doubled(r4c.layers.DotProductInteraction, "score_candidates")()
+            _of_itself, _doubled(layers.DotProductInteraction, "score_candidates")()
         ),
-        _doubled(r4c.losses.SoftmaxLoss, "compute"),
-        _doubled(r4c.losses.ApproxMRRLoss, "metric"),
-        lambda: _doubled(r4c.metrics.TopKAccuracy, "compute")(1),
-        lambda: _doubled(r4c.metrics.TopKAccuracy, "compute_at")(1),
-        lambda: _doubled(r4c.metrics.SpearmanCorrelation, "compute")(3, max_examples=9),
+        _doubled(losses.SoftmaxLoss, "compute"),
+        _doubled(losses.ApproxMRRLoss, "metric"),
+        lambda: _doubled(metrics.TopKAccuracy, "compute")(1),
+        lambda: _doubled(metrics.TopKAccuracy, "compute_at")(1),
+        lambda: _doubled(metrics.SpearmanCorrelation, "compute")(3, max_examples=9),
     ],
 )
 def test_a_formula_of_a_user_may_count_on_autograph(make):
@@ -230,13 +226,13 @@ def test_a_formula_of_a_user_may_count_on_autograph(make):
         thing = make()
         if isinstance(thing, keras.losses.Loss | functools.partial):
             return (_step_of(thing) if graph else thing)(labels, scores)
-        if not graph or isinstance(thing, r4c.metrics.SpearmanCorrelation):
+        if not graph or isinstance(thing, metrics.SpearmanCorrelation):
             thing.update_state(labels, scores)
         else:
             _step_of(thing.update_state)(labels, scores)
         return tf.function(thing.result)() if graph else thing.result()
 
-    np.testing.assert_allclose(call(graph=True), call(graph=False), rtol=1e-6)
+    assert_allclose(call(graph=True), call(graph=False), rtol=1e-6)
 
 
 SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
@@ -244,16 +240,17 @@ SOFTMAX, NDCG = losses.SoftmaxLoss, losses.ApproxNDCGLoss
 
 @pytest.mark.parametrize("reduction", ["sum", "sum_over_batch_size"])
 @pytest.mark.parametrize("weights", [None, np.array([0.0, 1.0, 2.0, 1.0])])
-def test_it_is_the_sum(rng, reduction, weights):
-    scores = rng.normal(size=(4, 6)).astype(np.float32)
-    one, other = SOFTMAX(reduction=reduction), NDCG(reduction=reduction)
+def test_it_is_the_sum(normal, reduction, weights):
+    scores = normal(4, 6)
+    one = SOFTMAX(reduction=reduction)
+    other = NDCG(reduction=reduction)
     each = one, other, losses.WeightedSumLoss([one, other], [1.0, 0.5])
     results = [
         value_and_gradient(lambda x, f=f: f([0, 3, 2, 5], x, weights), scores)
         for f in each
     ]
     for a, b, c in zip(*results, strict=True):
-        np.testing.assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
+        assert_allclose(a + 0.5 * b, c, rtol=1e-5, atol=1e-6)
 
 
 def test_labels_may_be_the_scores():
@@ -262,17 +259,18 @@ def test_labels_may_be_the_scores():
     probabilities = scipy.special.softmax(rows.numpy(), axis=1)
     expected = -(rows * np.log(probabilities)).numpy().sum(axis=1).mean()
     loss = losses.WeightedSumLoss([SOFTMAX()], [1.0])
-    np.testing.assert_allclose(loss(rows, rows), expected, rtol=1e-6)
-    np.testing.assert_allclose(SOFTMAX()(rows, rows), expected, rtol=1e-6)
+    assert_allclose(loss(rows, rows), expected, rtol=1e-6)
+    assert_allclose(SOFTMAX()(rows, rows), expected, rtol=1e-6)
 
 
-def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, reloaded):
+def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, normal, reloaded):
     """Where a list of losses trains the first only."""
-    features, labels = rng.normal(size=(8, 3)).astype("float32"), rng.integers(0, 4, 8)
+    features = normal(8, 3)
+    labels = rng.integers(0, 4, 8)
 
     def trained(loss):
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(4)])
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
         model.compile("sgd", loss)
         model.fit(features, labels, verbose=0)
         return model
@@ -283,14 +281,13 @@ def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, reloaded):
     loaded = reloaded(model)
     for of_each in (model, loaded):
         of_each.fit(features, labels, verbose=0, shuffle=False)
-    np.testing.assert_allclose(
-        loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6
-    )
+    assert_allclose(loaded.get_weights()[0], model.get_weights()[0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("num_sampled", [None, 3])
-def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng):
-    features, labels = rng.normal(size=(8, 2)).astype("float32"), rng.integers(0, 6, 8)
+def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng, normal):
+    features = normal(8, 2)
+    labels = rng.integers(0, 6, 8)
     weights = rng.uniform(size=8).astype("float32")
     mined = losses.OrderedWeightedLoss(rank_weights=ops.TopKWeights(2))
 
@@ -301,9 +298,10 @@ def test_it_trains_a_model_that_scores_classes_in_a_step(num_sampled, rng):
         model.compile(optimizers.RowwiseSGD(0.1), loss)
         return model.train_on_batch(features, labels, weights)
 
-    one, other = loss_of_step(SOFTMAX()), loss_of_step(mined)
+    one = loss_of_step(SOFTMAX())
+    other = loss_of_step(mined)
     both = loss_of_step(losses.WeightedSumLoss([SOFTMAX(), mined], [1.0, 0.5]))
-    np.testing.assert_allclose(both, one + 0.5 * other, rtol=1e-6)
+    assert_allclose(both, one + 0.5 * other, rtol=1e-6)
 
 
 def test_losses_that_need_all_scores_say_so():
@@ -333,10 +331,11 @@ TUNABLE = [
 ]
 
 
-@pytest.mark.parametrize(("make", "name"), TUNABLE)
-def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
+@pytest.mark.parametrize("make, name", TUNABLE)
+def test_what_may_be_tuned_may_be_a_variable(make, name, normal):
     """As `try_out` sets it: a copy with another value, which the constructor checks."""
-    loss, scores = make(), rng.normal(size=(3, 6)).astype(np.float32)
+    loss = make()
+    scores = normal(3, 6)
     value = {"q": 0.5, "label_smoothing": 0.2}.get(name, 1.5 * getattr(loss, name))
     values = value, tf.Variable(value)
     copies = [type(loss).from_config({**loss.get_config(), name: x}) for x in values]
@@ -355,19 +354,20 @@ def test_what_may_be_tuned_may_be_a_variable(make, name, rng):
 
 
 @pytest.mark.parametrize(
-    ("make", "name"), {make().name: (make, x) for make, x in TUNABLE}.values()
+    "make, name", {make().name: (make, x) for make, x in TUNABLE}.values()
 )
 @pytest.mark.parametrize("dtype", [np.float64, np.float16])
-def test_a_variable_may_have_another_dtype(make, name, dtype, rng):
+def test_a_variable_may_have_another_dtype(make, name, dtype, rng, normal):
     """Also in a branch for few positives, which graphs of unknown lengths have."""
-    loss, value = make(), dtype(0.25)
+    loss = make()
+    value = dtype(0.25)
     options = loss.get_config() | {"label_format": "relevance", "reduction": "none"}
     plain, changing = (
         type(loss).from_config({**options, name: x})
         for x in (float(value), tf.Variable(value))
     )
-    labels = (rng.random((3, 150)) < 0.3).astype(np.float32)
-    scores = rng.normal(size=(3, 150)).astype(np.float32)
+    labels = (rng.random((3, 150)) < 0.3).astype("float32")
+    scores = normal(3, 150)
     lists = [tf.TensorSpec([None, None])] * 2
     step = tf.function(
         lambda y, s: value_and_gradient(functools.partial(changing, y), s), lists
@@ -385,6 +385,27 @@ def test_what_may_be_tuned_of_other_parts_may_be_a_variable():
         assert name in type(part).tunable
         copy = type(part).from_config({**part.get_config(), name: tf.Variable(0.25)})
         assert copy.get_config()[name] == 0.25
+
+
+# Soft ranks, pairs, projections, and what a projection depends on.
+FORWARD = ["approx_ndcg", "pairwise_logistic", "fenchel_young_entropy", "rankmax"]
+
+
+@pytest.mark.parametrize("name", FORWARD)
+def test_forward_mode(name, rng):
+    (make,) = (case.make for case in tables.LOSSES if case.name == name)
+    x, direction = (tf.constant(values) for values in rng.normal(size=(2, 4, 7)))
+    relevance = rng.integers(0, 3, (4, 7)).astype("float32")
+    relevance[:, 0] = -1  # A masked item.
+    for labels in (np.array([2, 0, 6, 3]), relevance):
+
+        def function(x, labels=labels):
+            return make(reduction="none").call(labels, x)
+
+        with tf.autodiff.ForwardAccumulator(x, direction) as forward:
+            value = function(x)
+        slopes = tf.reduce_sum(gradient_of(function, x) * direction, axis=1)
+        assert_allclose(forward.jvp(value), slopes, rtol=1e-6, atol=1e-9)
 
 
 class Weighted(losses.RankingLoss):

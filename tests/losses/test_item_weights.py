@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 from rank4class_tf import losses
@@ -29,7 +30,8 @@ def value_and_gradient(loss, labels, scores, weights):
 @few
 def test_class_ids_and_equal_weights(name, rng):
     """Weights as wide as the scores are no labels; ids find their weights."""
-    scores, weights = rng.normal(size=(3, 7)), rng.random((3, 7))
+    scores = rng.normal(size=(3, 7))
+    weights = rng.random((3, 7))
     ids = np.array([[2, -1], [0, 6], [5, 3]])
     relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
     loss = WEIGHTED[name](reduction="none")
@@ -74,12 +76,10 @@ def test_graphs_of_unknown_shapes(name, rng):
     unknown = [tf.TensorSpec([None, None], tf.float64)] * 3
     graph = tf.function(loss, input_signature=unknown, autograph=False)
     for w in (weights, weights[:, :1]):
-        np.testing.assert_allclose(
-            graph(labels, scores, w), loss(labels, scores, w), rtol=1e-5
-        )
+        assert_allclose(graph(labels, scores, w), loss(labels, scores, w), rtol=1e-5)
     compiled = tf.function(loss, jit_compile=True, autograph=False)
     expected = loss(labels, scores, weights)
-    np.testing.assert_allclose(compiled(labels, scores, weights), expected, rtol=1e-5)
+    assert_allclose(compiled(labels, scores, weights), expected, rtol=1e-5)
 
 
 def test_smoothing_spreads_weighted_labels(rng):
@@ -94,28 +94,22 @@ def test_smoothing_spreads_weighted_labels(rng):
 
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
-    np.testing.assert_allclose(
-        loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0]
-    )
+    assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
 
 
-def test_in_fit(rng):
-    model = keras.Sequential(
-        [keras.layers.Input([3]), keras.layers.Dense(5, use_bias=False)]
-    )
+def test_in_fit(rng, normal):
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(5, use_bias=False)])
     model.compile(
         keras.optimizers.SGD(0.1), losses.SoftmaxLoss(label_format="relevance")
     )
     before = model.get_weights()[0]
-    x = rng.normal(size=(8, 3)).astype(np.float32)
-    y = rng.integers(0, 2, (8, 5)).astype(np.float32)
-    w = rng.random((8, 5)).astype(np.float32)
+    x = normal(8, 3)
+    y = rng.integers(0, 2, (8, 5)).astype("float32")
+    w = rng.random((8, 5)).astype("float32")
     model.fit(x, y, sample_weight=w, batch_size=8, epochs=1, verbose=0)
 
     def loss(weights):
         return sum(map(oracles.softmax, x @ weights.reshape(3, 5), y, w)) / 8
 
     gradient = oracles.gradient(loss, before.astype(np.float64).ravel()).reshape(3, 5)
-    np.testing.assert_allclose(
-        model.get_weights()[0], before - 0.1 * gradient, atol=1e-5
-    )
+    assert_allclose(model.get_weights()[0], before - 0.1 * gradient, atol=1e-5)

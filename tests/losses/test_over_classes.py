@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
@@ -54,7 +55,8 @@ few = pytest.mark.parametrize("name", ["softmax", "rankmax", "mined", "list_mle"
 
 def plain(loss, ids, head, x, weights=None, form=None):
     """The loss of the matrix of scores, and its gradients."""
-    sources, form = (x, *head.trainable_variables), form or head
+    sources = (x, *head.trainable_variables)
+    form = form or head
     return with_gradients(
         lambda: loss(ids, form(x), weights), *sources, unconnected="zero"
     )
@@ -81,7 +83,8 @@ def test_values_and_gradients_are_those_of_the_plain_form(loss):
 
 @few
 def test_ragged_ids(name):
-    ids, others = tf.ragged.constant([[1, 2], [], [12, 3, 0]]), (a_head(), encodings())
+    ids = tf.ragged.constant([[1, 2], [], [12, 3, 0]])
+    others = (a_head(), encodings())
     expected = plain(LOSSES[name], ids.to_tensor(-1), *others)
     assert_same((by_blocks(LOSSES[name], ids, *others), expected))
 
@@ -93,7 +96,9 @@ def test_ragged_ids(name):
 )
 @pytest.mark.parametrize("name", ["rankmax", "rankmax_2", "sparsemax", "warp"])
 def test_the_classes_that_are_needed_give_the_gradient_of_all(name, ids, monkeypatch):
-    head, loss, ids = a_head(kind=layers.CosineHead), LOSSES[name], tf.constant(ids)
+    head = a_head(kind=layers.CosineHead)
+    loss = LOSSES[name]
+    ids = tf.constant(ids)
     expected = plain(loss, ids, head, encodings())
     for per_used in (0, 1000):
         monkeypatch.setattr(classes, "_CLASSES_PER_USED", per_used)
@@ -126,9 +131,7 @@ def without_a_class():
 
 def encoded():
     features = np.random.default_rng(2).normal(size=(CLASSES, 6)).astype("float32")
-    encoder = keras.Sequential(
-        [keras.layers.Input((6,)), keras.layers.Dense(WIDTH, "tanh")]
-    )
+    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(WIDTH, "tanh")])
     return a_head(layers.EncodedClasses(features, encoder))
 
 
@@ -165,11 +168,9 @@ def test_a_nan_stays_one(name):
     assert np.isnan(per_example([0, 1, 2], head.over_classes(encodings()))).all()
     broken = tf.concat([encodings(2), tf.fill([1, WIDTH], float("nan"))], axis=0)
     value = per_example([0, 1, 2], a_head().over_classes(broken))
-    np.testing.assert_array_equal(np.isnan(value), [False, False, True])
+    assert_array_equal(np.isnan(value), [False, False, True])
     # What has no loss is not NaN either.
-    np.testing.assert_array_equal(
-        per_example([0, 1, -1], a_head().over_classes(broken))[2], 0
-    )
+    assert_array_equal(per_example([0, 1, -1], a_head().over_classes(broken))[2], 0)
     nobody = loss(tf.zeros([0, 2], tf.int32), a_head().over_classes(encodings(0)))
     assert float(tf.reduce_sum(nobody)) == 0
 
@@ -182,9 +183,11 @@ def test_huge_scores_are_finite(name):
 
 @few
 def test_under_xla(name):
-    head, loss = a_head(), LOSSES[name]
+    head = a_head()
+    loss = LOSSES[name]
     step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), jit_compile=True)
-    ids, x = tf.constant([0, 5, 12]), encodings()
+    ids = tf.constant([0, 5, 12])
+    x = encodings()
     assert_same((step(ids, x), plain(loss, ids, head, x)))
 
 
@@ -195,7 +198,8 @@ def test_under_xla(name):
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW`."""
     monkeypatch.setattr(positives, "FEW", most)
-    head, loss = a_head(), LOSSES[name]
+    head = a_head()
+    loss = LOSSES[name]
     specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
     step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), specs)
     ids = tf.constant([[0, 3], [5, -1], [12, 1]])
@@ -213,16 +217,19 @@ def test_sparsemax_of_huge_scores(monkeypatch):
     """The highest are computed twice, rounded otherwise; a gradient may be missing."""
     monkeypatch.setattr(sizes, "TRAINED", sizes.CpuBlocks(1024, 1 << 20))
     keras.utils.set_random_seed(1)
-    head, x = layers.DotProductHead(3000), tf.random.normal([6, 8], stddev=1e9)
+    head = layers.DotProductHead(3000)
+    x = tf.random.normal([6, 8], stddev=1e9)
     head(x)
     found = both(losses.SparsemaxLoss(), np.arange(6), head, x)
-    np.testing.assert_allclose(*(values[0] for values in found), rtol=1e-6)
+    assert_allclose(*(values[0] for values in found), rtol=1e-6)
     assert np.isfinite(found[0][-1]).all()  # Of biases.
 
 
 def test_a_temperature_that_is_trained():
     temperature = tf.Variable(0.5)
-    loss, head, x = losses.SoftmaxLoss(temperature), a_head(), encodings()
+    loss = losses.SoftmaxLoss(temperature)
+    head = a_head()
+    x = encodings()
     forms = head.over_classes, head
     assert_same(
         [with_gradients(lambda f=f: loss([0, 5, 12], f(x)), temperature) for f in forms]
@@ -242,7 +249,7 @@ class Sorted(losses.RankingLoss):
         return tf.reduce_sum(tf.sort(lists.dense().scores, axis=-1)[:, :2], axis=-1)
 
 
-@pytest.mark.parametrize("loss", [TwoSums(), Sorted()], ids=lambda loss: loss.name)
+@pytest.mark.parametrize("loss", [TwoSums(), Sorted()])
 def test_formulas_that_blocks_of_classes_cannot_do(loss):
     assert_same(both(loss, [0, 5, 12], a_head(), encodings()), 1e-4)
 
@@ -250,7 +257,9 @@ def test_formulas_that_blocks_of_classes_cannot_do(loss):
 def test_the_gradient_of_a_random_loss_is_that_of_its_value():
     """The gradient computes each chunk again, with the draws of the value."""
     loss = losses.GumbelApproxNDCGLoss(num_samples=1, seed=1, reduction="sum")
-    head, given, step = a_head(), encodings(4), 1e-2
+    head = a_head()
+    given = encodings(4)
+    step = 1e-2
     direction = tf.sign(tf.random.stateless_normal(given.shape, [1, 2]))
 
     def value(shift):
@@ -266,4 +275,4 @@ def test_random_losses_draw_anew_for_each_chunk():
     same = tf.repeat(encodings(1), 4, axis=0)
     values = loss([3] * 4, a_head().over_classes(same)).numpy()
     assert len(set(values)) == 4
-    np.testing.assert_array_equal(values, loss([3] * 4, a_head().over_classes(same)))
+    assert_array_equal(values, loss([3] * 4, a_head().over_classes(same)))

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import _keras, losses
@@ -26,8 +27,8 @@ def make(request):
 
 
 @pytest.fixture
-def batch(rng):
-    return rng.normal(size=(8, 3)).astype(np.float32), rng.integers(0, 6, 8)
+def batch(rng, normal):
+    return normal(8, 3), rng.integers(0, 6, 8)
 
 
 def of_seed_9(loss):
@@ -37,7 +38,7 @@ def of_seed_9(loss):
 def compiled(loss, scope=None):
     with (scope or tf.distribute.get_strategy()).scope():
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.layers.Input((3,)), keras.layers.Dense(6)])
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)])
         model.compile(keras.optimizers.SGD(0.5), loss=loss)
     return model
 
@@ -124,11 +125,12 @@ def test_the_same_in_and_outside_of_the_scope(batch, two_devices):
         inside = make()
     expected = fit(compiled(inside, two_devices), batch, 3)
     assert_all_close(fit(compiled(outside, two_devices), batch, 3), expected, 0)
-    np.testing.assert_array_equal(np.array(outside._state), [1, 6])
+    assert_array_equal(np.array(outside._state), [1, 6])
 
 
 def test_replicas_draw_noise_of_their_own(two_devices):
-    loss, scores = GumbelApproxNDCGLoss(seed=1, reduction="sum"), tf.zeros([1, 9])
+    loss = GumbelApproxNDCGLoss(seed=1, reduction="sum")
+    scores = tf.zeros([1, 9])
 
     @tf.function
     def values_of_replicas():
@@ -145,12 +147,13 @@ def test_a_file_without_the_loss_changes_nothing(batch, tmp_path):
     compiled("mse").save_weights(tmp_path / "model.weights.h5")
     other = compiled(losses.WARPLoss(num_trials=2, seed=3))
     other.load_weights(tmp_path / "model.weights.h5")
-    np.testing.assert_array_equal(np.array(other.loss._state), [3, 0])
+    assert_array_equal(np.array(other.loss._state), [3, 0])
 
 
 @pytest.mark.parametrize("name", RANDOM)
-def test_fresh_draws_at_each_step_and_the_same_in_each_run(name, rng):
-    scores, ids = rng.normal(size=(8, 30)).astype(np.float32), tf.range(8)
+def test_fresh_draws_at_each_step_and_the_same_in_each_run(name, normal):
+    scores = normal(8, 30)
+    ids = tf.range(8)
 
     def run(loss, call=lambda function: function):
         function = call(functools.partial(step, loss))
@@ -162,13 +165,13 @@ def test_fresh_draws_at_each_step_and_the_same_in_each_run(name, rng):
     eager = run(RANDOM[name]())
     assert len(set(eager)) == 3 and run(RANDOM[name]()) == eager
     assert set(run(of_seed_9(RANDOM[name]()))).isdisjoint(eager)
-    np.testing.assert_allclose(run(RANDOM[name](), tf.function), eager, rtol=1e-5)
+    assert_allclose(run(RANDOM[name](), tf.function), eager, rtol=1e-5)
     xla = run(RANDOM[name](), functools.partial(tf.function, jit_compile=True))
-    np.testing.assert_allclose(xla, eager, rtol=1e-5)
+    assert_allclose(xla, eager, rtol=1e-5)
 
 
 def test_without_a_seed_noise_follows_that_of_keras():
-    scores = np.zeros((2, 9), np.float32)
+    scores = np.zeros((2, 9), "float32")
     values = []
     for seed in (1, 1, 2):
         keras.utils.set_random_seed(seed)
@@ -176,12 +179,12 @@ def test_without_a_seed_noise_follows_that_of_keras():
     assert values[0] == values[1] != values[2]
 
 
-def test_masked_items_change_no_noisy_loss(rng):
-    scores = rng.normal(size=(2, 6)).astype(np.float32)
-    labels = np.array([[1.0, 0, 0, -1, 0, -1], [0, 1.0, 2.0, -1, 0, 0]], np.float32)
+def test_masked_items_change_no_noisy_loss(normal):
+    scores = normal(2, 6)
+    labels = np.array([[1.0, 0, 0, -1, 0, -1], [0, 1.0, 2.0, -1, 0, 0]], "float32")
     results = []
     for masked_score in (0.0, 1e10, np.nan):
-        masked = np.where(labels < 0, masked_score, scores).astype(np.float32)
+        masked = np.where(labels < 0, masked_score, scores).astype("float32")
         loss = functools.partial(GumbelApproxNDCGLoss(seed=1, reduction="none"), labels)
         results.append(value_and_gradient(loss, masked))
         assert_all_close(results[-1], results[0], 0)

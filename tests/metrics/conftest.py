@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture
 def scores(rng):
-    return rng.permutation(40 * 12).reshape(40, 12).astype(np.float32)
+    return rng.permutation(40 * 12).reshape(40, 12).astype("float32")
 
 
 @pytest.fixture
@@ -19,8 +19,8 @@ def relevance(rng):
 @pytest.fixture
 def columns(rng):
     """Labels and scores of 60 examples in 4 columns."""
-    labels = (rng.random((60, 4)) < 0.3).astype(np.float32)
+    labels = (rng.random((60, 4)) < 0.3).astype("float32")
     labels[:, 0] *= rng.integers(1, 4, 60)
     noisy = labels + rng.normal(size=(60, 4))
     noisy[:, 1] = np.round(noisy[:, 1])
-    return labels, noisy.astype(np.float32)
+    return labels, noisy.astype("float32")

@@ -3,14 +3,11 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
 from rank4class_tf.metrics.sums import ExactSum
-
-graph_and_xla = pytest.mark.parametrize(
-    "jit_compile", [False, True], ids=["graph", "xla"]
-)
 
 
 def as_float(parts):
@@ -25,23 +22,20 @@ def test_sums_of_groups(rng):
     for value, group in zip(values, groups, strict=True):
         sums.add(value[None], tf.constant([group], tf.int32))
     expected = [values[groups == g].astype(np.float64).sum() for g in range(5)]
-    np.testing.assert_allclose(
-        as_float(np.array(sums._state))[:, 0], expected, rtol=1e-10
-    )
+    assert_allclose(as_float(np.array(sums._state))[:, 0], expected, rtol=1e-10)
 
 
 def test_a_value_that_is_not_finite_shows():
     sums = ExactSum(keras.metrics.Mean(), "sums", (3,))
     sums.add(tf.constant([[1.0, 1.0, 1.0], [2.0, np.nan, -np.inf]]))
-    np.testing.assert_array_equal(np.isnan(sums.totals()), [False, True, True])
+    assert_array_equal(np.isnan(sums.totals()), [False, True, True])
 
 
-@graph_and_xla
 @pytest.mark.parametrize("size", [1e-3, 1.0, 5e4])
 def test_ten_million_examples(jit_compile, size, rng):
     """Batches of one list that stand for many, and as many of some thousand lists."""
     sums = ExactSum(keras.metrics.Mean(), "sums", (2,))
-    values = rng.uniform(size=(200, 2)).astype(np.float32) * np.float32(size)
+    values = rng.uniform(size=(200, 2)).astype("float32") * np.float32(size)
     values[::7] /= 3000
 
     @tf.function(jit_compile=jit_compile)
@@ -52,11 +46,9 @@ def test_ten_million_examples(jit_compile, size, rng):
     for _ in range(50):
         add(tf.constant(values))
     expected = 50 * values.astype(np.float64).sum(axis=0)
-    np.testing.assert_allclose(as_float(np.array(sums._state)), expected, rtol=1e-10)
+    assert_allclose(as_float(np.array(sums._state)), expected, rtol=1e-10)
     # Two sums and their quotient, each rounded to float32.
-    np.testing.assert_allclose(
-        sums.means(), [expected[0] / expected[1]], rtol=3 * 2**-24
-    )
+    assert_allclose(sums.means(), [expected[0] / expected[1]], rtol=3 * 2**-24)
 
 
 @pytest.mark.parametrize("name", ["mrr", "ndcg", "mean_rank", "macro"])
@@ -70,13 +62,12 @@ def test_a_metric_of_ten_million_lists(name, rng):
             )
         return r4c.metrics.get(name, dtype=dtype)
 
-    plain, wide = made("float32"), made("float64")
+    plain = made("float32")
+    wide = made("float64")
     for _ in range(40):
         ids = rng.integers(0, 30, 50)
-        scores = rng.permuted(np.tile(np.arange(30, dtype=np.float32), (50, 1)), axis=1)
+        scores = rng.permuted(np.tile(np.arange(30, dtype="float32"), (50, 1)), axis=1)
         for each in (plain, wide):
             each.update_state(ids, scores, 5000.0)
     assert plain.result().dtype == tf.float32
-    np.testing.assert_allclose(
-        float(plain.result()), float(wide.result()), rtol=3 * 2**-24
-    )
+    assert_allclose(float(plain.result()), float(wide.result()), rtol=3 * 2**-24)

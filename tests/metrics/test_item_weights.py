@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from rank4class_tf import metrics
 
@@ -67,9 +68,7 @@ CASES = {
 }
 
 
-every_metric = pytest.mark.parametrize(
-    ("make", "value", "share"), CASES.values(), ids=CASES
-)
+every_metric = pytest.mark.parametrize("make, value, share", CASES.values(), ids=CASES)
 
 
 @pytest.mark.parametrize("k", [1, 3, 6])
@@ -77,13 +76,15 @@ every_metric = pytest.mark.parametrize(
 def test_definition(make, value, share, k, rng):
     """A list's value is the mean over orders of ties; items of weight 0 are out."""
     # With padding, grades and ties of scores; each list has a positive.
-    labels = rng.integers(0, 3, (6, 6)).astype(np.float32)
+    labels = rng.integers(0, 3, (6, 6)).astype("float32")
     labels[:, 0] = 2
     labels[1, 4:] = -1
-    scores = rng.integers(0, 4, labels.shape).astype(np.float32)
-    weights = rng.choice([0.0, 0.5, 1.0, 4.0], labels.shape).astype(np.float32)
+    scores = rng.integers(0, 4, labels.shape).astype("float32")
+    weights = rng.choice([0.0, 0.5, 1.0, 4.0], labels.shape).astype("float32")
     weights[:, 0] = 0.5
-    lists, values, of_lists = (labels, scores, weights), [], []
+    lists = (labels, scores, weights)
+    values = []
+    of_lists = []
     for row in zip(*lists, strict=True):
         y, s, w = (x[(row[0] >= 0) & (row[2] > 0)] for x in row)
         values.append(
@@ -94,18 +95,17 @@ def test_definition(make, value, share, k, rng):
     per_list = make(k, label_format="relevance").per_list
     for compute in (per_list, tf.function(per_list, unknown, autograph=False)):
         found, weights = compute(*lists)
-        np.testing.assert_allclose(found[:, 0], values, rtol=1e-6)
-        np.testing.assert_allclose(weights, of_lists, rtol=1e-6)
-    np.testing.assert_allclose(
-        make(k)(*lists), np.average(values, weights=of_lists), rtol=1e-5
-    )
+        assert_allclose(found[:, 0], values, rtol=1e-6)
+        assert_allclose(weights, of_lists, rtol=1e-6)
+    assert_allclose(make(k)(*lists), np.average(values, weights=of_lists), rtol=1e-5)
 
 
 @every_metric
 def test_long_lists_equal_short_ones(make, value, share, rng):
     """Items far below others change nothing, but long lists are counted otherwise."""
-    labels = rng.integers(0, 3, (4, 30)).astype(np.float32)
-    scores, weights = rng.normal(size=(4, 30)), rng.random((4, 30))
+    labels = rng.integers(0, 3, (4, 30)).astype("float32")
+    scores = rng.normal(size=(4, 30))
+    weights = rng.random((4, 30))
     far = [[0, 0], [0, 500]]
     longer = (
         np.pad(labels, far),
@@ -113,23 +113,22 @@ def test_long_lists_equal_short_ones(make, value, share, rng):
         np.pad(weights, far),
     )
     longer[2][:, -1] = 1
-    np.testing.assert_allclose(
-        make(5)(*longer), make(5)(labels, scores, weights), rtol=1e-6
-    )
+    assert_allclose(make(5)(*longer), make(5)(labels, scores, weights), rtol=1e-6)
 
 
 @every_metric
 def test_ids_empty_lists_and_missing_numbers(make, value, share, rng):
-    scores, weights = rng.normal(size=(3, 7)), rng.random((3, 7))
+    scores = rng.normal(size=(3, 7))
+    weights = rng.random((3, 7))
     ids = np.array([[2, -1], [0, 6], [5, 3]])
     relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
     expected = make(3)(relevance, scores, weights)
-    np.testing.assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
+    assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
     without = weights.copy()
     without[0, 2] = 0  # The only positive.
     rest = make(3)(relevance[1:], scores[1:], weights[1:])
-    np.testing.assert_allclose(make(3)(ids, scores, without), rest, rtol=1e-6)
+    assert_allclose(make(3)(ids, scores, without), rest, rtol=1e-6)
     weights[relevance == 0] = np.nan
-    np.testing.assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
+    assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
     weights[1, 0] = np.nan
     assert np.isnan(make(3)(ids, scores, weights))

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import metrics as sk
 from tensorflow import keras
 
@@ -43,21 +44,26 @@ def test_a_cutoff_beyond_the_list_takes_no_memory(name):
     far, near = (
         metrics.get(name, k=k).per_list(ranks, None)[0] for k in (2**40, np.int64(2))
     )
-    np.testing.assert_array_equal(far, near)
+    assert_array_equal(far, near)
 
 
 @pytest.mark.parametrize("form", ["ids", "relevance", "exclude", "ranks"])
 @pytest.mark.parametrize("count_empty", [True, False])
 def test_lists_without_positives_count_if_asked(form, count_empty):
     """The positives of lists 0 and 2 have rank 2; `exclude` removes that of list 2."""
-    scores, weights = np.float32([[3, 2, 1]] * 4), np.arange(1.0, 5)
-    labels, exclude, values = np.array([[1], [-1], [1], [-1]]), None, [0.5, 0, 0.5, 0]
+    scores = np.float32([[3, 2, 1]] * 4)
+    weights = np.arange(1.0, 5)
+    labels = np.array([[1], [-1], [1], [-1]])
+    exclude = None
+    values = [0.5, 0, 0.5, 0]
     if form == "relevance":
         labels = np.float32([[0, 1, 0], [0, 0, 0], [0, 1, 0], [-1, -1, -1]])
     elif form == "exclude":
-        exclude, values = labels * [[-1], [1], [1], [1]], [0.5, 0, 0, 0]
+        exclude = labels * [[-1], [1], [1], [1]]
+        values = [0.5, 0, 0, 0]
     elif form == "ranks":
-        labels, scores = ops.ranks_of_positives(scores, labels), None
+        labels = ops.ranks_of_positives(scores, labels)
+        scores = None
     metric = metrics.MRR(count_empty=count_empty)
     metric = metrics.MRR.from_config(metric.get_config())
     counts = np.array([count_empty or value > 0 for value in values])
@@ -71,7 +77,7 @@ def test_lists_without_positives_count_if_asked(form, count_empty):
 
 
 @pytest.mark.parametrize(
-    ("metric", "labels", "scores", "expected"),
+    "metric, labels, scores, expected",
     [
         (
             PrecisionAtK(4),
@@ -98,31 +104,33 @@ def test_lists_without_positives_count_if_asked(form, count_empty):
         (BPref(), [[1.0, 0.0, 0.0]], [[1.0, 1.0, 0.0]], 1 - 0.5),  # Ties count half.
         (
             metrics.DCG(gain=lambda y: 10 * y, discount=lambda r: 1 / r**2),
-            *([[0.0, 2.0, 1.0]], THREE, 20 / 2**2 + 10 / 3**2),
+            [[0.0, 2.0, 1.0]],
+            THREE,
+            20 / 2**2 + 10 / 3**2,
         ),
         # The exact metric takes functions of NumPy; the soft one needs a gradient.
         (NDCG(discount=lambda rank: 1 / np.log2(1 + rank)), [1], THREE, 1 / np.log2(3)),
     ],
 )
 def test_worked_examples(metric, labels, scores, expected):
-    np.testing.assert_allclose(result(metric, labels, scores), expected, rtol=1e-6)
+    assert_allclose(result(metric, labels, scores), expected, rtol=1e-6)
 
 
 def test_ndcg_without_positives_or_gains_is_0():
     none = ops.ranks_of_positives(THREE * 2, np.zeros((2, 0), int), np.zeros((2, 0)))
-    np.testing.assert_array_equal(NDCG().compute_at(none, None), [0, 0])
+    assert_array_equal(NDCG().compute_at(none, None), [0, 0])
     ranks = ops.ranks_of_positives(
         THREE * 3, [[0, 1]] * 3, [[1.0, 0.0], [3.0, 1.0], [np.nan, 1.0]]
     )
     gains = NDCG(gain=lambda labels: tf.where(labels > 1, 1.0, 0.0 * labels))
-    np.testing.assert_array_equal(gains.compute_at(ranks, None), [0, 1, np.nan])
+    assert_array_equal(gains.compute_at(ranks, None), [0, 1, np.nan])
 
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("max_rank", [2, 3, 100])
 def test_median_rank_over_lists_at_their_mean_ranks(seed, max_rank):
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, 3, (6, 5)).astype(np.float32)
+    scores = rng.integers(0, 3, (6, 5)).astype("float32")
     labels = np.zeros((6, 5))
     for row, count in enumerate([1, 2, 1, 3, 2, 1]):
         labels[row, rng.permutation(5)[:count]] = 1
@@ -134,13 +142,11 @@ def test_median_rank_over_lists_at_their_mean_ranks(seed, max_rank):
     metric.update_state(labels[:4], scores[:4])
     metric.update_state(labels[4:], scores[4:])
     assert float(metric.result()) == (median if median <= max_rank else np.inf)
-    np.testing.assert_allclose(
-        metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12
-    )
+    assert_allclose(metric.per_list(labels, scores)[0][:, 0], expected, rtol=1e-12)
 
 
 def test_median_rank_with_weights(as_for_xla):
-    scores = np.tile(np.arange(9, 0, -1, dtype=np.float32), (4, 1))
+    scores = np.tile(np.arange(9, 0, -1, dtype="float32"), (4, 1))
     ids = np.array([7, 0, 2, 5])
     metric = metrics.MedianRank()
     assert float(metric.result()) == 0
@@ -171,28 +177,24 @@ def test_median_rank_of_millions_and_of_the_largest_weights():
 SCORED = [metrics.MRR(relevant_from=1.5), metrics.PropensityScoredNDCG(3, [0.5] * 4)]
 
 
-@pytest.mark.parametrize("metric", SCORED, ids=lambda metric: metric.name)
+@pytest.mark.parametrize("metric", SCORED)
 def test_a_bad_list_is_nan_if_xla_compiles_a_graph_that_was_traced_elsewhere(metric):
     relevance = tf.constant([[2.0, 0, 0, 0], [np.nan, 1, 0, 2], [np.inf, 1, 0, 2]])
     traced = tf.function(metric.per_list).get_concrete_function(relevance, relevance)
     values, _ = tf.function(lambda *x: traced(*x), jit_compile=True)(
         relevance, relevance
     )
-    np.testing.assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
+    assert_array_equal(np.isnan(values[:, 0]), [False, True, True])
 
 
 def test_micro_recall_is_that_of_scikit_learn(scores, relevance):
     predicted = np.zeros_like(relevance)
     np.put_along_axis(predicted, np.argsort(-scores, axis=1)[:, :3], 1, axis=1)
-    labels, metric = (
-        relevance > 0,
-        metrics.RecallAtK(3, average="micro", dtype="float64"),
-    )
+    labels = relevance > 0
+    metric = metrics.RecallAtK(3, average="micro", dtype="float64")
     expected = sk.recall_score(labels, predicted > 0, average="micro")
     for same in (metric, metrics.RecallAtK.from_config(metric.get_config())):
-        np.testing.assert_allclose(
-            result(same, labels * 1, scores), expected, rtol=1e-12
-        )
+        assert_allclose(result(same, labels * 1, scores), expected, rtol=1e-12)
 
 
 def test_lists_without_ties_equal_ir_measures(scores, relevance):
@@ -200,10 +202,8 @@ def test_lists_without_ties_equal_ir_measures(scores, relevance):
     run = [
         ir.ScoredDoc(str(q), str(d), float(s)) for (q, d), s in np.ndenumerate(scores)
     ]
-    binary, grades = (
-        ((relevance > 0) * 1, {}),
-        (relevance, {"relevant_from": 2, "count_empty": True}),
-    )
+    binary = ((relevance > 0) * 1, {})
+    grades = (relevance, {"relevant_from": 2, "count_empty": True})
     for (labels, options), name, k, measure in (
         (binary, "recall", 2, ir.R @ 2),
         (binary, "ndcg", 5, ir.nDCG @ 5),
@@ -218,7 +218,7 @@ def test_lists_without_ties_equal_ir_measures(scores, relevance):
         ]
         expected = ir.calc_aggregate([measure], judged, run)[measure]
         actual = result(metrics.get(name, k=k, **options), labels, scores)
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+        assert_allclose(actual, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -259,14 +259,13 @@ def test_ranked_ids_equal_ir_measures_on_files(tmp_path, rng):
     expected = ir.calc_aggregate(measures, *map(list, files))
     found = r4c.evaluate(None, (metrics.RankedIds(run), right), names, batch_size=7)
     actual = [estimate.value for estimate in found.estimates.values()]
-    np.testing.assert_allclose(
-        actual, [expected[measure] for measure in measures], rtol=1e-9
-    )
+    assert_allclose(actual, [expected[measure] for measure in measures], rtol=1e-9)
 
 
-def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
-    scores = rng.normal(size=(30, 8)).astype(np.float32)
-    ids, right = np.argsort(-scores)[:, :5], rng.integers(0, 8, 30)
+def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng, normal):
+    scores = normal(30, 8)
+    ids = np.argsort(-scores)[:, :5]
+    right = rng.integers(0, 8, 30)
     names = ["ndcg_at_5", "macro_mrr_at_3"]
     # A function may look them up, and ids may be far apart.
     found = r4c.evaluate(
@@ -274,33 +273,34 @@ def test_ranked_ids_in_evaluate_compare_and_averages_of_classes(rng):
     )
     expected = r4c.evaluate(None, (scores, right), names)
     for name in names:
-        np.testing.assert_array_equal(found.values[name], expected.values[name])
-        np.testing.assert_allclose(found.weights[name], expected.weights[name])
+        assert_array_equal(found.values[name], expected.values[name])
+        assert_allclose(found.weights[name], expected.weights[name])
     # Padding above an id counts as a wrong item.
     third = result(metrics.MRR(3), [7], metrics.RankedIds([[8, -1, 7]]))
     assert float(third) == pytest.approx(1 / 3)
     beyond = np.where(expected.ranks > 5, np.inf, expected.ranks)
-    np.testing.assert_array_equal(found.ranks, beyond)
-    np.testing.assert_array_equal(found.class_ids, right * 10**12)
-    np.testing.assert_array_equal(found.top_classes, ids * 10**12)
+    assert_array_equal(found.ranks, beyond)
+    assert_array_equal(found.class_ids, right * 10**12)
+    assert_array_equal(found.top_classes, ids * 10**12)
     by_ids = r4c.evaluate(None, (metrics.RankedIds(ids), right), names)
     assert r4c.compare(by_ids, expected)["ndcg_at_5"].difference == 0
     scored = metrics.PropensityScoredPrecisionAtK(
         3, propensities=rng.uniform(0.1, 1, 8)
     )
     values = (scored.per_list(right, x)[0] for x in (metrics.RankedIds(ids), scores))
-    np.testing.assert_allclose(*values, rtol=1e-12)
+    assert_allclose(*values, rtol=1e-12)
     with pytest.raises(ValueError, match=r"`y_true` must hold class ids in \[0, 8\)"):
         scored.update_state(right + 8, metrics.RankedIds(ids))
     for groups in (None, right % 2):
         macro = [MacroAverage(metrics.MRR(3), 8) for _ in range(2)]
         macro[0].update_state(right, metrics.RankedIds(ids), groups=groups)
         macro[1].update_state(right, scores, groups=groups)
-        np.testing.assert_allclose(*(m.group_means() for m in macro), rtol=1e-6)
+        assert_allclose(*(m.group_means() for m in macro), rtol=1e-6)
 
 
 def test_ranked_ids_that_break_a_rule(as_for_xla):
-    metric, right = metrics.MRR(2), [[1, 2], [3, -1]]
+    metric = metrics.MRR(2)
+    right = [[1, 2], [3, -1]]
     for bad, message in (
         (
             [[1, 2], [3, 3]],
@@ -332,19 +332,20 @@ def test_ranked_ids_that_break_a_rule(as_for_xla):
         )
     repeated = metrics.RankedIds([[1, 2], [3, 3]])
     values, _ = tf.function(metric.per_list)(tf.constant(right), repeated)
-    np.testing.assert_array_equal(values[:, 0], [1, np.nan])
+    assert_array_equal(values[:, 0], [1, np.nan])
 
 
 @pytest.fixture
-def of_classes(rng):
+def of_classes(rng, normal):
     """Ids and scores; class 4 has no example."""
-    scores = rng.normal(size=(60, 5)).astype(np.float32)
+    scores = normal(60, 5)
     return rng.choice(4, 60, p=[0.6, 0.2, 0.1, 0.1]), scores
 
 
 def test_groups_and_weights(of_classes, rng):
     ids, scores = of_classes
-    groups, weights = rng.integers(-1, 3, 60), rng.random(60)
+    groups = rng.integers(-1, 3, 60)
+    weights = rng.random(60)
     metric = MacroAverage(metrics.MRR([1, None]), num_groups=3, dtype="float64")
     metric.update_state(ids, scores, weights, groups=groups)
     ranks = 1 + (scores > np.take_along_axis(scores, ids[:, None], 1)).sum(axis=1)
@@ -354,8 +355,8 @@ def test_groups_and_weights(of_classes, rng):
             np.average(values[groups == g], weights=weights[groups == g])
             for g in range(3)
         ]
-        np.testing.assert_allclose(metric.group_means()[:, column], means, rtol=1e-12)
-        np.testing.assert_allclose(metric.result()[name], np.mean(means), rtol=1e-12)
+        assert_allclose(metric.group_means()[:, column], means, rtol=1e-12)
+        assert_allclose(metric.result()[name], np.mean(means), rtol=1e-12)
 
 
 def test_several_positives_belong_to_each_class():
@@ -363,11 +364,12 @@ def test_several_positives_belong_to_each_class():
     metric.update_state([[0, 2], [2, -1], [-1, -1]], [[3.0, 2.0, 1.0]] * 3)
     # The first list, of value 1, counts for the classes 0 and 2, the second, 1/3, for
     # class 2.
-    np.testing.assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
+    assert_allclose(metric.group_means()[:, 0], [1, np.nan, (1 + 1 / 3) / 2])
 
 
 def test_unknown_groups_raise_or_are_nan(as_for_xla):
-    metric, batch = MacroAverage(metrics.MRR(), num_groups=2), ([0, 1, 3], np.eye(3, 5))
+    metric = MacroAverage(metrics.MRR(), num_groups=2)
+    batch = ([0, 1, 3], np.eye(3, 5))
     with pytest.raises(ValueError, match=r"`groups` must hold class ids in \[0, 2\)"):
         metric.update_state(*batch)
     tf.function(lambda: metric.update_state(*batch) and None)()
@@ -377,7 +379,7 @@ def test_unknown_groups_raise_or_are_nan(as_for_xla):
 
 
 @pytest.mark.parametrize(
-    ("label_format", "labels", "weights"),
+    "label_format, labels, weights",
     [
         ("ids", [[0, 9], [1, -1]], None),
         ("relevance", np.array([[0, 0, np.nan], [0, 1, 0]]), None),
@@ -398,7 +400,7 @@ def test_broken_labels_and_weights_are_nan_in_a_graph(
 @pytest.mark.keras2
 def test_in_keras(of_classes):
     ids, scores = of_classes
-    model = keras.Sequential([keras.layers.Input((5,)), keras.layers.Dense(5)])
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(5)])
     metric = MacroAverage(TopKAccuracy([1, 2]), num_groups=5)
     copy = r4c.metrics.get(keras.utils.serialize_keras_object(metric))
     assert copy.get_config() == metric.get_config()
@@ -407,7 +409,7 @@ def test_in_keras(of_classes):
     copy.update_state(ids, model.predict(scores, verbose=0))
     for k in (1, 2):
         name = f"macro_top_k_accuracy_at_{k}"
-        np.testing.assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
+        assert_allclose(logs[name], copy.result()[name], rtol=1e-6)
 
 
 def test_direction_and_names_are_those_of_its_metric():
@@ -427,7 +429,8 @@ def test_groups_of_a_list_count_once_and_have_a_row_each():
     with pytest.raises(ValueError, match="`groups` must have a row for each list"):
         metric.update_state(labels, scores, groups=[0])
 
-    ids, lists = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, 3])
+    ids = tf.TensorSpec([None], tf.int32)
+    lists = tf.TensorSpec([None, 3])
 
     @tf.function(input_signature=[ids, lists, ids])
     def step(labels, scores, groups):

@@ -9,7 +9,7 @@ from .two_towers import FEATURES, IDS, NUM_CANDIDATES
 @pytest.fixture
 def candidates():
     features = np.random.default_rng(5).normal(size=(NUM_CANDIDATES, FEATURES))
-    return {"id": IDS, "features": features.astype(np.float32)}
+    return {"id": IDS, "features": features.astype("float32")}
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def pairs(rng, candidates):
     """Features of 24 queries and of a candidate of each, some of them the same."""
     own = rng.integers(0, 12, 24)
     queries = candidates["features"][own] + 0.1 * rng.normal(size=(24, FEATURES))
-    return queries.astype(np.float32), {k: v[own] for k, v in candidates.items()}
+    return queries.astype("float32"), {k: v[own] for k, v in candidates.items()}
 
 
 @pytest.fixture

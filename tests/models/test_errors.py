@@ -14,11 +14,12 @@ from .two_towers import by_ids
 N: int = towers.NUM_CANDIDATES
 IDS: np.ndarray = towers.IDS
 RNG = np.random.default_rng(0)
-QUERIES = RNG.normal(size=(24, towers.FEATURES)).astype(np.float32)
-FEATURES = RNG.normal(size=(N, towers.FEATURES)).astype(np.float32)
+QUERIES = RNG.normal(size=(24, towers.FEATURES)).astype("float32")
+FEATURES = RNG.normal(size=(N, towers.FEATURES)).astype("float32")
 CANDIDATES: dict[str, np.ndarray] = {"id": IDS, "features": FEATURES}
 OWN = {name: x[:24] for name, x in CANDIDATES.items()}
-NAMELESS, UNNAMED = {"features": FEATURES}, {"features": FEATURES[:24]}
+NAMELESS = {"features": FEATURES}
+UNNAMED = {"features": FEATURES[:24]}
 DATASET = tf.data.Dataset.from_tensor_slices(CANDIDATES).batch(7)
 SPEC = tf.TensorSpec([None, towers.FEATURES])
 ROWS = np.arange(24)
@@ -47,16 +48,14 @@ def with_rows():
 def words():
     embedding = keras.layers.Embedding(N, towers.WIDTH)
     pooling = keras.layers.GlobalAveragePooling1D()
-    encoder = keras.Sequential(
-        [keras.layers.Input((2,), dtype="int64"), embedding, pooling]
-    )
+    encoder = keras.Sequential([keras.Input((2,), dtype="int64"), embedding, pooling])
     model = models.TwoTower(towers.towers()[0], encoder)
     model.compile("sgd", loss=losses.SoftmaxLoss())
     return model
 
 
 def of_widths(*widths):
-    inputs = keras.layers.Input((3,))
+    inputs = keras.Input((3,))
     return models.TwoTower(
         *(keras.Model(inputs, keras.layers.Dense(n)(inputs)) for n in widths)
     )
@@ -198,7 +197,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), ERRORS)
+@pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
@@ -208,7 +207,8 @@ def test_errors(call, message, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("make", [towers.make, extreme.make])
 def test_metrics_of_others_and_of_classes_are_refused(make):
-    model, of_classes = make(), metrics.MacroAverage(metrics.MRR(), 3)
+    model = make()
+    of_classes = metrics.MacroAverage(metrics.MRR(), 3)
     for argument in ("metrics", "weighted_metrics"):
         for metric in ("accuracy", of_classes, metrics.ExpectedCalibrationError()):
             for given in (
@@ -226,7 +226,7 @@ def test_metrics_of_others_and_of_classes_are_refused(make):
 def test_weights_of_negatives_are_positive(wrong):
     model = towers.make(negatives="others", negative_weight="weight", jit_compile=False)
     ids = np.array([[3, -1]] * 24)
-    given = np.where(ids == -1, wrong, 2).astype(np.float32)  # Padding has any weight.
+    given = np.where(ids == -1, wrong, 2).astype("float32")  # Padding has any weight.
 
     def fitted(weight):
         others = {"id": ids, "features": FEATURES[ids], "weight": weight}
@@ -235,7 +235,7 @@ def test_weights_of_negatives_are_positive(wrong):
     assert np.isfinite(fitted(given)).all()
     for weight, rule in (
         (
-            np.full(given.shape, wrong, np.float32),
+            np.full(given.shape, wrong, "float32"),
             "`negative_weight` must hold finite numbers > 0",
         ),
         (given[:, :1], "the shape of the ids"),
@@ -275,10 +275,8 @@ def test_class_weight_of_several_classes():
         ValueError, match="`class_weight` must be a dict.* a loss takes a list"
     ):
         fitted(QUERIES, ROWS, class_weight=list(weights.values()))
-    of_arrays, of_dataset = (
-        fitted(QUERIES, ROWS[:, None]),
-        fitted(dataset(QUERIES, ROWS)),
-    )
+    of_arrays = fitted(QUERIES, ROWS[:, None])
+    of_dataset = fitted(dataset(QUERIES, ROWS))
     assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
 
 

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
@@ -26,7 +27,7 @@ LEFT = 19  # Batches of 8, 8 and 3, the last of which is 2 + 1 on two workers.
 
 
 def encoder():
-    return keras.Sequential([keras.layers.Input((6,)), keras.layers.Dense(DIM)])
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(DIM)])
 
 
 class Own(models.MultiWorker, keras.Model):
@@ -59,18 +60,20 @@ def classifier(num_sampled, in_shards=False):
         classes = layers.ShardedClassTable(
             CLASSES, DIM, optimizers.RowwiseAdagrad(0.1), seed=3
         )
-    options = {"seed": 3, "normalize": False}
-    model = models.ExtremeClassifier(encoder(), classes, DIM, num_sampled, **options)
+    model = models.ExtremeClassifier(
+        encoder(), classes, DIM, num_sampled, seed=3, normalize=False
+    )
     of = [metrics.PrecisionAtK([1, 5])]
     model.compile(optimizers.RowwiseAdagrad(0.1), losses.SoftmaxLoss(), metrics=of)
     return model
 
 
 def two_tower(in_shards=False):
-    inputs = {"features": keras.layers.Input((5,), name="features")}
+    inputs = {"features": keras.Input((5,), name="features")}
     candidates = keras.Model(inputs, keras.layers.Dense(DIM)(inputs["features"]))
-    options = {"candidate_id": "id", "memory_size": 12, "num_random": 6, "seed": 4}
-    model = models.TwoTower(encoder(), candidates, **options)
+    model = models.TwoTower(
+        encoder(), candidates, candidate_id="id", memory_size=12, num_random=6, seed=4
+    )
     model.compile(
         keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()]
     )
@@ -118,8 +121,14 @@ def run(name, strategy):
     plateau = keras.callbacks.ReduceLROnPlateau(
         "val_loss", 0.5, patience=1, min_delta=9.0
     )
-    options = {"epochs": 3, "shuffle": False, "verbose": 0, "callbacks": [plateau]}
-    history = model.fit(train, validation_data=evaluation, **options).history
+    history = model.fit(
+        train,
+        validation_data=evaluation,
+        epochs=3,
+        shuffle=False,
+        verbose=0,
+        callbacks=[plateau],
+    ).history
     evaluated = model.evaluate(evaluation, verbose=0, return_dict=True)
     result = {
         **{f"history of {key}": values for key, values in history.items()},
@@ -152,8 +161,13 @@ def test_two_workers_train_as_one_process(tmp_path):
                 value = 2 * value
             for of_worker in results:
                 # Gradients sum over the examples of each worker first.
-                close = {"rtol": rounding(BATCH), "atol": rounding(BATCH)}
-                np.testing.assert_allclose(of_worker[key], value, **close, err_msg=key)
+                assert_allclose(
+                    of_worker[key],
+                    value,
+                    rtol=rounding(BATCH),
+                    atol=rounding(BATCH),
+                    err_msg=key,
+                )
 
 
 def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
@@ -167,7 +181,7 @@ def test_two_devices_take_ragged_labels_and_an_uneven_first_batch(two_devices):
         found.append(
             model.fit(train, epochs=2, shuffle=False, verbose=0).history["mrr"]
         )
-    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert_allclose(*found, rtol=1e-6)
 
 
 @pytest.mark.filterwarnings(
@@ -192,7 +206,7 @@ def test_any_model_of_keras_may_be_one():
     class Row(models.MultiWorker, keras.Sequential):
         pass
 
-    model = Row([keras.layers.Input((3,)), keras.layers.Dense(2)])
+    model = Row([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile("sgd", "mse", metrics=["mae"])
     assert set(model.fit(np.ones([4, 3]), np.ones([4, 2]), verbose=0).history) == {
         "loss",

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -13,10 +14,11 @@ pytestmark = pytest.mark.slow
 BATCH, TIME, N, DIM = 8, 5, 13, 4
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(BATCH, TIME, DIM)).astype("float32")
-IS_THERE = np.arange(TIME) < np.arange(BATCH)[:, np.newaxis] % TIME + 1
+IS_THERE = np.arange(TIME) < np.arange(BATCH)[:, None] % TIME + 1
 FEATURES[~IS_THERE] = 0
 IDS = np.where(IS_THERE, RNG.integers(0, N, (BATCH, TIME)), -1)
-ROWS, ROW_IDS = FEATURES[IS_THERE], IDS[IS_THERE]
+ROWS = FEATURES[IS_THERE]
+ROW_IDS = IDS[IS_THERE]
 
 
 def encoder(shape=(TIME, DIM)):
@@ -45,11 +47,12 @@ def figures(model, x, y, epochs=3):
 @pytest.mark.parametrize("case", ["unknown", "xla", "known"])
 def test_training_is_that_of_the_lists(case):
     loss = losses.WeightedSumLoss([losses.SoftmaxLoss(), losses.RankmaxLoss()], [1, 2])
-    shape, xla = (TIME if case == "known" else None, DIM), case == "xla"
+    shape = (TIME if case == "known" else None, DIM)
+    xla = case == "xla"
     classes = 2_500 if xla else N  # Several blocks.
     found = figures(classifier(shape, classes, loss=loss, xla=xla), FEATURES, IDS)
     expected = figures(classifier((DIM,), classes, loss=loss), ROWS, ROW_IDS)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_sizes_that_a_dataset_does_not_know():
@@ -58,7 +61,8 @@ def test_sizes_that_a_dataset_does_not_know():
         lambda: [(FEATURES, IDS)], output_signature=spec
     )
     data = data.apply(tf.data.experimental.assert_cardinality(1))
-    model, other = classifier((None, DIM)), classifier((None, DIM))
+    model = classifier((None, DIM))
+    other = classifier((None, DIM))
     found = model.fit(data, shuffle=False, verbose=0).history["loss"]
     assert found == pytest.approx(
         other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5
@@ -73,7 +77,7 @@ def test_mixed_precision_trains_as_float32(mixed_precision):
     expected = (
         classifier((TIME, DIM)).fit(FEATURES, IDS, epochs=3, verbose=0).history["loss"]
     )
-    np.testing.assert_allclose(with_half, expected, rtol=2e-2)
+    assert_allclose(with_half, expected, rtol=2e-2)
 
 
 def test_classes_in_shards(two_devices):
@@ -90,8 +94,8 @@ def test_classes_in_shards(two_devices):
         data = tf.data.Dataset.from_tensors((FEATURES, IDS))
         model.fit(data, epochs=3, shuffle=False, verbose=0)
         results.append(model.top_k(FEATURES, 3, last=True))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-4)
-    np.testing.assert_array_equal(results[0][1], results[1][1])
+    assert_allclose(results[0][0], results[1][0], rtol=1e-4)
+    assert_array_equal(results[0][1], results[1][1])
 
 
 @pytest.mark.keras2
@@ -117,7 +121,7 @@ def test_padding_is_no_list_without_a_positive(padding, xla):
     weights = RNG.uniform(size=ids.shape).astype("float32")
     found = model.evaluate(FEATURES, ids, BATCH, 0, weights, return_dict=True)
     products = np.array(model.scores(model(FEATURES)))
-    own = np.take_along_axis(products, np.maximum(ids, 0)[..., np.newaxis], axis=2)
+    own = np.take_along_axis(products, np.maximum(ids, 0)[..., None], axis=2)
     is_hit = ((products > own).sum(axis=2) < 3)[IS_THERE]
     assert found["hits"] == pytest.approx(np.mean(is_hit), rel=1e-5)
     expected = np.average(is_hit, weights=weights[IS_THERE])
@@ -148,13 +152,13 @@ def test_an_evaluation_has_the_lists_that_are_there(kind, tmp_path):
     for one, other in zip(found, expected, strict=True):
         assert str(one) == str(other)
         assert f"\n{IS_THERE.sum()} lists" in str(one)
-        np.testing.assert_allclose(one.ranks, other.ranks)
-        np.testing.assert_array_equal(one.class_ids, ROW_IDS)
+        assert_allclose(one.ranks, other.ranks)
+        assert_array_equal(one.class_ids, ROW_IDS)
         if kind == "head":
-            np.testing.assert_array_equal(one.top_classes, other.top_classes)
+            assert_array_equal(one.top_classes, other.top_classes)
         for name in ("mrr", "ndcg_at_3"):
-            np.testing.assert_allclose(one.values[name], other.values[name], rtol=1e-6)
-            np.testing.assert_allclose(one.weights[name], weights[IS_THERE])
+            assert_allclose(one.values[name], other.values[name], rtol=1e-6)
+            assert_allclose(one.weights[name], weights[IS_THERE])
     found[0].save(tmp_path / "lists.csv")
     assert len((tmp_path / "lists.csv").read_text().splitlines()) == 1 + IS_THERE.sum()
     assert str(r4c.compare(*found)) == str(r4c.compare(*expected))
@@ -191,7 +195,7 @@ def test_the_best_at_the_last_position(last, tmp_path):
             return model.top_k(features, 3, last=last)
 
         _, found = (compiled(best) if compiled else best)(tf.constant(FEATURES))
-        np.testing.assert_array_equal(found, expected)
+        assert_array_equal(found, expected)
     if last is LAST:
         with pytest.raises(
             ValueError, match="`last` must be True, False or a function"
@@ -204,7 +208,7 @@ def test_the_best_at_the_last_position(last, tmp_path):
         tmp_path / "saved", tf.TensorSpec([None, TIME, DIM]), 3, last=last
     )
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
-    np.testing.assert_array_equal(served(tf.constant(FEATURES))["class_ids"], expected)
+    assert_array_equal(served(tf.constant(FEATURES))["class_ids"], expected)
 
 
 def test_the_last_position_of_encodings_without_a_mask():
@@ -215,7 +219,7 @@ def test_the_last_position_of_encodings_without_a_mask():
         UserWarning, match="encodings of 'items' have no mask. Let all layers"
     ):
         _, found = model.top_k(FEATURES, 3, last=True)
-    np.testing.assert_array_equal(found, model.top_k(FEATURES, 3)[1][:, -1])
+    assert_array_equal(found, model.top_k(FEATURES, 3)[1][:, -1])
 
 
 @pytest.mark.parametrize("bad", [-1, TIME, 2**63])
@@ -234,7 +238,7 @@ def test_positions_out_of_range(bad):
     with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
         tf.function(scores)(tf.constant(places))
     found = tf.function(scores, jit_compile=True)(tf.constant(places))
-    np.testing.assert_array_equal(np.isnan(found).any(axis=1), np.arange(BATCH) == 2)
+    assert_array_equal(np.isnan(found).any(axis=1), np.arange(BATCH) == 2)
     for other, message in (
         (np.zeros(BATCH), "`last` must hold integers"),
         (places[:3], r"`last` must hold a position for each sequence, \[batch\]"),
@@ -249,7 +253,8 @@ def test_positions_out_of_range(bad):
 
 def test_two_models_are_compared_at_positions():
     def compared(shape, *data):
-        batches, evaluations = tf.data.Dataset.from_tensors(data), []
+        batches = tf.data.Dataset.from_tensors(data)
+        evaluations = []
         for name in ("dot_product", "cosine"):
             keras.utils.set_random_seed(0)
             inner = encoder(shape)
@@ -271,9 +276,14 @@ def test_losses_are_tried_out_at_positions():
 
     found = r4c.try_out(
         build,
-        *(examples, examples, examples),
+        examples,
+        examples,
+        examples,
         candidates={"softmax": losses.SoftmaxLoss(), "rankmax": losses.RankmaxLoss()},
-        **{"settings": 1, "epochs": 1, "seeds": 1, "verbose": False},
+        settings=1,
+        epochs=1,
+        seeds=1,
+        verbose=False,
     )
     assert "rankmax" in str(found)
 

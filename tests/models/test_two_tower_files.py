@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import losses, metrics, models
@@ -53,7 +54,8 @@ class Written(keras.Model):
 
 
 def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
-    queries, ids = np.arange(24) % 7, np.arange(24)
+    queries = np.arange(24) % 7
+    ids = np.arange(24)
 
     def fit(model):
         return model.fit(queries, ids, batch_size=6, shuffle=False, verbose=0).history[
@@ -71,16 +73,16 @@ def test_the_memory_of_an_encoder_without_inputs_is_saved(tmp_path):
 
 
 def towers_of_one_embedding(kind):
-    embedding, dense = keras.layers.Embedding(9, 4), keras.layers.Dense(4)
-    one, some = (
-        keras.layers.Input((), dtype="int32"),
-        keras.layers.Input((3,), dtype="int32"),
-    )
+    embedding = keras.layers.Embedding(9, 4)
+    dense = keras.layers.Dense(4)
+    one = keras.Input((), dtype="int32")
+    some = keras.Input((3,), dtype="int32")
     candidates = keras.Model(one, dense(embedding(one)))
     if kind == "sequential":
-        first = keras.layers.Input((), dtype="int32")
+        first = keras.Input((), dtype="int32")
         return keras.Sequential([first, embedding, dense]), candidates, np.arange(9)
-    mean, of_some = keras.layers.GlobalAveragePooling1D(), embedding(some)
+    mean = keras.layers.GlobalAveragePooling1D()
+    of_some = embedding(some)
     both = dense(mean(of_some)) + dense(mean(of_some[:, :2]))
     return keras.Model(some, both), candidates, np.arange(27).reshape(9, 3) % 9
 
@@ -93,7 +95,8 @@ def test_towers_that_share_layers(kind, tmp_path, reloaded):
         model.compile("sgd", loss=losses.SoftmaxLoss())
         return model, x
 
-    (model, x), (other, _) = compiled(), compiled()
+    (model, x) = compiled()
+    (other, _) = compiled()
     for _ in range(2):  # What was loaded saves and loads too.
         model.fit(x, np.arange(9), verbose=0)
         loaded = reloaded(model)
@@ -102,11 +105,9 @@ def test_towers_that_share_layers(kind, tmp_path, reloaded):
             ("query_encoder", x),
             ("candidate_encoder", np.arange(9)),
         ):
-            ours, theirs = (
-                getattr(loaded, name)(features),
-                getattr(model, name)(features),
-            )
-            np.testing.assert_array_equal(ours, theirs)
+            ours = getattr(loaded, name)(features)
+            theirs = getattr(model, name)(features)
+            assert_array_equal(ours, theirs)
         model.save_weights(tmp_path / "m.weights.h5")
         other.load_weights(tmp_path / "m.weights.h5")
         assert_all_close(weights(other), weights(model), 0)
@@ -115,9 +116,9 @@ def test_towers_that_share_layers(kind, tmp_path, reloaded):
 
 def test_a_configuration_alone_makes_the_model_again(pairs):
     """Outside of a file Keras marks no layer as shared."""
-    queries = keras.layers.Input((FEATURES,))
+    queries = keras.Input((FEATURES,))
     encoder = keras.Model(queries, keras.layers.Dense(WIDTH)(queries))
     model = models.TwoTower(encoder, towers()[1], candidate_id="id")
     copy = models.TwoTower.from_config(model.get_config())
     copy.set_weights(model.get_weights())
-    np.testing.assert_array_equal(copy(pairs[0]), model(pairs[0]))
+    assert_array_equal(copy(pairs[0]), model(pairs[0]))

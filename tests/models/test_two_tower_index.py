@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf
@@ -33,8 +34,8 @@ def test_top_k_is_exact(pairs, candidates, seen):
         values, ids = model.top_k(pairs[0], NUM_CANDIDATES, exclude=exclude)
         best = -np.sort(-expected, axis=1)
         named = np.where(np.isneginf(best), -1, IDS[np.argsort(-expected, axis=1)])
-        np.testing.assert_array_equal(ids, named)
-        np.testing.assert_allclose(values, best, rtol=1e-4, atol=1e-6)
+        assert_array_equal(ids, named)
+        assert_allclose(values, best, rtol=1e-4, atol=1e-6)
 
 
 def ranks_by_definition(model, pairs, candidates):
@@ -69,7 +70,7 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
             tmp_path, tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7), 3
         )
         _, ids = model.top_k(pairs[0], 3)
-        np.testing.assert_array_equal(np.load(tmp_path / "candidate_ids.npy"), ids)
+        assert_array_equal(np.load(tmp_path / "candidate_ids.npy"), ids)
         return np.load(tmp_path / "scores.npy", mmap_mode="r")
 
     def added():
@@ -87,14 +88,14 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
     ):
         for _ in range(3):
             model.train_on_batch(*pairs)
-        np.testing.assert_allclose(found(), expected(), rtol=1e-4)
+        assert_allclose(found(), expected(), rtol=1e-4)
     model.save_weights(path)
     model.set_weights(
         [w + 1 if w.dtype == np.float32 else w for w in model.get_weights()]
     )
     model.index()
     model.load_weights(path)
-    np.testing.assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
+    assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such callback.")
@@ -114,7 +115,7 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(
     fitted = model.fit(
         *pairs, epochs=3, verbose=0, validation_data=pairs, callbacks=callbacks
     )
-    np.testing.assert_allclose(fitted.history["val_mrr"], expected, rtol=1e-5)
+    assert_allclose(fitted.history["val_mrr"], expected, rtol=1e-5)
     assert len(set(expected)) > 1
     found = model.evaluate(*pairs, verbose=0, callbacks=callbacks)[1]
     assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
@@ -160,10 +161,8 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
 def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
     model = make(as_dataset({**candidates, "id": IDS.astype(np.int32)}, of_dataset))
     # float64, as NumPy's are.
-    new, features = (
-        [2001, 2**32 + 7],
-        np.ones([1, FEATURES]),
-    )
+    new = [2001, 2**32 + 7]
+    features = np.ones([1, FEATURES])
     model.add_candidates({"id": np.array(new[:1], np.int16), "features": features})
     model.add_candidates({"id": new[1:], "features": features.tolist()})
     assert set(model.top_k(pairs[0], 42)[1].numpy()[0]) == {*IDS, *new}
@@ -175,7 +174,8 @@ def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
 
 
 def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
-    model, expected = make(), make(candidates)
+    model = make()
+    expected = make(candidates)
     model.index(tf.data.Dataset.from_tensor_slices(candidates).shuffle(40).batch(7))
     model.index()
     for found, wanted in zip(
@@ -211,7 +211,8 @@ def test_a_dataset_that_gives_other_candidates_raises(candidates):
 
 
 def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
-    model, calls = make(candidates, metrics=[metrics.MRR()]), []
+    model = make(candidates, metrics=[metrics.MRR()])
+    calls = []
     index = model.index
     model.index = lambda: calls.append(1) or index()
     model.evaluate(*pairs, verbose=0)
@@ -240,16 +241,18 @@ def dense_metrics(scores, rows, exclude):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("several", "exclude"), [(False, True), (True, False)])
+@pytest.mark.parametrize("several, exclude", [(False, True), (True, False)])
 def test_evaluates_and_serves_candidates(
     several, exclude, pairs, candidates, seen, rng, tmp_path
 ):
-    queries = keras.layers.Input((FEATURES,), name="features")
+    queries = keras.Input((FEATURES,), name="features")
     encoder = keras.Model({"features": queries}, keras.layers.Dense(WIDTH)(queries))
-    options = {"candidate_id": "id", "exclude": "seen" if exclude else None}
-    model = models.TwoTower(encoder, towers()[1], **options)
+    model = models.TwoTower(
+        encoder, towers()[1], candidate_id="id", exclude="seen" if exclude else None
+    )
     model.compile("sgd", loss=losses.SoftmaxLoss(), metrics=some_metrics())
-    x, y = {"features": pairs[0], "seen": seen}, pairs[1]
+    x = {"features": pairs[0], "seen": seen}
+    y = pairs[1]
     if several:
         rows = np.stack(
             [rng.choice(NUM_CANDIDATES, 3, replace=False) for _ in range(24)]
@@ -261,7 +264,7 @@ def test_evaluates_and_serves_candidates(
     model.index(candidates)
     scores = dense_scores(model, {"features": pairs[0]}, candidates["features"])
     results = model.evaluate(x, y, batch_size=7, verbose=0, return_dict=True)
-    expected = dense_metrics(scores.astype(np.float32), rows, left)
+    expected = dense_metrics(scores.astype("float32"), rows, left)
     assert set(results) - {"loss"} == set(expected)
     for name, value in expected.items():
         assert results[name] == pytest.approx(value, rel=1e-5), name
@@ -278,8 +281,8 @@ def test_evaluates_and_serves_candidates(
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["top_k"]
     found = served(**{name: tf.constant(x[name]) for name in spec}, k=tf.constant(4))
     best = model.top_k(x, 4)
-    np.testing.assert_array_equal(found["candidate_ids"], best[1])
-    np.testing.assert_allclose(found["scores"], best[0], rtol=1e-5)
+    assert_array_equal(found["candidate_ids"], best[1])
+    assert_allclose(found["scores"], best[0], rtol=1e-5)
     with pytest.raises(
         ValueError, match="`exclude` must be None for a model that ranks all"
     ):
@@ -329,7 +332,7 @@ def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
     )
     assert_all_close(found, expected, 0)
     ranks = model.ranks(*pairs, exclude=np.tile(IDS[[3, 5, 3]], (24, 1)))
-    np.testing.assert_array_equal(ranks.num_items, np.full(24, NUM_CANDIDATES - 2))
+    assert_array_equal(ranks.num_items, np.full(24, NUM_CANDIDATES - 2))
     names = np.array(["", *(f"item {i}" for i in range(1, NUM_CANDIDATES))])
     model = make({**candidates, "id": names})
     excluded = tf.ragged.constant([["item 1"], [], *[["item 1", "item 2"]] * 22])

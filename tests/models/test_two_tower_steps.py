@@ -6,6 +6,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops
@@ -29,15 +30,13 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    ("options", "jit_compile"),
+    "options, jit_compile",
     [({"frequencies": True}, False), ({"memory_size": 8, "num_random": 4}, True)],
 )
 def test_a_batch_without_queries(options, jit_compile, pairs, candidates):
     model = make(candidates, jit_compile=jit_compile, **options)
-    none, before = (
-        (pairs[0][:0], {k: v[:0] for k, v in pairs[1].items()}),
-        weights(model),
-    )
+    none = (pairs[0][:0], {k: v[:0] for k, v in pairs[1].items()})
+    before = weights(model)
     for step in (model.train_on_batch, model.test_on_batch):
         assert np.sum(step(*none)) == 0
     model.fit(tf.data.Dataset.from_tensors(none), verbose=0, shuffle=False)
@@ -50,11 +49,9 @@ def loss_of_lists(loss, queries, candidates, own, ids, expected, num_mined=None)
 
     `expected` are counts by query and column, for log-Q.
     """
-    scores, ids, values = (
-        tf.matmul(queries, candidates, transpose_b=True),
-        np.array(ids),
-        [],
-    )
+    scores = tf.matmul(queries, candidates, transpose_b=True)
+    ids = np.array(ids)
+    values = []
     for query, columns in enumerate(own):
         others = np.flatnonzero(~np.isin(ids, ids[columns]))
         corrected = scores[query] - np.log(expected[query])
@@ -78,20 +75,20 @@ class Reference:
 
     def __init__(self, model, candidates, random_rows):
         self.model, self.candidates, self.random_rows = model, candidates, random_rows
-        self.memory, self.counts = [], collections.Counter()
+        self.memory = []
+        self.counts = collections.Counter()
 
     def step(self, loss, queries, positives, rate):
-        model, variables, drawn = (
-            self.model,
-            float64_variables(self.model),
-            self.random_rows(),
-        )
+        model = self.model
+        variables = float64_variables(self.model)
+        drawn = self.random_rows()
         ids = positives["id"].tolist()
         self.counts.update(ids)
         with tf.GradientTape() as tape:
             q = self.encoded(queries, variables[:2]) / model.temperature
             own = self.encoded(positives["features"], variables[2:])
-            parts, all_ids = [own], list(ids)
+            parts = [own]
+            all_ids = list(ids)
             if self.memory:
                 parts.append(tf.constant([encoding for encoding, _ in self.memory]))
                 all_ids += [i for _, i in self.memory]
@@ -154,15 +151,19 @@ STEPS = [
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize(("mode", "optimizer"), MODES)
-@pytest.mark.parametrize(("sources", "make_loss"), STEPS)
+@pytest.mark.parametrize("mode, optimizer", MODES)
+@pytest.mark.parametrize("sources, make_loss", STEPS)
 def test_step_is_that_of_dense_lists(
     sources, make_loss, mode, optimizer, pairs, candidates
 ):
     loss = make_loss()
     model = make(candidates, **SOURCES[sources])
-    modes = {"run_eagerly": mode == "eager", "jit_compile": mode == "xla"}
-    model.compile(OPTIMIZERS[optimizer](), loss, **modes)
+    model.compile(
+        OPTIMIZERS[optimizer](),
+        loss,
+        run_eagerly=mode == "eager",
+        jit_compile=mode == "xla",
+    )
 
     def random_rows():
         # A layer of the same seed, at the same step.
@@ -173,8 +174,10 @@ def test_step_is_that_of_dense_lists(
         layer.random_state.assign(_keras.variable(model._random.random_state))
         return layer(tf.zeros([NUM_CANDIDATES])).numpy()
 
-    reference, steps = Reference(model, candidates, random_rows), []
-    x, y = pairs[0], dict(pairs[1])
+    reference = Reference(model, candidates, random_rows)
+    steps = []
+    x = pairs[0]
+    y = dict(pairs[1])
     if sources == "negatives":
         y["others"] = {k: v[12:36, None] for k, v in candidates.items()}
 
@@ -199,7 +202,8 @@ def test_step_is_that_of_dense_lists(
 
 def test_frequencies_in_a_batch_of_one_example(pairs, candidates):
     model = make(candidates, frequencies=True)
-    x, y = pairs[0][:5], {k: v[:5] for k, v in pairs[1].items()}
+    x = pairs[0][:5]
+    y = {k: v[:5] for k, v in pairs[1].items()}
     history = model.fit(x, y, batch_size=4, verbose=0, shuffle=False).history
     assert np.isfinite(history["loss"]).all()
     assert all(np.isfinite(w).all() for w in weights(model))
@@ -208,7 +212,7 @@ def test_frequencies_in_a_batch_of_one_example(pairs, candidates):
 def test_strings_are_ids_and_features(rng):
     names = np.array([f"film {i}" for i in IDS])
     keras.utils.set_random_seed(1)
-    inputs = keras.layers.Input((), dtype="string")
+    inputs = keras.Input((), dtype="string")
     numbers = keras.layers.StringLookup(vocabulary=names.tolist(), num_oov_indices=1)(
         inputs
     )
@@ -216,17 +220,15 @@ def test_strings_are_ids_and_features(rng):
         inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers)
     )
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential(
-        [keras.layers.Input((FEATURES,)), keras.layers.Dense(WIDTH)]
-    )
+    encoder = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
     model = models.TwoTower(encoder, tower)
     model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
-    queries = np.eye(FEATURES, dtype=np.float32)[own]
+    queries = np.eye(FEATURES, dtype="float32")[own]
     batches = tf.data.Dataset.from_tensor_slices((queries, names[own])).batch(8)
     model.index(names)
     model.fit(batches, epochs=30, verbose=0, shuffle=False)
-    found = model.top_k(np.eye(FEATURES, dtype=np.float32), 1)[1][:, 0].numpy()
+    found = model.top_k(np.eye(FEATURES, dtype="float32"), 1)[1][:, 0].numpy()
     assert [name.decode() for name in found] == names[:5].tolist()
 
 
@@ -248,7 +250,7 @@ def test_features_without_ids(pairs, candidates):
     model.index({"features": candidates["features"]})
     scores = dense_scores(model, pairs[0], candidates["features"])
     _, rows = model.top_k(pairs[0], 3)
-    np.testing.assert_array_equal(rows, np.argsort(-scores, axis=1)[:, :3])
+    assert_array_equal(rows, np.argsort(-scores, axis=1)[:, :3])
 
 
 @pytest.mark.keras2
@@ -279,13 +281,17 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
     # XLA would compile it anew.
     number = 20 if options == "all" else 24
     rows = rng.integers(0, NUM_CANDIDATES, number if options == "all" else [number, 3])
-    x, y = {"words": rng.integers(0, 40, [number, 3])}, {"row": rows, "id": IDS[rows]}
+    x = {"words": rng.integers(0, 40, [number, 3])}
+    y = {"row": rows, "id": IDS[rows]}
     kwargs = {**small.ALL, "seed": 3} if options == "all" else {"num_mined": 4}
 
     def train(encode_in, score_in):
-        sizes = {"encode_in": encode_in, "score_in": score_in}
         model = models.TwoTower(
-            *small.towers_with_tables(), candidate_id="id", **sizes, **kwargs
+            *small.towers_with_tables(),
+            candidate_id="id",
+            encode_in=encode_in,
+            score_in=score_in,
+            **kwargs,
         )
         loss = losses.SoftmaxLoss() if options == "all" else small.top_3()
         # Older ones cannot cut these pieces.
@@ -305,21 +311,23 @@ def test_a_batch_in_pieces_is_a_plain_one(options, rng, candidates):
 
 
 @small.needs_keras_3  # Dropout of Keras 2 has a state to set back only on demand.
-def test_pieces_draw_the_same_in_both_passes(rng):
+def test_pieces_draw_the_same_in_both_passes(rng, normal):
     """The gradient is the loss's: differences of it, with generators set back."""
     model = models.TwoTower(
         *small.towers_with_tables(dropout=0.5), candidate_id="id", encode_in=5
     )
     model.compile("sgd", loss=losses.SoftmaxLoss())
     rows = rng.integers(0, NUM_CANDIDATES, 24)
-    x, y = {"words": rng.integers(0, 40, [24, 3])}, {"row": rows, "id": IDS[rows]}
+    x = {"words": rng.integers(0, 40, [24, 3])}
+    y = {"row": rows, "id": IDS[rows]}
     x, y = tf.nest.map_structure(tf.constant, (x, y))
     encoders = model.query_encoder, model.candidate_encoder
     states = [state for encoder in encoders for state in _keras.states_of(encoder)[0]]
-    start, variables = [state.numpy() for state in states], model.trainable_variables
+    start = [state.numpy() for state in states]
+    variables = model.trainable_variables
     # Short encodings would bend the loss too much for differences.
-    values = [rng.normal(size=v.shape).astype(np.float32) for v in variables]
-    direction = [rng.normal(size=v.shape).astype(np.float32) for v in variables]
+    values = [normal(*v.shape) for v in variables]
+    direction = [normal(*v.shape) for v in variables]
 
     @tf.function
     def value_and_gradients():
@@ -343,21 +351,23 @@ def test_pieces_draw_the_same_in_both_passes(rng):
 
 @pytest.mark.keras2
 def test_a_layer_sees_the_rows_of_a_piece_alone(rng):
-    inputs = keras.layers.Input((WIDTH,))
+    inputs = keras.Input((WIDTH,))
     normalised = keras.layers.BatchNormalization(momentum=0.5)
     model = models.TwoTower(
         towers()[0], keras.Model(inputs, normalised(inputs)), encode_in=8
     )
     model.compile("sgd", losses.SoftmaxLoss(), jit_compile=True)
-    features = rng.normal(3, size=[26, WIDTH]).astype(np.float32)
+    features = rng.normal(3, size=[26, WIDTH]).astype("float32")
     model.fit(
         np.ones([26, FEATURES]), features, batch_size=26, verbose=0, shuffle=False
     )
-    mean, variance = np.zeros(WIDTH), np.ones(WIDTH)
+    mean = np.zeros(WIDTH)
+    variance = np.ones(WIDTH)
     for piece in np.split(features.astype(float), [8, 16, 24]):
-        mean, variance = (mean + piece.mean(0)) / 2, (variance + piece.var(0)) / 2
-    np.testing.assert_allclose(normalised.moving_mean, mean, rtol=1e-5)
-    np.testing.assert_allclose(normalised.moving_variance, variance, rtol=1e-5)
+        mean = (mean + piece.mean(0)) / 2
+        variance = (variance + piece.var(0)) / 2
+    assert_allclose(normalised.moving_mean, mean, rtol=1e-5)
+    assert_allclose(normalised.moving_variance, variance, rtol=1e-5)
 
 
 @keras.utils.register_keras_serializable(package="tests.two_tower")
@@ -366,7 +376,7 @@ class WithRating(models.TwoTower):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        inputs = keras.layers.Input((2 * WIDTH,))
+        inputs = keras.Input((2 * WIDTH,))
         self.rating = keras.Model(inputs, keras.layers.Dense(1, name="last")(inputs))
         self.error = keras.metrics.MeanSquaredError(name="error")
 
@@ -377,8 +387,9 @@ class WithRating(models.TwoTower):
 
 
 @pytest.mark.keras2
-def test_a_model_of_several_tasks(pairs, candidates, rng, reloaded):
-    x, y = pairs[0], {**pairs[1], "stars": rng.normal(size=24).astype(np.float32)}
+def test_a_model_of_several_tasks(pairs, candidates, normal, reloaded):
+    x = pairs[0]
+    y = {**pairs[1], "stars": normal(24)}
     model = WithRating(*towers(), candidate_id="id", encode_in=5)
     model.compile(
         keras.optimizers.SGD(0.5), losses.SoftmaxLoss(), metrics=[metrics.MRR()]
@@ -462,7 +473,7 @@ def test_candidates_of_uneven_devices_are_gathered(two_devices):
     results = tf.function(lambda: two_devices.run(of_replica, args=(parts,)))()
     gathered, first, gradient = map(two_devices.experimental_local_results, results)
     for own in gathered:
-        np.testing.assert_array_equal(own[:, 0], [1, 1, 1, 2])
+        assert_array_equal(own[:, 0], [1, 1, 1, 2])
     assert [int(x) for x in first] == [0, 3]
     assert_all_close(gradient, [np.full([size, 2], 5.0) for size in (3, 1)], 0)
 
@@ -492,13 +503,14 @@ def several(rng, ragged, candidates):
         there = there.reshape([*there.shape, *[1] * (x.ndim - 2)])
         return np.where(there, x, -1 if name == "id" else np.float32(np.nan))
 
-    first, last = slice(3), slice(3, 5)
+    first = slice(3)
+    last = slice(3, 5)
     y = {name: of(name, first) for name in ("id", "features")}
     return y, {name: of(name, last) for name in ("id", "features")}, rows, kept
 
 
 @pytest.mark.parametrize(
-    ("options", "ragged"),
+    "options, ragged",
     [
         ("plain", True),
         ("negatives", False),
@@ -507,7 +519,7 @@ def several(rng, ragged, candidates):
         ("log-Q", True),
     ],
 )
-def test_several_candidates_of_a_query(options, ragged, rng, candidates):
+def test_several_candidates_of_a_query(options, ragged, rng, normal, candidates):
     """Values and gradients of the lists in the docstring, in float64, list by list."""
     kwargs = {} if options == "plain" else {"negatives": "others"}
     if options == "weights":
@@ -516,11 +528,11 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
         kwargs["frequencies"] = True
     loss = losses.SoftmaxLoss()
     model = make(None, loss, rate=1.0, jit_compile=False, temperature=0.5, **kwargs)
-    x = rng.normal(size=(24, FEATURES)).astype(np.float32)
+    x = normal(24, FEATURES)
     y, others, rows, kept = several(rng, ragged, candidates)
     weights_of = rng.uniform(0.5, 2, 40)
     if options == "weights":
-        of = weights_of[rows[:, 3:]].astype(np.float32)
+        of = weights_of[rows[:, 3:]].astype("float32")
         others["weight"] = tf.ragged.boolean_mask(of, kept[:, 3:]) if ragged else of
     if kwargs:
         y["others"] = others
@@ -538,13 +550,12 @@ def test_several_candidates_of_a_query(options, ragged, rng, candidates):
         ]
     if options == "weights":
         expected[:, num_own:] = 1 / weights_of[of_columns[num_own:]]
-    before, variables = weights(model), float64_variables(model)
+    before = weights(model)
+    variables = float64_variables(model)
     with tf.GradientTape() as tape:
         encode = Reference(model, None, None).encoded
-        q, c = (
-            encode(x, variables[:2]),
-            encode(candidates["features"][of_columns], variables[2:]),
-        )
+        q = encode(x, variables[:2])
+        c = encode(candidates["features"][of_columns], variables[2:])
         value = loss_of_lists(loss, q / 0.5, c, own, of_columns, expected)
     gradients = tape.gradient(value, variables)
     # Keras takes no arrays that are ragged.
@@ -576,7 +587,7 @@ def test_one_candidate_in_the_form_of_several(pairs, candidates):
             .history["loss"]
         )
 
-    np.testing.assert_allclose([loss(1), loss(2)], [loss(0)] * 2, rtol=1e-5)
+    assert_allclose([loss(1), loss(2)], [loss(0)] * 2, rtol=1e-5)
 
 
 def test_a_memory_keeps_positives_only(pairs, candidates):
@@ -591,11 +602,11 @@ def test_a_memory_keeps_positives_only(pairs, candidates):
 
 
 @pytest.mark.parametrize("make_loss", [small.top_3, losses.RankmaxLoss])
-def test_several_candidates_alone_in_a_batch(make_loss, rng, candidates):
+def test_several_candidates_alone_in_a_batch(make_loss, normal, candidates):
     """Labels as wide as the scores are still columns; an evaluation has a loss."""
     model = make(candidates, make_loss(), metrics=[metrics.MRR()])
     y = {k: v[:6].reshape([2, 3, *v.shape[1:]]) for k, v in candidates.items()}
-    x = rng.normal(size=(2, FEATURES)).astype(np.float32)
+    x = normal(2, FEATURES)
     assert np.isfinite(model.fit(x, y, batch_size=1, verbose=0).history["loss"]).all()
     assert np.isfinite(model.evaluate(x, y, batch_size=1, verbose=0)).all()
 
@@ -626,7 +637,8 @@ def test_features_that_are_ragged(rng):
 
 def test_labels_of_several_ranks(pairs):
     """Keras relaxes shapes that change to an unknown rank."""
-    model, own = small.by_ids(), np.arange(24)
+    model = small.by_ids()
+    own = np.arange(24)
     model.compile("sgd", loss=model.loss, metrics=[metrics.HitRate(3)])
     loss, _ = model.evaluate(pairs[0], own, verbose=0)
     step = tf.function(

@@ -20,7 +20,7 @@ needs_keras_3 = pytest.mark.skipif(
 def towers():
     """Linear encoders of two layers: neither gradient contains its own kernel."""
     keras.utils.set_random_seed(1)
-    features = keras.layers.Input((FEATURES,), name="features")
+    features = keras.Input((FEATURES,), name="features")
     candidates = keras.Model({"features": features}, dense(WIDTH, FEATURES)(features))
     return dense(WIDTH, FEATURES), candidates
 
@@ -63,18 +63,18 @@ def towers_with_tables(dropout=0.0):
     """Towers that share a table, with weights of all kinds."""
     keras.utils.set_random_seed(2)
     shared = keras.layers.Embedding(NUM_CANDIDATES, 8)
-    words = keras.layers.Input((3,), dtype="int64", name="words")
+    words = keras.Input((3,), dtype="int64", name="words")
     read = keras.layers.GlobalAveragePooling1D()(shared(words))
     read = keras.layers.Dropout(dropout, seed=5)(keras.layers.Dense(8, "tanh")(read))
     queries = keras.Model({"words": words}, keras.layers.Dense(WIDTH)(read))
-    row = keras.layers.Input((), dtype="int64", name="row")
+    row = keras.Input((), dtype="int64", name="row")
     of_row = keras.layers.Dropout(dropout, seed=6)(shared(row))
     return queries, keras.Model({"row": row}, keras.layers.Dense(WIDTH)(of_row))
 
 
 def by_ids():
     """A model with an index, whose candidates' features are their ids."""
-    ids = keras.layers.Input((), dtype="int64")
+    ids = keras.Input((), dtype="int64")
     tower = keras.Sequential([ids, keras.layers.Embedding(NUM_CANDIDATES, WIDTH)])
     model = models.TwoTower(towers()[0], tower, seed=3)
     model.compile(

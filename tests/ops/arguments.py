@@ -28,8 +28,6 @@ OTHERS = {
     "num_sampled": 2,
     "size": 2,
     "seed": [1, 2],
-}
-OTHERS |= {
     "eligible": [[True, False, True]],
     "rank_weights": "uniform",
     "regularizer": "entropy",

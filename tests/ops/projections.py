@@ -8,7 +8,8 @@ def bisect(too_low, low, high):
     for _ in range(100):
         middle = (low + high) / 2
         is_low = too_low(middle)
-        low, high = np.where(is_low, middle, low), np.where(is_low, high, middle)
+        low = np.where(is_low, middle, low)
+        high = np.where(is_low, high, middle)
     return (low + high) / 2
 
 
@@ -22,7 +23,8 @@ def euclidean(z, k, alpha=1.0):
 
 def entropy(z, k, alpha=1.0):
     z = alpha * np.asarray(z, np.float64)
-    low, high = z.min() - 2, z.max() + 50
+    low = z.min() - 2
+    high = z.max() + 50
     log_z = bisect(
         lambda c: np.minimum(1, np.exp(np.minimum(z - c, 1))).sum() > k, low, high
     )
@@ -32,7 +34,7 @@ def entropy(z, k, alpha=1.0):
 def rankmax(z, ids, k, margin=1.0):
     """The Rankmax projections of one list for labels `[P]`, `[P, n]`."""
     z = np.asarray(z, np.float64)
-    d = z - (np.minimum(z[ids], np.sort(z)[-k]) - margin)[:, np.newaxis]
+    d = z - (np.minimum(z[ids], np.sort(z)[-k]) - margin)[:, None]
     low = np.full((len(d), 1), -80.0)
     log_alpha = bisect(
         lambda a: np.clip(np.exp(a) * d, 0, 1).sum(1, keepdims=True) < k, low, -low

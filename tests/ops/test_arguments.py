@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
 from rank4class_tf import losses, ops
 
@@ -44,7 +45,7 @@ def test_ranks_of_ids_outside_raise_or_are_nan(ids):
         found = tf.function(function, jit_compile=True)(SCORES, tf.constant(ids))
         above = found if function is ops.expected_ranks else found[0]
         expected = 3 if function is ops.expected_ranks else 2
-        np.testing.assert_array_equal(above, [[np.nan], [expected]])
+        assert_array_equal(above, [[np.nan], [expected]])
 
 
 MASKED = [name for name in FUNCTIONS if "mask" in parameters_of(name)]
@@ -113,7 +114,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "message"), ERRORS)
+@pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -123,7 +124,7 @@ def test_errors(call, message):
 def test_scores_of_other_dtypes_become_float32(dtype):
     value = loss(tf.cast(SCORES, dtype), [0, 1])
     assert value.dtype == tf.float32
-    np.testing.assert_array_equal(value, loss(SCORES, [0, 1]))
+    assert_array_equal(value, loss(SCORES, [0, 1]))
 
 
 def test_ids_of_each_shape():
@@ -133,24 +134,20 @@ def test_ids_of_each_shape():
     ranks = ops.ranks_of_positives(SCORES, none, tf.zeros([2, 0]))
     assert ranks.above.shape == ranks.tied.shape == (2, 0)
     for compute in (loss, step):
-        np.testing.assert_array_equal(
-            compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES)
-        )
+        assert_array_equal(compute(SCORES, none, tf.zeros([2, 0])), loss(SCORES))
     ragged = tf.ragged.constant([[0], [2, 1]])
-    np.testing.assert_array_equal(loss(SCORES, ragged), loss(SCORES, [[0, -1], [2, 1]]))
-    np.testing.assert_array_equal(loss(SCORES, [0, 1]), loss(SCORES, [[0], [1]]))
+    assert_array_equal(loss(SCORES, ragged), loss(SCORES, [[0, -1], [2, 1]]))
+    assert_array_equal(loss(SCORES, [0, 1]), loss(SCORES, [[0], [1]]))
     padded = loss(SCORES, [[-1, 0], [1, -1]], [[9.0, 2.0], [3.0, 9.0]])
-    np.testing.assert_allclose(padded, loss(SCORES, [0, 1], [[2.0], [3.0]]), rtol=1e-6)
+    assert_allclose(padded, loss(SCORES, [0, 1], [[2.0], [3.0]]), rtol=1e-6)
     masked = tf.constant([[True, False, True]] * 2)
     expected = loss(SCORES, [[0, -1]] * 2, None, masked)
-    np.testing.assert_array_equal(loss(SCORES, [[0, 1]] * 2, None, masked), expected)
+    assert_array_equal(loss(SCORES, [[0, 1]] * 2, None, masked), expected)
 
 
 def test_projection_of_bfloat16():
     scores = tf.constant([[2.0, 1.5, 0.0]], tf.bfloat16)
-    np.testing.assert_allclose(
-        ops.simplex_projection(scores, "euclidean"), [[0.75, 0.25, 0.0]]
-    )
+    assert_allclose(ops.simplex_projection(scores, "euclidean"), [[0.75, 0.25, 0.0]])
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -159,20 +156,16 @@ def test_counts_of_scores_in_half_precision(dtype):
     scores = tf.cast(tf.concat([tf.ones([2, 5000]), tf.zeros([2, 1])], axis=1), dtype)
     for ids in ([[5000], [0]], [[5000] * 40, [0] * 40]):
         ranks = ops.ranks_of_positives(scores, ids)
-        np.testing.assert_array_equal(ranks.above[:, 0], [5000, 0])
-        np.testing.assert_array_equal(ranks.tied[:, 0], [1, 5000])
-        np.testing.assert_array_equal(
-            ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5]
-        )
+        assert_array_equal(ranks.above[:, 0], [5000, 0])
+        assert_array_equal(ranks.tied[:, 0], [1, 5000])
+        assert_array_equal(ops.expected_ranks(scores, ids)[:, 0], [5001, 2500.5])
 
 
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_scores_may_be_large_integers(dtype):
     """Such as times in seconds, which float32 would make ties."""
     scores = tf.constant([[0, 1, 2, 3]], dtype) + 1_700_000_000
-    np.testing.assert_array_equal(
-        ops.expected_ranks(scores, [[0, 1, 2, 3]]), [[4, 3, 2, 1]]
-    )
+    assert_array_equal(ops.expected_ranks(scores, [[0, 1, 2, 3]]), [[4, 3, 2, 1]])
     assert ops.ranks_of_positives(scores, [[0]]).above == 3
     lists = ops.as_lists(scores, [[2]])
     assert lists.dtype == tf.float64 and lists.sum_over_differences(tf.nn.relu) == 1
@@ -194,7 +187,7 @@ NUMBERS = [
 assert {"k", "margin", "temperature", "alpha"} <= {a for _, a in NUMBERS}
 
 
-@pytest.mark.parametrize(("name", "argument"), NUMBERS)
+@pytest.mark.parametrize("name, argument", NUMBERS)
 def test_numbers_out_of_range_raise(name, argument):
     for value in (-1, -0.5, float("nan"), float("inf"), "1", True):
         with pytest.raises(
@@ -209,7 +202,7 @@ NAMED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "argument"), NAMED)
+@pytest.mark.parametrize("name, argument", NAMED)
 def test_unknown_names_raise(name, argument):
     with pytest.raises(
         ValueError, match=f"`{argument}` must be .*Received: .*'nonsense'"
@@ -217,7 +210,7 @@ def test_unknown_names_raise(name, argument):
         FUNCTIONS[name](**{**needed(name), argument: "nonsense"})
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(tf.float32, 128), (tf.float64, 1024)])
+@pytest.mark.parametrize("dtype, limit", [(tf.float32, 128), (tf.float64, 1024)])
 def test_gain_is_infinite_beyond_the_largest_number(dtype, limit):
     labels = tf.constant([limit - 1, limit - 0.5, limit, limit + 0.5, limit + 1], dtype)
     gains = ops.get_gain("exponential")(labels).numpy()
@@ -227,5 +220,5 @@ def test_gain_is_infinite_beyond_the_largest_number(dtype, limit):
 def test_exponential_goes_on_as_its_tangent():
     margins = tf.constant([-100.0], tf.float64)
     values, slopes = value_and_gradient(ops.get_phi("exponential"), margins)
-    np.testing.assert_allclose(values, [math.exp(80) * (1 + 20)], rtol=1e-12)
-    np.testing.assert_allclose(slopes, [-math.exp(80)], rtol=1e-12)
+    assert_allclose(values, [math.exp(80) * (1 + 20)], rtol=1e-12)
+    assert_allclose(slopes, [-math.exp(80)], rtol=1e-12)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from rank4class_tf import ops
 from rank4class_tf.ops import blocks
@@ -20,7 +21,7 @@ def value_and_gradients(function, inputs, upstream, **options):
 
 
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
-@pytest.mark.parametrize(("n", "units"), [(7, 3), (3, 5)])
+@pytest.mark.parametrize("n, units", [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])
 def test_latent_cross(batch, n, units, options, rng, monkeypatch):
     # The way for many classes: n >= units.
@@ -43,14 +44,13 @@ def test_latent_cross(batch, n, units, options, rng, monkeypatch):
 def test_latent_cross_of_own_candidates(rng):
     h, c, w = (rng.normal(size=s) for s in ((2, 6), (2, 7, 6), (6, 3)))
     ours = blocks.latent_cross(*map(tf.constant, (h, c, w)))
-    np.testing.assert_allclose(
-        ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9
-    )
+    assert_allclose(ours, np.einsum("bd,bnd,du->bnu", h, 1 + c, w), rtol=1e-9)
 
 
 def score(candidates, block, shared):
     del block
-    encodings, kernel = shared["h"], shared["w"]
+    encodings = shared["h"]
+    kernel = shared["w"]
     return tf.reduce_sum(
         tf.tanh(blocks.latent_cross(encodings, candidates, kernel)), axis=-1
     )
@@ -96,5 +96,5 @@ def test_blocks_are_told_apart():
         tf.ones([2, 7], tf.float64),
     )
     assert len(np.unique(scores)) == 14
-    np.testing.assert_allclose(of_candidates[:, 0], tf.reduce_sum(scores, axis=0))
-    np.testing.assert_allclose(of_encodings[:, 0], tf.reduce_sum(scores, axis=1))
+    assert_allclose(of_candidates[:, 0], tf.reduce_sum(scores, axis=0))
+    assert_allclose(of_encodings[:, 0], tf.reduce_sum(scores, axis=1))

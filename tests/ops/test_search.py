@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 
-import rank4class_tf as r4c
+from rank4class_tf import metrics, ops
 from rank4class_tf._lists import positives
 from rank4class_tf._tf import gather, search
 from rank4class_tf._tf.search import top_k_by_blocks
@@ -16,11 +17,6 @@ from rank4class_tf.ops.blocks import count_others_by_blocks
 
 from ..contract import tables
 from ..derivatives import value_and_gradient
-
-graph_and_xla = pytest.mark.parametrize(
-    "jit_compile", [None, True], ids=["graph", "xla"]
-)
-
 
 # Thresholds, of which there are n, and values.
 LISTS = {
@@ -51,8 +47,8 @@ LISTS = {
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 40, 100])
 def test_searchsorted(rng, n, side, route):
     pairs = [make(rng, n) for make in LISTS.values()]
-    rising = np.sort(np.stack([t for t, _ in pairs]).astype(np.float32), axis=1)
-    values = np.stack([s for _, s in pairs]).astype(np.float32)
+    rising = np.sort(np.stack([t for t, _ in pairs]).astype("float32"), axis=1)
+    values = np.stack([s for _, s in pairs]).astype("float32")
 
     def find(rising, values):
         return search.searchsorted(rising, values, side)
@@ -63,12 +59,9 @@ def test_searchsorted(rng, n, side, route):
     for name, *row, found in zip(
         LISTS, rising, values, find(rising, values), strict=True
     ):
-        np.testing.assert_array_equal(
-            found, np.searchsorted(*row, side=side), err_msg=name
-        )
+        assert_array_equal(found, np.searchsorted(*row, side=side), err_msg=name)
 
 
-@graph_and_xla
 @pytest.mark.parametrize("num_levels", [1, 5, 40])
 @pytest.mark.parametrize("offset", [0, 2.0**23])
 def test_excess(rng, num_levels, offset, jit_compile):
@@ -88,13 +81,11 @@ def test_excess(rng, num_levels, offset, jit_compile):
 
     tensors = [tf.constant(x, tf.float32) for x in (scores, levels, coefficients)]
     sums, counts, of_items, of_levels = compute(*tensors)
-    above = scores[:, np.newaxis] - levels[..., np.newaxis] + 1.5
-    shares = coefficients[..., np.newaxis] * (above > 0)
-    np.testing.assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
-    np.testing.assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        [counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5
-    )
+    above = scores[:, None] - levels[..., None] + 1.5
+    shares = coefficients[..., None] * (above > 0)
+    assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
+    assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
+    assert_allclose([counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5)
 
 
 FEW, MANY = [[3, 0, 3], [1, 1, 1]], [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]
@@ -102,16 +93,14 @@ PLACES: dict = {
     "items": ((2, 4), FEW),
     "one item": ((2, 4), [3, 1]),
     "blocks": ((2, 4, 5), FEW),
-}
-PLACES |= {"many": ((2, 4), MANY), "many blocks": ((2, 4, 5), MANY)}
-PLACES |= {
+    "many": ((2, 4), MANY),
+    "many blocks": ((2, 4, 5), MANY),
     "no lists": ((0, 4), np.zeros((0, 3))),
     "many of none": ((0, 4), np.zeros((0, 20))),
 }
 
 
-@graph_and_xla
-@pytest.mark.parametrize(("shape", "places"), PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("shape, places", PLACES.values(), ids=PLACES)
 def test_gather_and_its_gradient(shape, places, jit_compile, rng):
     places = np.asarray(places, np.int32)
     values = rng.normal(size=shape)
@@ -124,17 +113,17 @@ def test_gather_and_its_gradient(shape, places, jit_compile, rng):
         return value_and_gradient(lambda x: gather.gather(x, places), values, upstream)
 
     result, gradient = gathered(tf.constant(values))
-    np.testing.assert_array_equal(result, expected)
+    assert_array_equal(result, expected)
     of_values = np.zeros(shape)
     np.add.at(of_values, (rows, places), upstream)
-    np.testing.assert_allclose(gradient, of_values, rtol=1e-12)
+    assert_allclose(gradient, of_values, rtol=1e-12)
 
 
 @pytest.fixture(params=["distinct", "ties"])
-def scores(request, rng):
+def scores(request, rng, normal):
     if request.param == "distinct":
-        return rng.normal(size=(4, 103)).astype(np.float32)
-    return rng.integers(0, 6, size=(4, 103)).astype(np.float32)
+        return normal(4, 103)
+    return rng.integers(0, 6, size=(4, 103)).astype("float32")
 
 
 def scorer(scores):
@@ -152,9 +141,9 @@ def above_and_tied(score, num_classes, class_ids, own, *args):
 
 @pytest.mark.parametrize("order", ["random", "rising", "falling"])
 @pytest.mark.parametrize("distinct", [False, True])
-def test_top_k_of_many_blocks(distinct, order, rng):
+def test_top_k_of_many_blocks(distinct, order, normal):
     # Blocks wide enough for groups; rising scores are all new in each block.
-    scores = rng.normal(size=(5, 4000)).astype(np.float32)
+    scores = normal(5, 4000)
     scores = scores if distinct else np.round(scores, 1)
     if order != "random":
         scores = np.sort(scores, axis=1)[:, :: 1 if order == "rising" else -1]
@@ -163,10 +152,8 @@ def test_top_k_of_many_blocks(distinct, order, rng):
     in_xla = tf.function(top_k_by_blocks, jit_compile=True)
     for find, k in [(top_k_by_blocks, 20), (in_graph, tf.constant(20)), (in_xla, 20)]:
         values, ids = find(scorer(scores), 4000, k, 512)
-        np.testing.assert_array_equal(ids, expected)
-        np.testing.assert_array_equal(
-            values, np.take_along_axis(scores, expected, axis=1)
-        )
+        assert_array_equal(ids, expected)
+        assert_array_equal(values, np.take_along_axis(scores, expected, axis=1))
 
 
 def test_top_k_where_few_are_left(rng):
@@ -175,13 +162,13 @@ def test_top_k_where_few_are_left(rng):
     expected = np.argsort(-scores, axis=1, kind="stable")[:, :9]
     for block_size in (64, 400, 1000):
         _, ids = top_k_by_blocks(scorer(scores), 400, 9, block_size)
-        np.testing.assert_array_equal(ids, expected)
+        assert_array_equal(ids, expected)
 
 
 @pytest.mark.parametrize("num_classes", [60, 400])
 def test_top_k_for_nobody(num_classes):
     find = tf.function(lambda: top_k_by_blocks(scorer(scores), num_classes, 9, 64))
-    scores = np.zeros([0, num_classes], np.float32)
+    scores = np.zeros([0, num_classes], "float32")
     assert [tuple(x.shape) for x in find()] == [(0, 9)] * 2
 
 
@@ -192,12 +179,8 @@ def test_ranks(scores, block_size):
     own[1, 1] = np.nan
     above, tied = above_and_tied(scorer(scores), 103, class_ids, own, block_size)
     there = (class_ids >= 0) & ~np.isnan(own)
-    np.testing.assert_array_equal(
-        above, (scores[:, None] > own[:, :, None]).sum(-1) * there
-    )
-    np.testing.assert_array_equal(
-        tied, (scores[:, None] == own[:, :, None]).sum(-1) * there
-    )
+    assert_array_equal(above, (scores[:, None] > own[:, :, None]).sum(-1) * there)
+    assert_array_equal(tied, (scores[:, None] == own[:, :, None]).sum(-1) * there)
 
 
 def test_own_score_counts_once_whatever_its_rounding(scores):
@@ -208,8 +191,8 @@ def test_own_score_counts_once_whatever_its_rounding(scores):
         for jit_compile in (False, True):
             count = tf.function(above_and_tied, jit_compile=jit_compile)
             above, tied = count(scorer(noisy), 103, np.full([4, 1], 20), own, 8)
-            np.testing.assert_array_equal(above[:, 0], (scores > own).sum(-1))
-            np.testing.assert_array_equal(tied[:, 0], (scores == own).sum(-1))
+            assert_array_equal(above[:, 0], (scores > own).sum(-1))
+            assert_array_equal(tied[:, 0], (scores == own).sum(-1))
 
 
 def test_scores_within_the_tolerance_tie():
@@ -225,16 +208,16 @@ def test_scores_within_the_tolerance_tie():
         for block_size in (1, 3, 8):
             given = scorer(scores), 8, ids, tf.constant(own)
             above, found = above_and_tied(*given, block_size, tolerance)
-            np.testing.assert_array_equal(found, [tied])
+            assert_array_equal(found, [tied])
             # Those above, the infinite one among them, without those tied.
             expected = {0.0: [5, 3, 1, 0, 0], 0.25: [4, 2, 1, 0, 0], 1: [1, 1, 1, 0, 0]}
-            np.testing.assert_array_equal(above, [expected[tolerance]])
+            assert_array_equal(above, [expected[tolerance]])
 
 
 @pytest.mark.parametrize("tolerance", [0.0, 1e30, np.inf, np.nan])
 def test_infinite_scores_tie_with_their_equals_alone(tolerance):
     """Even if a bound overflows: finite where a score is finite and not excluded."""
-    inf, highest = np.inf, np.finfo(np.float32).max
+    inf, highest = np.inf, np.finfo("float32").max
     scores = np.array(
         [[inf, inf, highest, 0.0, -highest, -inf, -inf, np.nan]], np.float32
     )
@@ -255,7 +238,7 @@ def count_above_and_tied(scores, ids, depth=None):
 
 
 def counts(values, thresholds):
-    compared = values[:, np.newaxis], thresholds[:, :, np.newaxis]
+    compared = values[:, None], thresholds[:, :, None]
     return np.greater(*compared).sum(axis=-1), np.equal(*compared).sum(axis=-1)
 
 
@@ -267,7 +250,7 @@ def test_counts(rng, mode):
         count_above_and_tied, signature, jit_compile=mode == "xla" or None
     )
     for size, width in itertools.product((1, 5, 60, 4095, 4096, 9001), (1, 3, 40)):
-        values = np.round(rng.normal(size=(3, size)), 1).astype(np.float32)
+        values = np.round(rng.normal(size=(3, size)), 1).astype("float32")
         values[rng.random(values.shape) < 0.1] = np.nan
         values[rng.random(values.shape) < 0.1] = -np.inf
         ids = np.stack([np.append(rng.permutation(size)[:width], -1) for _ in range(3)])
@@ -278,27 +261,25 @@ def test_counts(rng, mode):
         for actual, expected in zip(
             count(values, ids), counts(values, positives), strict=True
         ):
-            np.testing.assert_array_equal(
-                actual, expected, f"{size} items, {width} ids"
-            )
+            assert_array_equal(actual, expected, f"{size} items, {width} ids")
 
 
 def test_counts_of_all_items_under_xla(rng):
     """So many that no tensor of all pairs fits into memory."""
-    scores = rng.permuted(np.tile(np.arange(10_000, dtype=np.float32), (64, 1)), axis=1)
+    scores = rng.permuted(np.tile(np.arange(10_000, dtype="float32"), (64, 1)), axis=1)
     ids = np.tile(np.arange(10_000, dtype=np.int32), (64, 1))
     above, tied = tf.function(count_above_and_tied, jit_compile=True)(scores, ids)
-    np.testing.assert_array_equal(above, 9_999 - scores)
-    np.testing.assert_array_equal(tied, np.ones_like(scores))
+    assert_array_equal(above, 9_999 - scores)
+    assert_array_equal(tied, np.ones_like(scores))
 
 
 PROPENSITIES = np.linspace(0.1, 1, 60).tolist()
 METRICS: dict[str, Callable] = {
     **{case.name: case.make for case in tables.METRICS},
-    "ndcg_of_several_cutoffs": lambda: r4c.metrics.NDCG([1, 3, 7], gain="linear"),
-    "micro_recall": lambda: r4c.metrics.RecallAtK(5, average="micro"),
-    "ps_ndcg": lambda: r4c.metrics.PropensityScoredNDCG(5, PROPENSITIES),
-    "propensity_scored_precision": lambda: r4c.metrics.PropensityScoredPrecisionAtK(
+    "ndcg_of_several_cutoffs": lambda: metrics.NDCG([1, 3, 7], gain="linear"),
+    "micro_recall": lambda: metrics.RecallAtK(5, average="micro"),
+    "ps_ndcg": lambda: metrics.PropensityScoredNDCG(5, PROPENSITIES),
+    "propensity_scored_precision": lambda: metrics.PropensityScoredPrecisionAtK(
         5, PROPENSITIES
     ),
 }
@@ -316,11 +297,11 @@ def batch(rng, ties, positives, n=60):
     )
     labels[2] = 0
     labels[rng.uniform(size=scores.shape) < 0.1] = -1
-    return labels.astype(np.float32), scores.astype(np.float32)
+    return labels.astype("float32"), scores.astype("float32")
 
 
 @pytest.mark.parametrize(
-    ("name", "xla"), [*((n, False) for n in METRICS), ("ndcg_2", True), ("mrr_3", True)]
+    "name, xla", [*((n, False) for n in METRICS), ("ndcg_2", True), ("mrr_3", True)]
 )
 def test_fewer_columns_change_nothing(name, xla, rng):
     """With no, many and some ties, few positives and many."""
@@ -330,14 +311,14 @@ def test_fewer_columns_change_nothing(name, xla, rng):
         labels, scores = batch(rng, ties, share)
         values, weights = compiled(labels, scores)
         ids = np.where(labels > 0, np.arange(60), -1)
-        of_all = r4c.ops.ranks_of_positives(scores, ids, labels, labels >= 0)
+        of_all = ops.ranks_of_positives(scores, ids, labels, labels >= 0)
         of_all, weights_of_all = metric.per_list(of_all._replace(class_ids=ids), None)
-        np.testing.assert_allclose(values, of_all, rtol=1e-12)
-        np.testing.assert_array_equal(weights, weights_of_all)
+        assert_allclose(values, of_all, rtol=1e-12)
+        assert_array_equal(weights, weights_of_all)
 
 
 def test_the_short_way_is_taken(rng, monkeypatch):
     labels, scores = batch(rng, None, 0.6)
     monkeypatch.setattr(ranks, "over_positives", None)  # Reads all positives.
-    for metric in (r4c.metrics.NDCG(5), r4c.metrics.MRR()):
+    for metric in (metrics.NDCG(5), metrics.MRR()):
         metric.update_state(labels, scores)

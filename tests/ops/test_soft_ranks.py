@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import special, stats
 from sklearn.isotonic import isotonic_regression
 from tensorflow import keras
@@ -41,11 +42,12 @@ def projected(scores, regularization):
     return ranks
 
 
-by_laplace, by_sigmoid = of_all_pairs(stats.laplace.cdf), of_all_pairs(special.expit)
+by_laplace = of_all_pairs(stats.laplace.cdf)
+by_sigmoid = of_all_pairs(special.expit)
 FORMS: dict = {"laplace": (laplace_ranks, by_laplace)}
 FORMS["sigmoid"] = all_sigmoid_ranks, by_sigmoid
 FORMS["projected"] = ops.soft_ranks.projected_ranks, projected
-forms = pytest.mark.parametrize(("function", "oracle"), FORMS.values(), ids=FORMS)
+forms = pytest.mark.parametrize("function, oracle", FORMS.values(), ids=FORMS)
 
 
 def lists(rng, size):
@@ -66,19 +68,18 @@ def test_ranks_equal_the_definition(function, oracle, rng, smoothness):
     for size in (1, 2, 3, 10, 65, 300):
         scores = lists(rng, size)
         expected = oracle(scores, smoothness)
-        np.testing.assert_allclose(function(scores, smoothness), expected, rtol=1e-10)
-        single = scores.astype(np.float32)
+        assert_allclose(function(scores, smoothness), expected, rtol=1e-10)
+        single = scores.astype("float32")
         expected = oracle(single.astype(np.float64), smoothness)
-        np.testing.assert_allclose(
-            function(single, smoothness), expected, rtol=2e-6, atol=1e-5
-        )
+        assert_allclose(function(single, smoothness), expected, rtol=2e-6, atol=1e-5)
 
 
 @forms
 @pytest.mark.parametrize("size", [2, 9, 40, 140])
 @pytest.mark.parametrize("masked", [False, True])
 def test_gradients_equal_central_differences(function, oracle, rng, size, masked):
-    scores, weights = rng.normal(size=(3, size)), rng.normal(size=(3, size))
+    scores = rng.normal(size=(3, size))
+    weights = rng.normal(size=(3, size))
     mask = rng.random((3, size)) < 0.7 if masked else None
     kept = np.ones_like(scores, bool) if mask is None else mask
     _, gradient = value_and_gradient(
@@ -87,43 +88,40 @@ def test_gradients_equal_central_differences(function, oracle, rng, size, masked
     gradient = gradient.numpy()
     for row in range(3):
         keep = np.nonzero(kept[row])[0]
-        s, w = scores[row, keep], weights[row, keep]
+        s = scores[row, keep]
+        w = weights[row, keep]
         expected = oracles.gradient(lambda s, w=w: oracle(s[None], 0.3)[0] @ w, s)
-        np.testing.assert_allclose(gradient[row, keep], expected, rtol=1e-6, atol=1e-6)
-        np.testing.assert_allclose(np.delete(gradient[row], keep), 0, atol=1e-12)
+        assert_allclose(gradient[row, keep], expected, rtol=1e-6, atol=1e-6)
+        assert_allclose(np.delete(gradient[row], keep), 0, atol=1e-12)
 
 
 @pytest.mark.parametrize("num_positives", [1, 4, 8, 16])
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
 def test_a_temperature_has_a_gradient_for_any_number_of_positives(
-    rng, num_positives, mode
+    rng, num_positives, in_mode
 ):
     scores = rng.normal(size=(2, 1000))
     ids = np.argsort(rng.random((2, 1000)), axis=1)[:, :num_positives]
     ranks = functools.partial(ops.sigmoid_ranks, scores, ids)
     compute = functools.partial(gradient_of, lambda t: ranks(temperature=t))
-    if mode != "eager":
-        compute = tf.function(compute, jit_compile=mode == "xla")
-    differences = (
-        scores[:, np.newaxis] - np.take_along_axis(scores, ids, 1)[..., np.newaxis]
-    )
+    differences = scores[:, None] - np.take_along_axis(scores, ids, 1)[..., None]
     slopes = -differences / 0.4**2 / (2 + 2 * np.cosh(differences / 0.4))
-    np.testing.assert_allclose(
-        compute(tf.constant(0.4, tf.float64)), slopes.sum(), rtol=1e-9
+    assert_allclose(
+        in_mode(compute)(tf.constant(0.4, tf.float64)), slopes.sum(), rtol=1e-9
     )
 
 
 def test_ranks_among_positives(rng):
-    scores, ids = rng.normal(size=(1, 8)), np.array([[6, 1, -1, 3]])
+    scores = rng.normal(size=(1, 8))
+    ids = np.array([[6, 1, -1, 3]])
     ranks = ops.sigmoid_ranks_among_positives(scores, ids, temperature=0.4)
     expected = by_sigmoid(scores[:, [6, 1, 3]], 0.4)
-    np.testing.assert_allclose(ranks.numpy()[:, [0, 1, 3]], expected, rtol=1e-12)
+    assert_allclose(ranks.numpy()[:, [0, 1, 3]], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("temperature", [0.003, 0.1, 5.0])
 def test_long_laplace_ranks_are_as_exact_as_float32(rng, temperature):
     size = 2000
-    scores = rng.uniform(-1, 1, (2, size)).astype(np.float32)
+    scores = rng.uniform(-1, 1, (2, size)).astype("float32")
     weights = rng.normal(size=(2, size)) + 10
     double = scores.astype(np.float64)
     upstream = tf.constant(weights, tf.float32)
@@ -131,22 +129,22 @@ def test_long_laplace_ranks_are_as_exact_as_float32(rng, temperature):
         lambda x: laplace_ranks(x, temperature), scores, upstream
     )
     # Half the distance of two neighbouring float32 numbers is 6e-5 at 2,000.
-    np.testing.assert_allclose(ranks, by_laplace(double, temperature), atol=1e-4)
+    assert_allclose(ranks, by_laplace(double, temperature), atol=1e-4)
     near = np.exp(-np.abs(double[:, None, :] - double[:, :, None]) / temperature)
     pulls = np.einsum("bij,bj->bi", near, weights) - weights * near.sum(axis=2)
     pulls /= 2 * temperature
-    np.testing.assert_allclose(gradient, pulls, atol=2e-6 * np.abs(pulls).max())
+    assert_allclose(gradient, pulls, atol=2e-6 * np.abs(pulls).max())
 
 
 @pytest.mark.parametrize("regularization", [1e-3, 0.1])
 def test_long_projections(rng, regularization):
     scores = lists(rng, 3000)[:5]
     found = ops.soft_ranks.projected_ranks(scores, regularization)
-    np.testing.assert_allclose(found, projected(scores, regularization), atol=1e-7)
+    assert_allclose(found, projected(scores, regularization), atol=1e-7)
 
 
 @pytest.mark.parametrize(
-    ("mode", "size"), [("graph", 150), ("xla", 150), ("unknown shape", 150), ("xla", 0)]
+    "mode, size", [("graph", 150), ("xla", 150), ("unknown shape", 150), ("xla", 0)]
 )
 def test_sigmoid_ranks_by_blocks(rng, mode, size):
     """Blocks that the items do not fill; and no items."""
@@ -157,13 +155,13 @@ def test_sigmoid_ranks_by_blocks(rng, mode, size):
     compiled = tf.function(
         lambda x: all_sigmoid_ranks(x, 0.1), [spec], jit_compile=mode == "xla"
     )
-    np.testing.assert_allclose(compiled(scores), by_sigmoid(scores, 0.1), rtol=1e-12)
+    assert_allclose(compiled(scores), by_sigmoid(scores, 0.1), rtol=1e-12)
 
 
-def test_memory_of_sigmoid_ranks_is_linear(rng):
+def test_memory_of_sigmoid_ranks_is_linear(normal):
     """No tensor holds all pairs, forward or backward."""
     size = 2000
-    scores = tf.constant(rng.normal(size=(1, size)), tf.float32)
+    scores = tf.constant(normal(1, size))
     slopes = functools.partial(gradient_of, lambda x: all_sigmoid_ranks(x, 0.1))
     compute = tf.function(slopes, jit_compile=True)
     shapes = re.findall(
@@ -174,30 +172,36 @@ def test_memory_of_sigmoid_ranks_is_linear(rng):
 
 
 def test_soft_metrics_of_exact_ranks_are_the_metrics(rng):
-    scores, labels = rng.normal(size=8), np.array([0, 2.0, 0, 1.0, 0, 0, 3.0, 0])
+    scores = rng.normal(size=8)
+    labels = np.array([0, 2.0, 0, 1.0, 0, 0, 3.0, 0])
     ids = np.flatnonzero(labels)
-    ranks, y = stats.rankdata(-scores)[ids], labels[ids]
+    ranks = stats.rankdata(-scores)[ids]
+    y = labels[ids]
     among = stats.rankdata(-scores[ids])
-    np.testing.assert_allclose(ops.expected_ranks(scores[None], ids[None])[0], ranks)
+    assert_allclose(ops.expected_ranks(scores[None], ids[None])[0], ranks)
     hits = labels[np.argsort(-scores)] > 0
     precisions = np.cumsum(hits) / np.arange(1, 9)
     found = ops.soft_average_precision([ranks], [among], [y])
-    np.testing.assert_allclose(found, precisions[hits].mean())
+    assert_allclose(found, precisions[hits].mean())
     for k in range(1, 9):
         found = ops.soft_recall([ranks], [y], k, temperature=1e-3)
-        np.testing.assert_allclose(found, hits[:k].mean() * k / 3, atol=1e-12)
+        assert_allclose(found, hits[:k].mean() * k / 3, atol=1e-12)
 
 
 def test_soft_metrics_without_positives_or_gains_are_0():
-    ranks, none = np.ones((1, 2)), np.zeros((1, 2))
+    ranks = np.ones((1, 2))
+    none = np.zeros((1, 2))
     assert ops.soft_average_precision(ranks, ranks, none) == 0
     assert ops.soft_reciprocal_rank(ranks, none) == 0
     assert ops.soft_recall(ranks, none, 3) == 0
     for width in (1, 2):
         relevance = tf.constant([[1.0, 0.0], [3.0, 0.0]])[:, :width]
-        gained = {"gain": lambda labels: tf.cast(labels >= 2, labels.dtype)}
-        found = ops.soft_ndcg(tf.ones([2, width]), relevance, **gained)
-        np.testing.assert_array_equal(found, [0, 1])
+        found = ops.soft_ndcg(
+            tf.ones([2, width]),
+            relevance,
+            gain=lambda labels: tf.cast(labels >= 2, labels.dtype),
+        )
+        assert_array_equal(found, [0, 1])
 
 
 def standard(scores):
@@ -207,11 +211,9 @@ def standard(scores):
 
 def test_standardized_scores(rng):
     for scale, shift in ((1, 0), (1e-12, 3e-13), (1e15, -7e14), (3e29, 1e29)):
-        scores = (scale * rng.standard_normal((4, 9)) + shift).astype(np.float32)
+        scores = (scale * rng.standard_normal((4, 9)) + shift).astype("float32")
         expected = [standard(row) for row in scores.astype(np.float64)]
-        np.testing.assert_allclose(
-            standardize(tf.constant(scores)), expected, atol=3e-6
-        )
+        assert_allclose(standardize(tf.constant(scores)), expected, atol=3e-6)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -224,12 +226,12 @@ def test_standardized_scores_of_masked_items_and_their_gradient(rng, masked):
     )
     gradient = gradient.numpy()
     for row, keep in enumerate(mask):
-        np.testing.assert_allclose(found[row][keep], standard(scores[row, keep]))
+        assert_allclose(found[row][keep], standard(scores[row, keep]))
         of_row = weights[row, keep]
         expected = oracles.gradient(
             lambda s, w=of_row: standard(s) @ w, scores[row, keep]
         )
-        np.testing.assert_allclose(gradient[row, keep], expected, atol=1e-7)
+        assert_allclose(gradient[row, keep], expected, atol=1e-7)
     assert not found.numpy()[~mask].any() and not gradient[~mask].any()
 
 
@@ -239,13 +241,13 @@ def test_standardized_scores_of_masked_items_and_their_gradient(rng, masked):
 def test_equal_scores_and_none_are_standardized_to_0(scores):
     size = len(scores[0])
     first, gradient = value_and_gradient(lambda x: standardize(x)[:, 0], scores)
-    np.testing.assert_allclose(first, [0], atol=1e-30)
+    assert_allclose(first, [0], atol=1e-30)
     expected = np.where(np.arange(size) == 0, 1 - 1 / size, -1 / size)
-    np.testing.assert_allclose(gradient, [expected], atol=1e-6)
+    assert_allclose(gradient, [expected], atol=1e-6)
     none = value_and_gradient(
         lambda x: standardize(x, tf.zeros([1, size], tf.bool)), scores
     )
-    np.testing.assert_array_equal(none, np.zeros((2, 1, size)))
+    assert_array_equal(none, np.zeros((2, 1, size)))
 
 
 UNITS, FEATURES, LENGTH = 3, 4, 7
@@ -253,7 +255,7 @@ UNITS, FEATURES, LENGTH = 3, 4, 7
 
 def lstm_weights(rng):
     shapes = [(FEATURES, 4 * UNITS), (UNITS, 4 * UNITS), (4 * UNITS,)]
-    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    return [rng.standard_normal(shape).astype("float32") for shape in shapes]
 
 
 def for_keras(values):
@@ -275,5 +277,5 @@ def test_the_lstm_is_that_of_keras(rng):
         lambda x: bidirectional_lstm(x, forward, backward), inputs, upstream
     )
     expected = value_and_gradient(layer, inputs, upstream)
-    np.testing.assert_allclose(found[0], expected[0], atol=1e-6)
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
+    assert_allclose(found[0], expected[0], atol=1e-6)
+    assert_allclose(found[1], expected[1], atol=1e-5)

@@ -11,6 +11,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import data, encoders, layers
@@ -93,7 +94,7 @@ def test_help_of_every_program(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("read", "right", "message"),
+    "read, right, message",
     [
         (lambda: 1, lambda found: found == 2, "another result: 1"),
         (lambda: 1, None, "another result: 1"),
@@ -115,10 +116,19 @@ def test_oracle_of_metrics_is_the_mean_over_all_orders():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fuzz", "judge", "strategies", "faults"])
+@pytest.mark.parametrize(
+    "name",
+    ["fuzz", "judge", "faults", pytest.param("strategies", marks=pytest.mark.weekly)],
+)
 def test_short_form_of_robustness(name, tmp_path):
-    command = [sys.executable, "-m", f"scripts.robustness.{name}", "--quick"]
-    command += ["--csv", tmp_path / "table.csv"]
+    command = [
+        sys.executable,
+        "-m",
+        f"scripts.robustness.{name}",
+        "--quick",
+        "--csv",
+        tmp_path / "table.csv",
+    ]
     command += ["--folder", tmp_path / "cells"] * (name == "strategies")
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     head, *rows = csv.reader((tmp_path / "table.csv").read_text().splitlines())
@@ -144,7 +154,7 @@ def test_measures_of_sorters():
     slopes = sodeep.own_slopes(
         lambda s: tf.reduce_sum(s, 1, keepdims=True) - 3 * s, 20, 10
     )
-    np.testing.assert_allclose(slopes, np.full(20, -0.2), atol=1e-6)
+    assert_allclose(slopes, np.full(20, -0.2), atol=1e-6)
     shares = sodeep.slope_shares(np.array([-0.5, -0.04, 0.0, 0.1]))
     # Vanishing, wrong, and the median.
     assert list(shares.values()) == [
@@ -160,7 +170,8 @@ def task(tmp_path):
 
 
 def test_films_and_what_is_held_out(task):
-    films, user = task.films, task.users[5]
+    films = task.films
+    user = task.users[5]
     assert films["id"][:3].tolist() == [3, 13, 23] and films["decade"][0] == 6
     # "the" and "night" stand in each title of its genre, the number of the film in one.
     assert (
@@ -189,7 +200,8 @@ def test_films_and_what_is_held_out(task):
 
 def test_figures_of_retrieval_are_those_of_ranks(task, rng):
     scores = rng.normal(size=(24, 60))
-    found, left = retrieval.figures(scores, task, held_out=1), 1 - task.seen(1)
+    found = retrieval.figures(scores, task, held_out=1)
+    left = 1 - task.seen(1)
     own = scores[np.arange(24), [user[-1] for user in task.users]]
     ranks = 1 + np.sum(left * (scores > own[:, None]), axis=1)
     gains = np.where(ranks <= 10, 1 / np.log2(ranks + 1), 0)
@@ -202,31 +214,30 @@ def test_figures_of_retrieval_are_those_of_ranks(task, rng):
 
 
 def test_ease_is_its_closed_form(task):
-    learned, histories = task.seen(2).astype(float), task.seen(1)
+    learned = task.seen(2).astype(float)
+    histories = task.seen(1)
     inverse = np.linalg.inv(learned.T @ learned + 7 * np.eye(60))
     weights = -inverse / np.diag(inverse)
     np.fill_diagonal(weights, 0)
     scores = retrieval.ease(learned, 7)(histories)
-    np.testing.assert_allclose(scores, histories @ weights, rtol=1e-6, atol=1e-9)
+    assert_allclose(scores, histories @ weights, rtol=1e-6, atol=1e-9)
 
 
 def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
-    positive, negatives, counts = (
-        np.array([0.5]),
-        np.array([[1.0, -2.0]]),
-        np.array([[1.0, 0.0]]),
-    )
+    positive = np.array([0.5])
+    negatives = np.array([[1.0, -2.0]])
+    counts = np.array([[1.0, 0.0]])
     found = next_item.gbce(positive, negatives, counts, 0.3)
     # Of the positive, and 1 less that of the negative.
     sigmoid = 1 / (1 + np.exp([-0.5, 1.0]))
-    np.testing.assert_allclose(found, [-0.3 * np.log(sigmoid[0]) - np.log(sigmoid[1])])
+    assert_allclose(found, [-0.3 * np.log(sigmoid[0]) - np.log(sigmoid[1])])
     # Item i scores i. Of the items that they had not before, the first user's test item
     # 0 is behind 1, and the second's, 2, behind 3; their validation items are the first
     # and the third.
     users = data.UserItems.from_pairs(
         [(np.repeat([1, 2], 3), [2, 3, 0, 0, 1, 2])], split="last"
     )
-    table = layers.ClassTable.from_rows(np.arange(4.0, dtype=np.float32)[:, np.newaxis])
+    table = layers.ClassTable.from_rows(np.arange(4.0, dtype="float32")[:, None])
     arguments = (lambda inputs: tf.ones([*inputs.shape, 1])), table, users
     found = next_item.values_of_users(*arguments, "test", 5, 1)
     assert found[next_item.NDCG] == pytest.approx(
@@ -237,16 +248,15 @@ def test_gbce_is_its_formula_and_items_of_a_user_are_left_out():
 
 
 # Nothing tells every tenth's class.
-Y, CLEAR = (
-    np.arange(240) % 3,
-    np.arange(240) % 10 > 0,
-)
+Y = np.arange(240) % 3
+CLEAR = np.arange(240) % 10 > 0
 
 
 def features(task, folder, monkeypatch):
     """The FILE of a task from `features.py`, and what was encoded to train and test."""
     tfds, _ = map(pytest.importorskip, ("tensorflow_datasets", "keras_hub"))
-    parts, preset = {"train": Y, "test": Y[::-1]}, folder / "encoder"
+    parts = {"train": Y, "test": Y[::-1]}
+    preset = folder / "encoder"
     if task == "banking77":
         presets.save_text(preset)
         words = np.where(CLEAR, np.array(["bad", "good", "great"])[Y], "day")
@@ -258,18 +268,14 @@ def features(task, folder, monkeypatch):
                 "%s",
                 ",",
             )
-        encoder, paths = (
-            encoders.TextEncoder(preset, pooling="mean"),
-            [folder / n for n in parts],
-        )
+        encoder = encoders.TextEncoder(preset, pooling="mean")
+        paths = [folder / n for n in parts]
         encoded = [encoder.upper(encoder.tokenize(part).to_tensor()) for part in texts]
         encoded = [keras.utils.normalize(part) for part in encoded]
     else:
         presets.save_images(preset)
-        splits, shades = (
-            ("train[:16000]", "test[:4000]"),
-            (40 * Y**2, 40 * Y[::-1] ** 2 + 20),
-        )
+        splits = ("train[:16000]", "test[:4000]")
+        shades = (40 * Y**2, 40 * Y[::-1] ** 2 + 20)
         grey = [np.tile(s[:, None, None, None], (32, 32, 3)) for s in shades]
         found = {
             split: tf.data.Dataset.from_tensor_slices(
@@ -280,7 +286,8 @@ def features(task, folder, monkeypatch):
         monkeypatch.setattr(
             tfds, "load", lambda name, data_dir, split: [found[s] for s in split]
         )
-        encoder, paths = encoders.ImageEncoder(preset, (128, 128, 3)), [folder]
+        encoder = encoders.ImageEncoder(preset, (128, 128, 3))
+        paths = [folder]
         encoded = [encoder.upper(tf.image.resize(x, (128, 128))).numpy() for x in grey]
     arguments = [task, *paths, "--encoder", preset, "--out", folder / "made"]
     monkeypatch.setattr(sys, "argv", ["features", *map(str, arguments)])
@@ -292,7 +299,7 @@ def features(task, folder, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "labels"),
+    "name, labels",
     [("banking77", {"weak10": 10, "weak20": 20}), ("cifar10", {"worse": 0})],
 )
 def test_features_are_encodings_about_the_mean_of_training(
@@ -303,7 +310,7 @@ def test_features_are_encodings_about_the_mean_of_training(
     assert task.y.tolist() == Y.tolist() and task.test_y.tolist() == Y[::-1].tolist()
     centred = np.concatenate(encoded) - np.mean(encoded[0], axis=0)
     x = np.concatenate([task.x, task.test_x])
-    np.testing.assert_allclose(x @ x.T, centred @ centred.T, rtol=1e-3, atol=1e-4)
+    assert_allclose(x @ x.T, centred @ centred.T, rtol=1e-3, atol=1e-4)
     for label, number in labels.items():
         told = task.given[label] >= 0
         assert np.bincount(Y[~told], minlength=3).tolist() == [number] * 3
@@ -322,7 +329,7 @@ def users(version, data_dir, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("command", "start"),
+    "command, start",
     [
         ("sodeep", "# Table 1\nsorter,the paper,"),
         (
@@ -441,8 +448,8 @@ def test_short_form_of_try_out(arguments, tmp_path, monkeypatch, capsys):
 
 def test_planted_labels_and_a_long_tail(rng):
     y = np.repeat(np.arange(4, dtype=np.int32), 50)
-    x = (np.eye(4)[y] + 0.1 * rng.normal(size=(200, 4))).astype(np.float32)
-    x[y == 1] += 0.4 * np.eye(4, dtype=np.float32)[0]  # The nearest of class 0.
+    x = (np.eye(4)[y] + 0.1 * rng.normal(size=(200, 4))).astype("float32")
+    x[y == 1] += 0.4 * np.eye(4, dtype="float32")[0]  # The nearest of class 0.
     labelled = tasks.Task(x, y, x, y, tasks.dense(4, 0), {"weak": np.full(200, -1)})
     labels = noisy_labels.noisy(labelled, "nearest-1", 0.4)
     wrong = labels != labelled.y
@@ -458,6 +465,4 @@ def test_planted_labels_and_a_long_tail(rng):
     counts = noisy_labels.confusions(labels, labelled.y, 4)
     assert counts[0, 1] == np.sum(wrong & (labelled.y == 0)) and counts.sum() == 200
     tail = np.sort(np.bincount(rare_classes.imbalanced(labelled, 10.0).y))
-    np.testing.assert_array_equal(
-        tail, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3))
-    )
+    assert_array_equal(tail, np.round(50 * 10.0 ** (-np.arange(4)[::-1] / 3)))

@@ -26,9 +26,7 @@ NUM_CLASSES = 5
 
 def make_lists(num_lists, seed=0):
     """Classification of four features: the context; all five classes: the examples."""
-    features = (
-        np.random.default_rng(seed).normal(size=(num_lists, 4)).astype(np.float32)
-    )
+    features = np.random.default_rng(seed).normal(size=(num_lists, 4)).astype("float32")
     class_ids = (
         features @ np.random.default_rng(1).normal(size=(4, NUM_CLASSES))
     ).argmax(axis=1)
@@ -100,14 +98,15 @@ def dataset_builder(folder, sample_weight_spec=None, **changes):
 
 
 def hparams(folder, **changes):
-    values = {"model_dir": os.path.join(folder, "model"), "loss": "softmax_loss"}
-    values |= {
+    values = {
+        "model_dir": os.path.join(folder, "model"),
+        "loss": "softmax_loss",
         "num_epochs": 3,
         "steps_per_epoch": 6,
         "validation_steps": 4,
         "learning_rate": 0.1,
+        "steps_per_execution": 1,
     }
-    values |= {"steps_per_execution": 1}
     return _tfr.keras.pipeline.PipelineHparams(**{**values, **changes})
 
 

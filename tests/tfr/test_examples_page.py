@@ -3,9 +3,9 @@
 import pathlib
 import re
 
-import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from tests import pages, tf_ranking
 
@@ -54,7 +54,7 @@ def test_pipeline(files):
     values = [
         float(of["pipeline"].build_loss()(labels, scores)) for of in (before, after)
     ]
-    np.testing.assert_allclose(*values, rtol=1e-5)
+    assert_allclose(*values, rtol=1e-5)
     assert (
         "top_k" in tf.saved_model.load("model/export/best_model_by_metric").signatures
     )
@@ -67,5 +67,5 @@ def test_ragged_lists(files):
     assert isinstance(labels, tf.RaggedTensor)
     scores = before(inputs)
     values = [model.loss(labels, scores) for model in (before, after["model"])]
-    np.testing.assert_allclose(*values, rtol=1e-5)
+    assert_allclose(*values, rtol=1e-5)
     assert "val_ndcg_at_5" in after["model"].history.history

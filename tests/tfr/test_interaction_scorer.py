@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -54,7 +55,7 @@ def test_scores_are_those_of_the_head(rng, interaction):
     head.classes.embeddings.assign(embedding.embeddings)
     head.interaction.set_weights(layer.get_weights())
     expected = np.take_along_axis(head(encodings).numpy(), class_ids, axis=1)
-    np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+    assert_allclose(model(given), expected, rtol=1e-5)
 
 
 class OfAUser(r4c.layers.Interaction):
@@ -75,13 +76,14 @@ def test_scores_by_definition(rng, interaction):
     expected = (classes * features).sum(axis=-1)
     if interaction is OfAUser:
         expected = -np.linalg.norm(classes - features, axis=-1)
-    np.testing.assert_allclose(model(given), expected, rtol=1e-5)
+    assert_allclose(model(given), expected, rtol=1e-5)
 
 
 def test_padding_changes_nothing(rng):
     """Neither its ids nor NaN features: scores and gradients are those without it."""
     spec = {**pipelines.EXAMPLE_SPEC, "x": tf.io.FixedLenFeature([2], tf.float32)}
-    embedding, dense = keras.layers.Embedding(5, 6), keras.layers.Dense(6)
+    embedding = keras.layers.Embedding(5, 6)
+    dense = keras.layers.Dense(6)
 
     def class_encoder(features):
         return embedding(features["class_id"]) + dense(features["x"])
@@ -107,8 +109,8 @@ def test_padding_changes_nothing(rng):
     plain, plain_gradients = scores_and_gradients(2, {})
     filling = {"class_id": -1, "x": np.nan, "mask": False}
     padded, padded_gradients = scores_and_gradients(5, filling)
-    np.testing.assert_allclose(padded[:, :2], plain, rtol=1e-6)
-    assert (padded[:, 2:] == np.finfo(np.float32).min).all()
+    assert_allclose(padded[:, :2], plain, rtol=1e-6)
+    assert (padded[:, 2:] == np.finfo("float32").min).all()
     assert_all_close(padded_gradients, plain_gradients, 1e-5, 1e-7)
 
 

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose
 
 from rank4class_tf import losses, metrics
 
@@ -43,9 +44,9 @@ METRICS |= {"average_precision": "map", "top_k_accuracy_at_2": "hits_at_2"}
 def make_batch(rng, grades):
     """Scores without ties, labels up to `grades`, padding; each list has a positive."""
     scores = (
-        rng.permutation(40 * LIST_SIZE).reshape(40, LIST_SIZE).astype(np.float32) / 50
+        rng.permutation(40 * LIST_SIZE).reshape(40, LIST_SIZE).astype("float32") / 50
     )
-    labels = rng.integers(0, grades + 1, size=scores.shape).astype(np.float32)
+    labels = rng.integers(0, grades + 1, size=scores.shape).astype("float32")
     labels[:, 0] = grades
     labels[:, -2:][rng.random((40, 2)) < 0.6] = -1
     return labels, scores
@@ -56,7 +57,7 @@ def weights_of(what):
     return (
         None
         if shape is None
-        else np.random.default_rng(3).random(shape).astype(np.float32)
+        else np.random.default_rng(3).random(shape).astype("float32")
     )
 
 
@@ -123,10 +124,8 @@ def test_metrics_of_grades_below_1(rng, ours, weighted):
 def test_average_precision_at_a_cutoff(rng, k):
     """Theirs divide by all positives, ours by k if that is less."""
     labels, scores = make_batch(rng, 1)
-    theirs, name = (
-        result(f"tfr.map_at_{k}", labels, scores),
-        f"average_precision_at_{k}",
-    )
+    theirs = result(f"tfr.map_at_{k}", labels, scores)
+    name = f"average_precision_at_{k}"
     over_all = metrics.AveragePrecisionAtK(
         k, over_all_positives=True, label_format="relevance"
     )
@@ -153,7 +152,7 @@ def test_precision_of_short_lists(rng):
 def test_grades_between_0_and_1(rng, name):
     """Relevant from 1 in theirs, above 0 in ours; no matter where grades have gains."""
     labels, scores = make_batch(rng, 1)
-    half = np.where(labels == 1, 0.5, labels).astype(np.float32)
+    half = np.where(labels == 1, 0.5, labels).astype("float32")
     theirs = result(f"tfr.{METRICS[name]}", half, scores)
     expected = theirs if "dcg" in name else result(name, labels, scores)
     assert result(name, half, scores) == pytest.approx(expected, rel=1e-5)
@@ -161,16 +160,16 @@ def test_grades_between_0_and_1(rng, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "peer", "scale"),
+    "name, peer, scale",
     [
         ("mean_squared_loss", "mean_squared_loss", 1),
         ("sigmoid_cross_entropy_loss", "sigmoid_cross_entropy_loss", LIST_SIZE),
         ("pairwise_mean_squared_loss", "pairwise_mse_loss", 1 / (LIST_SIZE - 1)),
     ],
 )
-def test_losses_that_need_no_positive(name, peer, scale, rng):
+def test_losses_that_need_no_positive(name, peer, scale, normal):
     """Lists without one count in both."""
-    scores = rng.normal(size=(4, LIST_SIZE)).astype(np.float32)
+    scores = normal(4, LIST_SIZE)
     labels = np.zeros_like(scores)
     labels[:2, 3] = 1
     ours, peers = (float(build_loss(x)(labels, scores)) for x in (name, f"tfr.{peer}"))
@@ -242,8 +241,8 @@ def test_metrics_of_whole_lists_have_no_cutoff():
 @pytest.mark.parametrize("k", [2, 5, None])
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_bpref(k, share, rng):
-    scores = rng.permutation(40 * 12).reshape(40, 12).astype(np.float32)
-    labels = (rng.random((40, 12)) < share).astype(np.float32)
+    scores = rng.permutation(40 * 12).reshape(40, 12).astype("float32")
+    labels = (rng.random((40, 12)) < share).astype("float32")
     labels[:, 3] = 1
     labels[:, 9:][rng.random((40, 3)) < 0.5] = -1
     expected, _ = metrics_impl.BPrefMetric("bpref", k).compute(labels, scores)
@@ -262,14 +261,14 @@ LISTWISE = ["SoftmaxLoss", "UniqueSoftmaxLoss", "ApproxNDCGLoss", "ApproxMRRLoss
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
-def lists(request, rng):
+def lists(request, rng, normal):
     """Labels with grades, tied grades and missing items; scores; item weights."""
-    scores = rng.normal(size=(BATCH, N)).astype(np.float32)
-    labels = rng.integers(0, 4, (BATCH, N)).astype(np.float32)
+    scores = normal(BATCH, N)
+    labels = rng.integers(0, 4, (BATCH, N)).astype("float32")
     labels[:, 0] = 2
     labels[1, 5:] = -1
     labels[2, [3, 7]] = -1
-    weights = rng.choice([0.0, 0.3, 1.0, 4.0], (BATCH, N)).astype(np.float32)
+    weights = rng.choice([0.0, 0.3, 1.0, 4.0], (BATCH, N)).astype("float32")
     return labels, scores, weights if request.param else None
 
 
@@ -292,9 +291,10 @@ def compare(name, lists, scale=1.0, ours=None, theirs=None, peer=None, shift=0.0
     )
     expected, expected_gradient = per_list(peer, *lists)
     scale = np.broadcast_to(scale, [BATCH])
-    np.testing.assert_allclose(value, expected * scale + shift, rtol=1e-5)
-    expected, atol = expected_gradient * scale[:, None], 1e-6 * np.abs(gradient).max()
-    np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=atol)
+    assert_allclose(value, expected * scale + shift, rtol=1e-5)
+    expected = expected_gradient * scale[:, None]
+    atol = 1e-6 * np.abs(gradient).max()
+    assert_allclose(gradient, expected, rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize("name", [*LISTWISE, *PAIRWISE])
@@ -327,11 +327,11 @@ def test_losses_of_all_items(lists):
     compare("SigmoidCrossEntropyLoss", lists)
 
 
-def test_list_mle(rng):
+def test_list_mle(rng, normal):
     """Theirs adds log(m!) for m missing items, and orders tied items at random."""
-    labels = np.stack([rng.permutation(N) for _ in range(BATCH)]).astype(np.float32)
-    scores = rng.normal(size=(BATCH, N)).astype(np.float32)
-    weights = np.random.default_rng(1).random((BATCH, N)).astype(np.float32)
+    labels = np.stack([rng.permutation(N) for _ in range(BATCH)]).astype("float32")
+    scores = normal(BATCH, N)
+    weights = np.random.default_rng(1).random((BATCH, N)).astype("float32")
     compare("ListMLELoss", (labels, scores, weights))
     labels[2] = np.where(labels[2] < 3, -1, labels[2] - 3)
     compare(

@@ -7,6 +7,7 @@ import os
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
@@ -134,8 +135,12 @@ def test_weights_of_items_train_as_in_tf_ranking(folder):
             example["weight"] = 0.2 + (3 * index + place) % 7
     elwc.write(rows, os.path.join(folder, "weighted"))
     pattern = os.path.join(folder, "weighted*")
-    files = {"train_input_pattern": pattern, "valid_input_pattern": pattern}
-    dataset = pipelines.dataset_builder(folder, sample_weight_spec=weight_spec, **files)
+    dataset = pipelines.dataset_builder(
+        folder,
+        sample_weight_spec=weight_spec,
+        train_input_pattern=pattern,
+        valid_input_pattern=pattern,
+    )
     changes = {"dataset": dataset, "use_weighted_metrics": True, "optimizer": "adam"}
     loss, metrics = "pairwise_logistic_loss", ["ndcg_at_3", "mrr"]
     ours = history(make_pipeline(folder, loss=loss, metrics=metrics, **changes))
@@ -203,9 +208,15 @@ def test_exports_the_best_model(folder):
     """With a rate that destroys the model from epoch two on, the first is best."""
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([6], [0.1, -10.0])
     dataset = pipelines.dataset_builder(folder)
-    options = {"dataset": dataset, "learning_rate": schedule, "optimizer": "sgd"}
     logs = history(
-        make_pipeline(folder, **options, **best_by("ndcg_at_1")), exports=True
+        make_pipeline(
+            folder,
+            dataset=dataset,
+            learning_rate=schedule,
+            optimizer="sgd",
+            **best_by("ndcg_at_1"),
+        ),
+        exports=True,
     )
     values = [log["val_metric/ndcg_at_1"] for log in logs]
     assert np.argmax(values) == 0 and values[0] > values[2]
@@ -242,7 +253,7 @@ def worse_by(metric, higher_better):
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    "changes, error, message",
     [
         (
             {"loss": "spearman_loss"},
@@ -347,7 +358,8 @@ def test_a_users_own_pipeline(folder):
 
 def test_resumes_where_it_was_interrupted(folder):
     def run(stop_after):
-        pipeline, epochs = make_pipeline(folder), []
+        pipeline = make_pipeline(folder)
+        epochs = []
 
         def record(epoch, logs):
             epochs.append(epoch)
@@ -379,7 +391,7 @@ def test_exported_model(folder, tmp_path):
     scores = keras.models.load_model(export).predict(inputs, verbose=0)
     of_serialized = call[tf.saved_model.PREDICT_METHOD_NAME](serialized)
     for found in (of_serialized, call["predict_tensors"](**inputs)):
-        np.testing.assert_allclose(found["outputs"], scores, rtol=1e-6)
+        assert_allclose(found["outputs"], scores, rtol=1e-6)
     masked = np.where(inputs["mask"], scores, -np.inf)
     for k, width in ((3, 3), (99, 5)):
         order = np.argsort(-masked, axis=1)[:, :width]
@@ -389,10 +401,8 @@ def test_exported_model(folder, tmp_path):
             **{tf.saved_model.PREDICT_INPUTS: serialized}, **of_k
         )
         for found in (of_serialized, call["top_k_tensors"](**inputs, **of_k)):
-            np.testing.assert_array_equal(
-                found["indices"], np.where(best > -np.inf, order, -1)
-            )
-            np.testing.assert_allclose(found["scores"], best, rtol=1e-6)
+            assert_array_equal(found["indices"], np.where(best > -np.inf, order, -1))
+            assert_allclose(found["scores"], best, rtol=1e-6)
             assert (
                 found["indices"].numpy()[1, 2:] == -1
             ).all()  # The list has two classes.
@@ -407,10 +417,8 @@ def test_several_tasks():
     scores = signatures[tf.saved_model.PREDICT_METHOD_NAME](serialized)
     assert set(best) == {"click_indices", "click_scores", "buy_indices", "buy_scores"}
     for task in ("click", "buy"):
-        np.testing.assert_array_equal(
-            best[f"{task}_scores"][:, 0], scores[task].numpy().max(1)
-        )
-        np.testing.assert_array_equal(
+        assert_array_equal(best[f"{task}_scores"][:, 0], scores[task].numpy().max(1))
+        assert_array_equal(
             best[f"{task}_indices"][:, 0], scores[task].numpy().argmax(1)
         )
 
@@ -425,8 +433,8 @@ def test_ragged_models_have_the_serialized_signatures():
     assert "top_k" in signatures and "predict_tensors" not in signatures
     serialized = elwc.serialize({}, [{"words": [1, 2]}, {"words": [7]}])
     best = signatures["top_k"](tf.constant([serialized]), tf.constant(2))
-    np.testing.assert_array_equal(best["indices"], [[1, 0]])
-    np.testing.assert_array_equal(best["scores"], [[7.0, 3.0]])
+    assert_array_equal(best["indices"], [[1, 0]])
+    assert_array_equal(best["scores"], [[7.0, 3.0]])
 
 
 def run(folder, **changes):
@@ -444,8 +452,12 @@ def run(folder, **changes):
 def test_two_devices_train_as_one(folder, tmp_path, monkeypatch, two_devices):
     one = run(folder)
     monkeypatch.setattr(tf.distribute, "MirroredStrategy", lambda: two_devices)
-    options = {"strategy": "MirroredStrategy", "export_best_model": True}
-    two = run(folder, model_dir=str(tmp_path / "two"), **options)
+    two = run(
+        folder,
+        model_dir=str(tmp_path / "two"),
+        strategy="MirroredStrategy",
+        export_best_model=True,
+    )
     for first, second in zip(one, two, strict=True):
         assert first == pytest.approx(second, rel=1e-5)
     export = tmp_path / "two" / "export"
