@@ -169,3 +169,21 @@ def test_trains_as_with_the_loss_of_keras(ours, options, normal):
         )
         results.append([np.array(history.history["loss"]), *model.get_weights()])
     assert_all_close(*results, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        losses.SigmoidCrossEntropyLoss,
+        losses.MeanSquaredLoss,
+        losses.PairwiseMeanSquaredLoss,
+    ],
+)
+def test_a_bad_label_is_nan_under_xla_and_no_other_list(loss, labels, scores):
+    loss = loss(reduction="none")
+    bad = labels.copy()
+    bad[1, 0] = np.nan
+    found = tf.function(loss, jit_compile=True)(bad, scores).numpy()
+    others = [0, 2, 3]
+    assert np.isnan(found[1])
+    assert_allclose(found[others], loss(labels, scores).numpy()[others], rtol=1e-5)
