@@ -240,7 +240,8 @@ def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_lim
     result = command_line.Parser(module, description, quick)
     result.add_argument("--csv", type=pathlib.Path, help="a file for the tables")
     add = result.add_argument
-    add("--seconds", type=float, default=seconds, help="seconds per case and mode")
+    if seconds is not None:
+        add("--seconds", type=float, default=seconds, help="seconds per case and mode")
     add("--time-limit", type=float, default=time_limit, help="seconds per process")
     add("--memory-limit", type=float, default=memory_limit, help="GB per process")
     add("--child", type=json.loads, help=argparse.SUPPRESS)

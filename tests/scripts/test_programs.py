@@ -42,9 +42,12 @@ from tests.encoders import presets
         "many_classes",
         "fit",
         "thresholds",
+        "gpu",
     ],
 )
 def test_short_form_of_a_benchmark(name, tmp_path):
+    if name == "gpu":
+        pytest.importorskip("jax_cuda12_plugin", reason="needs the extra `gpu`")
     path = tmp_path / "figures.csv"
     command = [
         sys.executable,
