@@ -125,12 +125,8 @@ def with_record(formula: Function, products: ClassProducts) -> Tensor:
             if shard is not None:
                 shard.update(of_tables)
                 of_tables = [tf.zeros_like(shard.anchor)]
-            if exchange.size > 1:
-                # All replicas have the same gradient of a variable; optimizers add them
-                # up.
-                of_variables = [
-                    x if x is None else x / exchange.size for x in of_variables
-                ]
+            # All replicas have the same gradient of a variable; optimizers add them up.
+            of_variables = [x if x is None else x / exchange.size for x in of_variables]
             gradients = (found.encodings[own_rows], *of_tables)
             return (gradients, of_variables) if variables else gradients
 
@@ -208,10 +204,8 @@ class Record:
 
     def _size_of_blocks(self, on_cpu: sizes.CpuBlocks) -> int | Tensor:
         products, device = self._products, sizes.device_type()
-        # XLA makes the number of rows a constant, and the size with it.
         rows = num_rows(products.encodings)
-        is_static = isinstance(rows, int) or not raising.in_xla()
-        if device == "CPU" and not (products.has_positions and is_static):
+        if device == "CPU" and not products.has_positions:
             # Few rows fit in the cache whatever their number is. Sizes that are static
             # save a graph the loop over a single block.
             rows = 1
@@ -250,8 +244,7 @@ class Record:
     def top_k(self, scores_of: Function, k: int) -> TensorPair:
         """The k highest `scores_of(block)` and their ids, `[batch, k]`."""
         if k > sizes.TRAINED.classes:
-            message = f"The {k} highest of {self.num_classes} classes are too many"
-            raise EveryItemNeeded(f"{message} for a block.")
+            raise EveryItemNeeded(f"A block of classes is smaller than k={k}.")
         num_local = self._products.num_local
         with self.tape.stop_recording():
             values, places = top_k_by_blocks(
@@ -558,9 +551,7 @@ def _empty(table: Table, num_rows: int | Tensor) -> Tensor:
     if raising.in_xla():
         return tf.zeros(shape, table.dtype)
     # Not zeros: a graph may share them with other operations, and writes are in place.
-    empty = tf.raw_ops.Empty(shape=shape, dtype=table.dtype, init=False)
-    static_size = num_rows if isinstance(num_rows, int) else None
-    return tf.ensure_shape(empty, [static_size, *table.shape[1:]])
+    return tf.raw_ops.Empty(shape=shape, dtype=table.dtype, init=False)
 
 
 def _set_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
