@@ -8,7 +8,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.dense import DenseLists
 from rank4class_tf._tf.loops import fold
-from rank4class_tf._types import Changing, Choice
+from rank4class_tf._types import Changing, Choice, Tensor
 from rank4class_tf.losses.base import (
     RandomRankingLoss,
     RankingLoss,
@@ -53,11 +53,12 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         self.temperature = _checks.changing(
             "temperature", temperature, _checks.positive_float
         )
+
         self.ranker = _checks.layer_or_none("ranker", ranker)
         # A ranker ranks all items, whatever the number of positives.
         self.searches_positives = ranker is None
 
-    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+    def metric(self, ranks: Tensor, lists: ops.Lists) -> Tensor:
         """The metric of each list, `[batch]`, higher for better.
 
         `ranks` are those of the positives, `[batch, P]`, anything where
@@ -65,24 +66,25 @@ class MetricLoss(UnsavedLayer, RankingLoss):
         """
         raise NotImplementedError
 
-    def ranks(self, lists: ops.Lists) -> tf.Tensor:
+    def ranks(self, lists: ops.Lists) -> Tensor:
         """Soft ranks of the positives, `[batch, P]`."""
         if self.ranker is None:
-            return ops.sigmoid_ranks(
-                lists, temperature=present(self.temperature, lists.dtype)
-            )
+            temperature = present(self.temperature, lists.dtype)
+            return ops.sigmoid_ranks(lists, temperature=temperature)
         lists = lists.dense()  # A sorter ranks whole lists.
-        return lists.at_positives(self.ranker(lists.scores, mask=lists.mask))
+        ranks = self.ranker(lists.scores, mask=lists.mask)
+        return lists.at_positives(ranks)
 
-    def ranks_among_positives(self, lists: ops.Lists) -> tf.Tensor:
+    def ranks_among_positives(self, lists: ops.Lists) -> Tensor:
         """Soft ranks of the positives among themselves, `[batch, P]`."""
         if self.ranker is None:
             temperature = present(self.temperature, lists.dtype)
             return ops.sigmoid_ranks_among_positives(lists, temperature=temperature)
         return self.ranker(lists.positive_scores, mask=lists.is_positive)
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
-        return -_keras.with_autograph_of_caller(self.metric)(self.ranks(lists), lists)
+    def compute(self, lists: ops.Lists) -> Tensor:
+        metric = _keras.with_autograph_of_caller(self.metric)
+        return -metric(self.ranks(lists), lists)
 
 
 @_registry.register("loss")
@@ -101,7 +103,7 @@ class ApproxMRRLoss(MetricLoss):
         -0.6666666...
     """
 
-    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+    def metric(self, ranks: Tensor, lists: ops.Lists) -> Tensor:
         return ops.soft_reciprocal_rank(ranks, lists.relevance)
 
 
@@ -136,9 +138,10 @@ class ApproxNDCGLoss(MetricLoss):
         super().__init__(temperature, ranker, **kwargs)
         ops.get_gain(gain)
         ops.get_discount(discount)
-        self.gain, self.discount = gain, discount
+        self.gain = gain
+        self.discount = discount
 
-    def metric(self, ranks: tf.Tensor, lists: ops.Lists) -> tf.Tensor:
+    def metric(self, ranks: Tensor, lists: ops.Lists) -> Tensor:
         return ops.soft_ndcg(ranks, lists.relevance, self.gain, self.discount)
 
 
@@ -177,38 +180,32 @@ class GumbelNoise(RandomRankingLoss):
             "gumbel_temperature", gumbel_temperature
         )
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         compute = _keras.with_autograph_of_caller(super().compute)
         scale = 1 / self.gumbel_temperature
 
+        def sample_loss(lists: DenseLists, sample: Tensor) -> Tensor:
+            shape = [tf.shape(lists.relevance)[0], lists.max_items]
+            seed = ops.fold_in(lists.seed, sample)
+            noisy = lists.shifted(ops.gumbel_noise(shape, seed, lists.dtype))
+            if scale != 1:
+                noisy = noisy.scaled(scale)
+            return compute(noisy)
+
         # Gradients are summed sample by sample, so that memory stays that of one
         # sample.
-        def sample_loss(lists: DenseLists, sample: tf.Tensor) -> tf.Tensor:
-            shape = [tf.shape(lists.relevance)[0], lists.max_items]
-            noise = ops.gumbel_noise(
-                shape, ops.fold_in(lists.seed, sample), lists.dtype
-            )
-            noisy = lists.shifted(noise)
-            return compute(noisy if scale == 1 else noisy.scaled(scale))
-
-        def mean(lists: DenseLists) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            def add_sample(
-                sample: tf.Tensor, total: tf.Tensor, sums: list[tf.Tensor]
-            ) -> list:
+        def mean(lists: DenseLists) -> tuple[Tensor, list[Tensor]]:
+            def add_sample(sample: Tensor, total: Tensor, sums: list[Tensor]) -> list:
                 value, gradients = lists.value_and_gradients(
                     lambda x: sample_loss(x, sample)
                 )
-                return [
-                    total + value,
-                    [a + b for a, b in zip(sums, gradients, strict=True)],
-                ]
+                new_sums = [a + b for a, b in zip(sums, gradients, strict=True)]
+                return [total + value, new_sums]
 
-            start = (
-                tf.zeros_like(lists.filled[:, 0]),
-                [*map(tf.zeros_like, lists.tensors)],
-            )
-            total, gradients = fold(add_sample, self.num_samples, start)
-            return total / self.num_samples, [g / self.num_samples for g in gradients]
+            zero = tf.zeros_like(lists.filled[:, 0])
+            zeros = [tf.zeros_like(x) for x in lists.tensors]
+            total, sums = fold(add_sample, self.num_samples, (zero, zeros))
+            return total / self.num_samples, [x / self.num_samples for x in sums]
 
         return lists.dense().with_ready_gradients(mean)
 

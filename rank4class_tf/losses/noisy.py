@@ -51,7 +51,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
         return None if q == 1 else Probabilities(1 / (1 - q))
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        q, cross_entropy = present(self.q, lists.dtype), cross_entropies(lists)
+        q = present(self.q, lists.dtype)
+        cross_entropy = cross_entropies(lists)
         # exp(-q x) - 1 keeps its digits where q x is small.
         losses = -tf.math.expm1(-q * cross_entropy) / q
         return lists.sum_of_positives(losses, lists.relevance)
@@ -95,25 +96,27 @@ class ForwardCorrectionLoss(RankingLoss):
         return Probabilities()
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        n, size = len(self.transition), lists.max_items
+        n = len(self.transition)
+        size = lists.max_items
         rule = "`transition` must have a row for each class that `y_pred` scores."
         is_right = not isinstance(size, int) or size == n
         _checks.require(is_right, rule, f"{n} rows for {size} classes")
+
+        # The logarithm of T, with a row for each label.
+        columns = np.transpose(self.transition)
+        log_t = np.full(columns.shape, _LOWEST_LOGARITHM)
+        np.log(columns, out=log_t, where=columns > 0)
+
         # Theorem 2: log sum_j e^s_j, less log sum_j T_ji e^s_j, both with s less the
         # highest score.
         lists = lists.dense().from_top()
-        columns = np.transpose(self.transition)  # A row for each label.
-        log_t = np.log(
-            columns, out=np.full(columns.shape, _LOWEST_LOGARITHM), where=columns > 0
-        )
         labels = lists.at_positives(tf.broadcast_to(tf.range(n), tf.shape(lists.mask)))
-        # [batch, P, n]; a masked class, of probability 0, counts for less than a log 0
-        # of T.
-        terms = lists.scores[:, tf.newaxis] + tf.gather(
-            tf.constant(log_t, lists.dtype), labels
-        )
+        log_t = tf.gather(tf.constant(log_t, lists.dtype), labels)  # [batch, P, n].
+        terms = lists.scores[:, tf.newaxis] + log_t
+        # A masked class has the probability 0 and counts for less than a log 0 of T.
         terms = tf.where(lists.mask[:, tf.newaxis], terms, 2 * _LOWEST_LOGARITHM)
-        losses = lists.log_sum_exp()[0] - tf.reduce_logsumexp(terms, axis=-1)
+        total, _ = lists.log_sum_exp()
+        losses = total - tf.reduce_logsumexp(terms, axis=-1)
         return lists.sum_of_positives(losses, lists.relevance)
 
 
@@ -141,10 +144,12 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
         array([[0.66666667, 0.33333333],
                [0.        , 1.        ]])
     """
-    probabilities, labels = np.asarray(probabilities, np.float64), np.asarray(labels)
+    probabilities = np.asarray(probabilities, np.float64)
+    labels = np.asarray(labels)
     rule = "`probabilities` must have the shape [N, n], with N >= 1."
     is_right = probabilities.ndim == 2 and len(probabilities) > 0
     _checks.require(is_right, rule, probabilities.shape)
+
     number, n = probabilities.shape
     is_right = labels.shape == (number,) and np.issubdtype(labels.dtype, np.integer)
     is_right = is_right and labels.min() >= 0 and labels.max() < n
@@ -153,18 +158,24 @@ def estimate_transition(probabilities: Array, labels: Array) -> np.ndarray:
         "`probabilities`."
     )
     _checks.require(is_right, rule, labels)
+
     # A class that is no label has no threshold, and no example is counted for it.
     is_labelled = np.eye(n)[labels]
     num_labelled = is_labelled.sum(axis=0)
-    sums, thresholds = (is_labelled * probabilities).sum(axis=0), np.full(n, np.inf)
+    sums = (is_labelled * probabilities).sum(axis=0)
+    thresholds = np.full(n, np.inf)
     np.divide(sums, num_labelled, thresholds, where=num_labelled > 0)
+
+    # The confident joint: how often an example of a class has a label.
     confident = np.where(probabilities >= thresholds, probabilities, -1.0)
     counted = confident.max(axis=1) >= 0
+    classes = confident.argmax(axis=1)
     counts = np.zeros((n, n))
-    np.add.at(counts, (confident.argmax(axis=1)[counted], labels[counted]), 1.0)
-    label_totals = counts.sum(axis=0)
+    np.add.at(counts, (classes[counted], labels[counted]), 1.0)
+
     # Where a label has the same probability in all its examples, rounding may leave it
     # no count.
+    label_totals = counts.sum(axis=0)
     counts = np.where(label_totals > 0, counts, np.eye(n))
     counts *= num_labelled / np.maximum(label_totals, 1)
     class_totals = counts.sum(axis=1, keepdims=True)
@@ -178,25 +189,25 @@ def _checked_transition(transition: Array) -> list[list[float]]:
     except (TypeError, ValueError) as error:
         rule = "`transition` must be a matrix of numbers."
         raise ValueError(f"{rule} Received: {transition!r}.") from error
-    is_square = (
-        matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] and len(matrix) > 0
-    )
+
+    shape = matrix.shape
+    is_square = len(shape) == 2 and shape[0] == shape[1] > 0
     rule = "`transition` must be a square matrix."
-    _checks.require(is_square, rule, f"the shape {matrix.shape}")
+    _checks.require(is_square, rule, f"the shape {shape}")
+
     is_right = bool(np.isfinite(matrix).all() and (matrix >= 0).all())
-    _checks.require(
-        is_right, "`transition` must have finite entries >= 0.", f"{matrix.min()}"
-    )
-    # Rows are distributions; a label that no class gives would have an infinite loss.
-    row_sums, column_sums = matrix.sum(axis=1), matrix.sum(axis=0)
-    is_right, worst = (
-        np.allclose(row_sums, 1, rtol=0, atol=1e-5),
-        np.abs(row_sums - 1).argmax(),
-    )
+    rule = "`transition` must have finite entries >= 0."
+    _checks.require(is_right, rule, f"{matrix.min()}")
+
+    # Rows are distributions.
+    sums = matrix.sum(axis=1)
+    worst = np.abs(sums - 1).argmax()
+    is_right = np.allclose(sums, 1, rtol=0, atol=1e-5)
     rule = "`transition` must have rows that add up to 1."
-    _checks.require(is_right, rule, f"{row_sums[worst]}")
+    _checks.require(is_right, rule, f"{sums[worst]}")
+
+    # A label that no class gives would have an infinite loss.
+    sums = matrix.sum(axis=0)
     rule = "`transition` must have an entry > 0 in each column."
-    _checks.require(
-        column_sums.all(), rule, f"a column of zeros, {column_sums.argmin()}"
-    )
+    _checks.require(sums.all(), rule, f"a column of zeros, {sums.argmin()}")
     return matrix.tolist()

@@ -29,70 +29,76 @@ class OrderedLoss(RankingLoss):
         super().__init__(**kwargs)
         # Each negative against the positive, or each score against zero.
         self.kind = _checks.one_of("kind", kind, ("pairwise", "binary"))
+
         ops.get_phi(phi)
         self.phi: Any = phi
-        rank_weights = ops.TopKWeights(1) if rank_weights is None else rank_weights
+
+        if rank_weights is None:
+            rank_weights = ops.TopKWeights(1)
         self.rank_weights = ops.get_rank_weights(rank_weights)
 
     def ordered_weighted_sum(self, negatives: ops.Lists, scale: Array = 1.0) -> Tensor:
         """The loss of positives against all items `[batch]`; `scale` scales weights."""
-        phi, scale = ops.get_phi(self.phi), as_dtype(scale, negatives.dtype)
+        scale = as_dtype(scale, negatives.dtype)
+        relevance = negatives.relevance
+
         if self.kind == "pairwise":
-            # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum
-            # faster.
-            is_scaled = isinstance(self.phi, ops.Scaled)
-            name, slope = (
-                (self.phi.phi, self.phi.scale) if is_scaled else (self.phi, 1.0)
-            )
-
-            def sum_over_pairs(lists: ops.Lists, f: Function) -> Tensor:
-                if f is phi and name == "hinge":
-                    return slope * lists.sum_of_violations(1 / slope)
-                return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
-
-            pair_losses = _weighted_sum(
-                sum_over_pairs, phi, self.rank_weights, negatives
-            )
-            return scale * negatives.sum_of_positives(pair_losses, negatives.relevance)
+            losses = self._weighted_sum(self._sum_over_pairs, negatives)
+            return scale * negatives.sum_of_positives(losses, relevance)
 
         def sum_over_negatives(lists: ops.Lists, f: Function) -> Tensor:
             return lists.sum(lambda s: f(-s), tends_to_zero=True)
 
         # The positives share the sum over the negatives, which does not depend on them.
-        total = scale * _weighted_sum(
-            sum_over_negatives, phi, self.rank_weights, negatives
-        )
-        relevance, positive_losses = negatives.relevance, phi(negatives.positive_scores)
+        total = scale * self._weighted_sum(sum_over_negatives, negatives)
+
+        losses = ops.get_phi(self.phi)(negatives.positive_scores)
         total_relevance = tf.reduce_sum(relevance, axis=-1)
-        return (
-            negatives.sum_of_positives(positive_losses, relevance)
-            + total_relevance * total
-        )
+        sum_of_positives = negatives.sum_of_positives(losses, relevance)
+        return sum_of_positives + total_relevance * total
 
+    def _sum_over_pairs(self, lists: ops.Lists, f: Function) -> Tensor:
+        # (1 - a m)_+ is a times the violation of a margin 1 / a, which lists sum
+        # faster.
+        name = self.phi
+        slope = 1.0
+        if isinstance(name, ops.Scaled):
+            slope = name.scale
+            name = name.phi
+        if f is ops.get_phi(self.phi) and name == "hinge":
+            return slope * lists.sum_of_violations(1 / slope)
+        return lists.sum_over_items(lambda s, p: f(p - s), tends_to_zero=True)
 
-def _weighted_sum(
-    sum_over: Function, phi: Function, rank_weights: ops.RankWeights, lists: ops.Lists
-) -> Tensor:
-    r"""$\sum_j \theta_j \varphi(p - v_{[j]})$.
+    def _weighted_sum(self, sum_over: Function, lists: ops.Lists) -> Tensor:
+        r"""$\sum_j \theta_j \varphi(p - v_{[j]})$.
 
-    `sum_over(lists, f)` is the sum of f(p - item).
-    """
-    # All ranks get the tail, and the leading ranks what exceeds it: only these are
-    # searched for.
-    tail, num_leading = rank_weights.tail, rank_weights.num_leading
-    if num_leading == 0:
-        return tail * sum_over(lists, phi)
-    n = lists.max_items
-    if num_leading is not None:
-        n = min(n, num_leading) if isinstance(n, int) else tf.minimum(n, num_leading)
-    highest = lists.only(lists.top_k(n)[1])
-    theta = rank_weights.leading(n, lists.dtype) - tail
-    # Equal weights need no order among the highest.
-    if rank_weights.listed is not None and len(set(rank_weights.listed)) == 1:
-        total = theta[0] * sum_over(highest, phi)
-    else:
-        total = sum_over(highest, lambda margins: theta * phi(margins))
-    return total + tail * sum_over(lists, phi) if tail else total
+        `sum_over(lists, f)` is the sum of f(p - item).
+        """
+        phi = ops.get_phi(self.phi)
+        rank_weights = self.rank_weights
+        tail = rank_weights.tail
+        num_leading = rank_weights.num_leading
+        if num_leading == 0:
+            return tail * sum_over(lists, phi)
+
+        # All ranks get the tail. The leading ranks also get what exceeds it, so only
+        # they are searched for.
+        n = lists.max_items
+        if num_leading is not None:
+            minimum = min if isinstance(n, int) else tf.minimum
+            n = minimum(n, num_leading)
+        _, columns, _ = lists.top_k(n)
+        highest = lists.only(columns)
+        theta = rank_weights.leading(n, lists.dtype) - tail
+
+        # Equal weights need no order among the highest.
+        if rank_weights.listed is not None and len(set(rank_weights.listed)) == 1:
+            total = theta[0] * sum_over(highest, phi)
+        else:
+            total = sum_over(highest, lambda margins: theta * phi(margins))
+        if tail:
+            total += tail * sum_over(lists, phi)
+        return total
 
 
 @_registry.register("loss")
@@ -133,8 +139,9 @@ class OrderedWeightedLoss(OrderedLoss):
         return None if self.rank_weights.tail else self.rank_weights.num_leading
 
     def compute(self, lists: ops.Lists) -> Tensor:
+        losses = self.ordered_weighted_sum(lists.negatives())
         # The highest scores by themselves would not show a NaN.
-        return lists.keep_nan(self.ordered_weighted_sum(lists.negatives()))
+        return lists.keep_nan(losses)
 
     @classmethod
     def crammer_singer(cls, **kwargs: Any) -> Self:
@@ -206,34 +213,31 @@ class StochasticNegativeMiningLoss(OrderedLoss, RandomRankingLoss):
         )
         self.num_sampled = _checks.positive_int("num_sampled", num_sampled)
         self.rescale = _checks.flag("rescale", rescale)
+
         leading = self.rank_weights.num_leading
-        rule = (
-            f"`rank_weights` must have at most num_sampled={num_sampled} leading "
-            "weights."
-        )
-        _checks.require(
-            leading is None or leading <= self.num_sampled, rule, self.rank_weights
-        )
+        fits = leading is None or leading <= self.num_sampled
+        rule = f"`rank_weights` must have at most {num_sampled=} leading weights."
+        _checks.require(fits, rule, self.rank_weights)
 
     def compute(self, lists: ops.Lists) -> Tensor:
         n = lists.max_items
         negatives = lists.negatives()
         if isinstance(n, int) and self.num_sampled >= n - 1:
-            warnings.warn(
+            message = (
                 f"num_sampled={self.num_sampled} is at least the number of negatives "
                 f"among {n} items, so the loss takes all of them and nothing is "
-                "random.",
-                stacklevel=2,
+                "random."
             )
+            warnings.warn(message, stacklevel=2)
             return lists.keep_nan(self.ordered_weighted_sum(negatives))
+
         mask = negatives.dense().mask
-        sample = negatives.only(ops.sample_items(lists.seed, mask, self.num_sampled))
-        # The sample stands for all N negatives, by the factor N / B.
-        scale = (
-            tf.maximum(negatives.num_items / self.num_sampled, 1)
-            if self.rescale
-            else 1.0
-        )
+        places = ops.sample_items(lists.seed, mask, self.num_sampled)
+        sample = negatives.only(places)
+        scale: float | Tensor = 1.0
+        if self.rescale:
+            # The sample stands for all N negatives, by the factor N / B.
+            scale = tf.maximum(negatives.num_items / self.num_sampled, 1)
         return lists.keep_nan(self.ordered_weighted_sum(sample, scale))
 
 
@@ -270,9 +274,8 @@ class WARPLoss(RandomRankingLoss):
             has no loss if none of them, or of the first N, violates it.
 
     Example:
-        >>> float(
-        ...     WARPLoss()([0], [[1.0, 0.5, 0.75, 0.0]])
-        ... )  # (1 + 1 / 2) / 2 * (0.5 + 0.75)
+        >>> loss = WARPLoss()
+        >>> float(loss([0], [[1.0, 0.5, 0.75, 0.0]]))  # (1 + 1/2) / 2 * (0.5 + 0.75)
         0.9375
     """
 
@@ -287,9 +290,8 @@ class WARPLoss(RandomRankingLoss):
         **kwargs: Any,
     ):
         super().__init__(seed=seed, **kwargs)
-        rank_weights = (
-            ops.PowerLawWeights(1.0) if rank_weights is None else rank_weights
-        )
+        if rank_weights is None:
+            rank_weights = ops.PowerLawWeights(1.0)
         self.rank_weights = ops.get_rank_weights(rank_weights)
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
         self.num_trials = _checks.positive_int_or_none("num_trials", num_trials)
@@ -299,10 +301,13 @@ class WARPLoss(RandomRankingLoss):
         return self.num_trials is not None
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        negatives, margin = lists.negatives(), present(self.margin, lists.dtype)
+        negatives = lists.negatives()
+        margin = present(self.margin, lists.dtype)
+
         # L of 0, 1, ..., n violating negatives.
         weights = self.rank_weights.first(lists.max_items, lists.dtype)
         totals = tf.concat([tf.zeros([1], lists.dtype), tf.cumsum(weights)], axis=0)
+
         if self.num_trials is not None:
             losses = _sampled_losses(
                 negatives, totals, margin, self.num_trials, lists.seed
@@ -311,7 +316,8 @@ class WARPLoss(RandomRankingLoss):
             hinges, num_violating = negatives.violations(margin)
             weight = tf.gather(totals, tf.cast(num_violating, tf.int32))
             losses = tf.math.divide_no_nan(weight, num_violating) * hinges
-        return lists.keep_nan(lists.sum_of_positives(losses, lists.relevance))
+        losses = lists.sum_of_positives(losses, lists.relevance)
+        return lists.keep_nan(losses)
 
 
 def _sampled_losses(
@@ -322,23 +328,29 @@ def _sampled_losses(
     seed: Tensor,
 ) -> Tensor:
     negatives = negatives.dense()
+    scores = negatives.positive_scores
+
     # Draws with replacement: the column of the j-th negative that is not masked, j
     # uniform.
     running_count = tf.cumsum(tf.cast(negatives.mask, tf.int32), axis=-1)
     batch, n = tf.unstack(tf.shape(running_count))
     count = tf.cast(running_count[:, -1:], negatives.dtype)
-    nth = tf.floor(ops.uniform([batch, num_trials], seed, negatives.dtype) * count) + 1
+    draws = ops.uniform([batch, num_trials], seed, negatives.dtype)
+    nth = tf.floor(draws * count) + 1
     columns = search.searchsorted(running_count, tf.cast(nth, tf.int32))
     drawn = gather(negatives.scores, tf.minimum(columns, n - 1))
 
     # The first draw that violates is where the running maximum passes the bound of a
     # positive.
-    highest_so_far = tf.reverse(search.maxima(tf.reverse(drawn, [1])), [1])
-    bounds = tf.stop_gradient(negatives.positive_scores) - margin
+    from_last = search.maxima(tf.reverse(drawn, [1]))
+    highest_so_far = tf.reverse(from_last, [1])
+    bounds = tf.stop_gradient(scores) - margin
     first = search.searchsorted(highest_so_far, bounds, side="right")
     is_violated = (first < num_trials) & (count > 0)
     first = tf.where(is_violated, first, 0)
+
     # The estimate of the rank, N over the number of draws, as in Wsabie.
     rank = tf.floor(count / tf.cast(first + 1, count.dtype))
-    hinges = violation(gather(drawn, first) - negatives.positive_scores, margin)
-    return tf.where(is_violated, tf.gather(totals, tf.cast(rank, tf.int32)) * hinges, 0)
+    weight = tf.gather(totals, tf.cast(rank, tf.int32))
+    hinges = violation(gather(drawn, first) - scores, margin)
+    return tf.where(is_violated, weight * hinges, 0)

@@ -4,7 +4,6 @@
 block.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import is_zero, violation
-from rank4class_tf._types import Changing
+from rank4class_tf._types import Changing, Function, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss, present
 
@@ -29,12 +28,11 @@ class PairwiseLoss(RankingLoss):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        is_right = lambda_weights is None or isinstance(
-            lambda_weights, ops.NDCGLambdaWeights
-        )
+        is_right = isinstance(lambda_weights, ops.NDCGLambdaWeights | None)
         rule = "`lambda_weights` must be None or `NDCGLambdaWeights`."
         _checks.require(is_right, rule, repr(lambda_weights))
         self.lambda_weights = lambda_weights
+
         check = _checks.fraction_below(0.5)
         self.label_smoothing = _checks.changing(
             "label_smoothing", label_smoothing, check
@@ -43,46 +41,54 @@ class PairwiseLoss(RankingLoss):
     def sum_over_pairs(
         self,
         lists: ops.Lists,
-        function: Callable,
+        function: Function,
         loss_of_tie: float,
         vanishes: bool = False,
-    ) -> tf.Tensor:
+    ) -> Tensor:
         r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.
 
         `loss_of_tie` is f(0).
         """
+        smoothing = present(self.label_smoothing, lists.dtype)
+        is_plain = is_zero(smoothing)
         # f and its slope tend to 0, or reach it if f `vanishes`, as the difference
         # falls. With smoothing they do not: the loss of a reversed pair rises.
-        smoothing = present(self.label_smoothing, lists.dtype)
-        smooths = not is_zero(smoothing)
-        options = {"tends_to_zero": not smooths, "vanishes": vanishes and not smooths}
+        options = {"tends_to_zero": is_plain, "vanishes": vanishes and is_plain}
 
-        def pair_loss(difference: tf.Tensor) -> tf.Tensor:
-            if not smooths:
-                return function(difference)
-            return (1 - smoothing) * function(difference) + smoothing * function(
-                -difference
-            )
+        def pair_loss(difference: Tensor) -> Tensor:
+            loss = function(difference)
+            if is_plain:
+                return loss
+            return (1 - smoothing) * loss + smoothing * function(-difference)
 
         if self.lambda_weights is not None:
             # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
             items, positives, pair_weight = self.lambda_weights(lists)
+
             # Score, relevance, gain and rank of an item, and those of the positive.
-            losses = lists.sum_over_items(
-                lambda s, y, g, r, p, y_p, g_p, r_p: tf.where(
-                    y < y_p, pair_weight(g, r, g_p, r_p) * pair_loss(s - p), 0
-                ),
-                [lists.item_relevance(), *items],
-                [lists.relevance, *positives],
-                **options,
-            )
-        elif lists.max_positives == 1 and not smooths:
+            def weighted_loss(
+                s: Tensor,
+                y: Tensor,
+                g: Tensor,
+                r: Tensor,
+                p: Tensor,
+                y_p: Tensor,
+                g_p: Tensor,
+                r_p: Tensor,
+            ) -> Tensor:
+                weight = pair_weight(g, r, g_p, r_p)
+                return tf.where(y < y_p, weight * pair_loss(s - p), 0)
+
+            items = [lists.item_relevance(), *items]
+            positives = [lists.relevance, *positives]
+            losses = lists.sum_over_items(weighted_loss, items, positives, **options)
+        elif lists.max_positives == 1 and is_plain:
             # With a single positive every item but itself is less relevant: the
             # cheapest sum.
             losses = lists.sum_over_differences(pair_loss, **options) - loss_of_tie
-        # Class ids: all positives are equally relevant, and no pair of them counts.
         elif not lists.is_graded:
+            # Class ids: all positives are equally relevant, and no pair of them counts.
             losses = lists.negatives().sum_over_differences(pair_loss, **options)
         else:
             losses = lists.sum_over_items(
@@ -130,11 +136,13 @@ class PairwiseHingeLoss(PairwiseLoss):
         super().__init__(lambda_weights, label_smoothing, **kwargs)
         self.margin = _checks.changing("margin", margin, _checks.positive_float)
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         margin = present(self.margin, lists.dtype)
-        return self.sum_over_pairs(
-            lists, lambda d: violation(d, margin), margin, vanishes=True
-        )
+
+        def hinge(difference: Tensor) -> Tensor:
+            return violation(difference, margin)
+
+        return self.sum_over_pairs(lists, hinge, margin, vanishes=True)
 
 
 class PairwiseTemperatureLoss(PairwiseLoss):
@@ -174,11 +182,10 @@ class PairwiseLogisticLoss(PairwiseTemperatureLoss):
         1.3862943...
     """
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         t = present(self.temperature, lists.dtype)
-        return self.sum_over_pairs(
-            lists, lambda d: tf.math.softplus(d / t), np.log(2.0)
-        )
+        loss_of_tie = np.log(2.0)
+        return self.sum_over_pairs(lists, lambda d: tf.nn.softplus(d / t), loss_of_tie)
 
 
 @_registry.register("loss")
@@ -199,7 +206,7 @@ class PairwiseSoftZeroOneLoss(PairwiseTemperatureLoss):
         1.0
     """
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         t = present(self.temperature, lists.dtype)
         return self.sum_over_pairs(lists, lambda d: tf.sigmoid(d / t), 0.5)
 
@@ -221,30 +228,31 @@ class PairwiseMeanSquaredLoss(RankingLoss):
     Ranking Models with Cross-Architecture Knowledge Distillation", for MarginMSE.
 
     Example:
-        >>> float(
-        ...     PairwiseMeanSquaredLoss()([[3.0, 0.0]], [[1.5, 0.5]])
-        ... )  # ((1.5 - 0.5) - 3)^2
+        >>> loss = PairwiseMeanSquaredLoss()
+        >>> float(loss([[3.0, 0.0]], [[1.5, 0.5]]))  # ((1.5 - 0.5) - 3)^2
         4.0
     """
 
     searches_positives = needs_positive = False
     item_weights = "formula"
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
         # A shift of all scores changes no difference. Less the mean score of the
         # positives, the scores are small, so that their differences keep their digits.
         scores = tf.where(lists.is_positive, lists.positive_scores, 0.0)
-        number = tf.reduce_sum(
-            tf.cast(lists.is_positive, lists.dtype), -1, keepdims=True
-        )
+        is_positive = tf.cast(lists.is_positive, lists.dtype)
+        number = tf.reduce_sum(is_positive, -1, keepdims=True)
         level = tf.reduce_sum(scores, -1, keepdims=True) / tf.maximum(number, 1)
         lists = lists.shifted(-tf.stop_gradient(level))
 
         # The mean error may be a constant, since the sum of squares is least there.
-        n, relevance = tf.maximum(lists.num_items, 1), lists.item_relevance()
+        n = tf.maximum(lists.num_items, 1)
         share = 1 / tf.maximum(n - 1, 1)
-        mean = (lists.constant().sum(tf.subtract, items=[relevance]) / n)[:, tf.newaxis]
-        if lists.item_weights is None:
+        relevance = lists.item_relevance()
+        mean = lists.constant().sum(tf.subtract, items=[relevance]) / n
+        mean = mean[:, tf.newaxis]
+        item_weights = lists.item_weights
+        if item_weights is None:
             squares = lists.sum(
                 lambda s, y, m: tf.square(s - y - m), mean, items=[relevance]
             )
@@ -253,15 +261,13 @@ class PairwiseMeanSquaredLoss(RankingLoss):
         # For errors e with the mean 0, the sum of w_i (e_i - e_j)^2 over all pairs is n
         # times the sum of (w_i + mean of w) e_i^2. The product is 0, but has the
         # gradient of the mean.
-        lists, item_weights = lists.dense(), lists.item_weights
+        lists = lists.dense()
         errors = tf.where(lists.mask, lists.scores - relevance - mean, 0.0)
-        weights = (
-            item_weights + (tf.reduce_sum(item_weights, axis=-1) / n)[:, tf.newaxis]
-        )
+        mean_weight = tf.reduce_sum(item_weights, axis=-1) / n
+        weights = item_weights + mean_weight[:, tf.newaxis]
         squares = tf.reduce_sum(weights * tf.square(errors), axis=-1)
-        product = tf.reduce_sum(item_weights * errors, axis=-1) * tf.reduce_sum(
-            errors, axis=-1
-        )
+        weighted_total = tf.reduce_sum(item_weights * errors, axis=-1)
+        product = weighted_total * tf.reduce_sum(errors, axis=-1)
         return share * (squares - 2 * product / n)
 
 
@@ -306,21 +312,19 @@ class MeanSquaredLoss(RankingLoss):
     @property
     def probabilities(self) -> Probabilities | None:
         """The nearest probabilities to s / M, which the loss fits if k = 1; or None."""
-        fits = self.positive_weight == 1
-        return Probabilities(self.positive_target, "euclidean") if fits else None
+        if self.positive_weight != 1:
+            return None
+        return Probabilities(self.positive_target, "euclidean")
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
-        def share_of_square(
-            scores: tf.Tensor, relevance: tf.Tensor, n: tf.Tensor
-        ) -> tf.Tensor:
-            error = scores - self.positive_target * relevance
+    def compute(self, lists: ops.Lists) -> Tensor:
+        def share_of_square(s: Tensor, y: Tensor, n: Tensor) -> Tensor:
+            error = s - self.positive_target * y
             # Division first: the square of a large score then stays finite as long as
             # it can.
             share = 1 / n
             if self.positive_weight != 1:
-                share *= tf.where(
-                    relevance > 0, self.positive_weight * tf.ones_like(n), 1
-                )
+                weight = self.positive_weight * tf.ones_like(n)
+                share *= tf.where(y > 0, weight, 1)
             return share * error * error
 
         # A list whose items are all masked has no loss, but must be finite.
@@ -353,16 +357,16 @@ def gbce_power(num_negatives: int, num_classes: int, t: float = 0.75) -> float:
         t: how much of the overconfidence to remove, in [0, 1].
 
     Example:
-        >>> gbce_power(
-        ...     num_negatives=256, num_classes=1025, t=0.5
-        ... )  # 1 - 0.5 (1 - 256 / 1024)
+        >>> gbce_power(256, num_classes=1025, t=0.5)  # 1 - 0.5 (1 - 256 / 1024)
         0.625
     """
     num_classes = _checks.positive_int("num_classes", num_classes)
     num_negatives = _checks.positive_int("num_negatives", num_negatives)
-    rule = f"`num_negatives` must be less than num_classes={num_classes}."
+    t = _checks.fraction("t", t)
+    rule = f"`num_negatives` must be less than {num_classes=}."
     _checks.require(num_negatives < num_classes, rule, num_negatives)
-    return 1 - _checks.fraction("t", t) * (1 - num_negatives / (num_classes - 1))
+    share = num_negatives / (num_classes - 1)
+    return 1 - t * (1 - share)
 
 
 @_registry.register("loss")
@@ -394,8 +398,8 @@ class SigmoidCrossEntropyLoss(RankingLoss):
         super().__init__(**kwargs)
         self.positive_power = _checks.positive_float("positive_power", positive_power)
 
-    def compute(self, lists: ops.Lists) -> tf.Tensor:
-        def cross_entropy(s: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+    def compute(self, lists: ops.Lists) -> Tensor:
+        def cross_entropy(s: Tensor, y: Tensor) -> Tensor:
             positive_term = self.positive_power * y * tf.math.softplus(-s)
             return positive_term + (1 - y) * tf.math.softplus(s)
 

@@ -19,13 +19,15 @@ def fenchel_young(
     regularizer = ops.get_regularizer(regularizer)
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
-    # `top` are the k highest scores. A shift changes no loss: projection and target sum
-    # to k.
+
+    # `top` are the k highest scores. Projection and target sum to k, so that a shift
+    # changes no loss.
     lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
+    num_selected = tf.cast(selected, lists.dtype)
+
     # To first order `conjugates` do not depend on the threshold, which needs no
     # gradient.
     threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), top, selected))
-    num_selected = tf.cast(selected, lists.dtype)
 
     # The gradient of the conjugate is the projection (Danskin's theorem).
     @tf.custom_gradient
@@ -35,11 +37,13 @@ def fenchel_young(
 
         return regularizer.conjugate(scores, threshold), gradient
 
-    conjugates = num_selected * threshold[:, 0] + lists.sum(
+    total = lists.sum(
         conjugate,
         tends_to_zero=regularizer.tends_to_zero,
         vanishes=regularizer.vanishes,
     )
+    conjugates = num_selected * threshold[:, 0] + total
+
     target = num_selected / tf.maximum(count, 1)  # Of each positive.
     product = target * lists.sum_of_positives(lists.positive_scores)
     losses = conjugates + count * regularizer.value(target) - product
@@ -90,22 +94,24 @@ class RankmaxLoss(PositivesLoss):
 
     def compute(self, lists: ops.Lists) -> Tensor:
         margin = present(self.margin, lists.dtype)
+
         # 1 over the projection of each positive, `[batch, P]`, before that is cut at 1.
         if self.k == 1:
             # The projection is a clipped ratio, which needs no search for a threshold.
             inverse = lists.sum_of_violations(margin) / margin
         else:
+            # The level is the lower of z_y and z_[k].
             level, top, columns, selected = lowest_in_support(lists, self.k)
-            # The level is the lower of z_y and z_[k]. Some of the k highest items are
-            # cut at 1.
+            selected = selected[:, tf.newaxis]
             tail = lists.without(columns).sum_of_violations(margin, level)
             top = violation(top[:, tf.newaxis] - level[..., tf.newaxis], margin)
-            # The sum of those not cut.
-            rest, num_cut = cap(top, tail, selected[:, tf.newaxis])
-            num_left = tf.cast(selected[:, tf.newaxis] - num_cut, lists.dtype)
-            inverse = rest / (
-                num_left * violation(lists.positive_scores - level, margin)
-            )
+
+            # Some of the k highest items are cut at 1; `rest` is the sum of the others.
+            rest, num_cut = cap(top, tail, selected)
+            num_left = tf.cast(selected - num_cut, lists.dtype)
+            above_level = violation(lists.positive_scores - level, margin)
+            inverse = rest / (num_left * above_level)
+
         # A NaN stays one.
         inverse = tf.where(inverse <= 1, tf.ones_like(inverse), inverse)
         return self.reduced(lists, tf.math.log(inverse))
@@ -190,15 +196,15 @@ class FenchelYoungLoss(RankingLoss):
         ops.get_regularizer(regularizer)
         self.regularizer = regularizer
         self.k = _checks.positive_int("k", k)
-        self.searches_positives = is_adaptive = alpha == "adaptive"
-        rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
-        received = f"alpha={alpha!r}, regularizer={regularizer!r}, k={k}"
-        _checks.require(
-            not is_adaptive or (regularizer, k) == ("euclidean", 1), rule, received
-        )
-        self.alpha: Any = (
-            alpha if is_adaptive else _checks.positive_float("alpha", alpha)
-        )
+
+        self.alpha: Any = alpha
+        self.searches_positives = alpha == "adaptive"
+        if self.searches_positives:
+            is_right = regularizer == "euclidean" and k == 1
+            rule = "`alpha` must be a number unless regularizer='euclidean' and k=1."
+            _checks.require(is_right, rule, f"{alpha=}, {regularizer=}, {k=}")
+        else:
+            self.alpha = _checks.positive_float("alpha", alpha)
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -210,36 +216,36 @@ class FenchelYoungLoss(RankingLoss):
     def compute(self, lists: ops.Lists) -> Tensor:
         if self.alpha != "adaptive":
             return fenchel_young(lists, self.regularizer, self.k, self.alpha)
+
+        def hinge(difference: Tensor) -> Tensor:
+            return violation(difference, 1.0)
+
+        def square(s: Tensor, p: Tensor, inverse: Tensor) -> Tensor:
+            # A square by itself might overflow where this does not.
+            return hinge(s - p) * (inverse * hinge(s - p))
+
         # R and the sum of squares over 1 + R, first as constants. The label itself adds
-        # 1 to both sums. A square by itself might overflow where this does not.
+        # 1 to both sums.
         constant = lists.constant()
-        total = (
-            constant.sum_over_differences(
-                lambda d: violation(d, 1.0), tends_to_zero=True
-            )
-            - 1
-        )
+        total = constant.sum_over_differences(hinge, tends_to_zero=True) - 1
         inverse = 1 / (1 + total)
         squares = constant.sum_over_items(
-            lambda s, p, inverse: (
-                violation(s - p, 1.0) * (inverse * violation(s - p, 1.0))
-            ),
-            positives=[inverse],
-            tends_to_zero=True,
+            square, positives=[inverse], tends_to_zero=True
         )
         squares -= inverse
         share = total * inverse
         losses = (squares + total * share) / 2
-        # The slopes in both sums, for one with their gradient: classes by blocks allow
-        # only one.
+
+        # Classes in blocks allow only one sum with a gradient. So this one has the
+        # slopes in both sums.
         by_square = inverse / 2
         by_total = share / 2 + by_square * (share - squares)
 
         def linear_terms(
             s: Tensor, p: Tensor, by_square: Tensor, by_total: Tensor
         ) -> Tensor:
-            hinge = violation(s - p, 1.0)
-            return hinge * (by_square * hinge + by_total)
+            violated = hinge(s - p)
+            return violated * (by_square * violated + by_total)
 
         linear = lists.sum_over_items(
             linear_terms, positives=[by_square, by_total], vanishes=True

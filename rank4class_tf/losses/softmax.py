@@ -50,12 +50,12 @@ def class_prior(
     rule = "Either `labels` or `counts` must be given."
     _checks.require((counts is None) != (labels is None), rule, "both or none")
     if labels is not None:
-        counts = count_labels(labels, _checks.positive_int("num_classes", num_classes))[
-            0
-        ]
+        num_classes = _checks.positive_int("num_classes", num_classes)
+        counts, _ = count_labels(labels, num_classes)
+
     counts = checked_counts(counts) + pseudo_count
     rule = "`pseudo_count` must be > 0 where a class has no labels."
-    received = f"pseudo_count={pseudo_count!r}, no labels of class {counts.argmin()}"
+    received = f"{pseudo_count=}, no labels of class {counts.argmin()}"
     _checks.require(bool(counts.all()), rule, received)
     return (counts / counts.sum()).tolist()
 
@@ -95,26 +95,22 @@ def log_total(lists: ops.Lists, temperature: Changing, with_ties: bool) -> Tenso
     floor = LOWEST[positives.dtype]
     irrelevant = total + tf.maximum((highest - positives) / temperature, floor)
 
-    num_items = lists.max_items if isinstance(lists.max_items, int) else None
     # Positives also compete with each other: in pairs if few, else in the order of
     # their labels.
+    relevance = lists.relevance
+    num_items = lists.max_items
+    if not isinstance(num_items, int):
+        num_items = None
     if are_few(lists.max_positives, num_items):
         # Columns without a positive get the largest label, and compete with nobody.
-        relevance = lists.relevance
-        rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)[
-            :, tf.newaxis, :
-        ]
-        competes = (tf.less_equal if with_ties else tf.less)(
-            rivals, relevance[:, :, tf.newaxis]
-        )
-        differences = (
-            positives[:, tf.newaxis, :] - positives[:, :, tf.newaxis]
-        ) / temperature
-        relevant = tf.reduce_logsumexp(tf.where(competes, differences, floor), axis=-1)
+        rivals = tf.where(relevance > 0, relevance, relevance.dtype.max)
+        is_less = tf.less_equal if with_ties else tf.less
+        competes = is_less(rivals[:, tf.newaxis], relevance[..., tf.newaxis])
+        differences = positives[:, tf.newaxis] - positives[..., tf.newaxis]
+        terms = tf.where(competes, differences / temperature, floor)
+        relevant = tf.reduce_logsumexp(terms, axis=-1)
     else:
-        relevant = _by_sorting(
-            positives, lists.relevance, temperature, with_ties, num_items
-        )
+        relevant = _by_sorting(positives, relevance, temperature, with_ties, num_items)
     return tf.reduce_logsumexp(tf.stack([irrelevant, relevant]), axis=0)
 
 
@@ -125,13 +121,12 @@ def cross_entropies(
 
     See `SoftmaxLoss`.
     """
-    # Relative to `highest`.
+    # Both the total and the scores are less the highest score.
     total, highest = lists.log_sum_exp(temperature, label_smoothing)
-    scores = below(lists.positive_scores, highest)  # Less `highest`, too.
+    scores = below(lists.positive_scores, highest)
     if not is_zero(label_smoothing):
-        scores = (
-            1 - label_smoothing
-        ) * scores  # `total` has the share of the mean score.
+        # `total` has the share of the mean score.
+        scores = (1 - label_smoothing) * scores
     return total - divided(scores, temperature)  # Spares a division by 1.
 
 
@@ -144,22 +139,26 @@ def _by_sorting(
 ) -> Tensor:
     """`relevant` of `log_total`; lists have at most `most` items, None if unknown."""
     floor = LOWEST[positives.dtype]
+    one_more = [[0, 0], [0, 1]]  # Padding by a column.
+
     # In falling order of relevance a sum over the less relevant is a suffix. It is
     # relative to the highest score of the suffix, so that higher scores before it cost
     # it no digits.
     falling_relevance, order = tf.math.top_k(relevance, tf.shape(relevance)[1])
     # These have a gradient.
     scores = gather(tf.where(relevance > 0, positives, floor), order)
-    highest = search.maxima(scores, most)  # Of each suffix.
+
+    # The highest score and the sum of each suffix.
+    highest = search.maxima(scores, most)
     decay = tf.exp((highest[:, 1:] - highest[:, :-1]) / temperature)
     terms = tf.exp((scores - highest) / temperature)
-    # Of each suffix.
-    sums = search.decaying_sums(terms, tf.pad(decay, [[0, 0], [0, 1]]), most)
-    highest = tf.pad(highest, [[0, 0], [0, 1]], constant_values=floor)
-    sums = tf.pad(sums, [[0, 0], [0, 1]], constant_values=1)
-    start = search.searchsorted(
-        -falling_relevance, -relevance, "left" if with_ties else "right"
-    )
+    sums = search.decaying_sums(terms, tf.pad(decay, one_more), most)
+
+    # The last suffix has no items.
+    highest = tf.pad(highest, one_more, constant_values=floor)
+    sums = tf.pad(sums, one_more, constant_values=1)
+    side = "left" if with_ties else "right"
+    start = search.searchsorted(-falling_relevance, -relevance, side)
     relative = (tf.gather(highest, start, batch_dims=1) - positives) / temperature
     return tf.maximum(relative + tf.math.log(gather(sums, start)), floor)
 
@@ -200,11 +199,7 @@ class SoftmaxLoss(PositivesLoss):
     """
 
     item_weights = "formula"  # Weights of items multiply the terms.
-    # Arguments with a number for each class.
-    by_class_id = (
-        "class_weight",
-        "class_prior",
-    )
+    by_class_id = ("class_weight", "class_prior")  # They have an entry for each class.
     tunable = ("label_smoothing", "temperature")
 
     def __init__(
@@ -238,10 +233,10 @@ class SoftmaxLoss(PositivesLoss):
         self.prior_strength = _checks.non_negative_float(
             "prior_strength", prior_strength
         )
+
+        is_right = class_prior is not None or prior_strength == 1
         rule = "`prior_strength` must be 1 where `class_prior` is None."
-        _checks.require(
-            class_prior is not None or prior_strength == 1, rule, prior_strength
-        )
+        _checks.require(is_right, rule, prior_strength)
 
     @property
     def probabilities(self) -> Probabilities | None:
@@ -254,21 +249,22 @@ class SoftmaxLoss(PositivesLoss):
         temperature = present(self.temperature, lists.dtype, with_gradient=True)
         smoothing = present(self.label_smoothing, lists.dtype)
         if self.class_prior is not None:
-            n, size = lists.max_items, len(self.class_prior)
+            n = lists.max_items
+            size = len(self.class_prior)
+            fits = not isinstance(n, int) or n == size
             rule = (
                 "`class_prior` must have a number for each class that `y_pred` scores."
             )
-            _checks.require(
-                not isinstance(n, int) or n == size, rule, f"{size} for {n} classes"
-            )
+            _checks.require(fits, rule, f"{size} for {n} classes")
+
             # Equation 10 of Menon et al. The temperature applies to the scores only.
             log_prior = self.prior_strength * np.log([self.class_prior])
-            lists = lists.scaled(1 / temperature).shifted(
-                tf.constant(log_prior, lists.dtype)
-            )
+            shift = tf.constant(log_prior, lists.dtype)
+            lists = lists.scaled(1 / temperature).shifted(shift)
             temperature = 1.0
-        # Weighs by y_i.
-        return self.reduced(lists, cross_entropies(lists, temperature, smoothing))
+
+        losses = cross_entropies(lists, temperature, smoothing)
+        return self.reduced(lists, losses)  # Weighs by y_i.
 
 
 @_registry.register("loss")
@@ -316,13 +312,11 @@ class ListMLELoss(SoftmaxOfRivalsLoss):
     ties.
 
     Example:
-        >>> float(
-        ...     ListMLELoss()([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]])
-        ... )  # log(3) + log(2)
+        >>> loss = ListMLELoss()
+        >>> float(loss([[1.0, 2.0, 0.0]], [[0.0, 0.0, 0.0]]))  # log(3) + log(2)
         1.7917594...
     """
 
     def compute(self, lists: ops.Lists) -> Tensor:
-        return lists.sum_of_positives(
-            log_total(lists, self.temperature, with_ties=True)
-        )
+        losses = log_total(lists, self.temperature, with_ties=True)
+        return lists.sum_of_positives(losses)

@@ -51,10 +51,10 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
         reduction: str | None = "sum_over_batch_size",
         name: str | None = None,
     ):
+        is_right = isinstance(sorter, Sorter | None)
         rule = "`sorter` must be None or a sorter of rank4class_tf.layers."
-        _checks.require(
-            sorter is None or isinstance(sorter, Sorter), rule, f"sorter={sorter!r}"
-        )
+        _checks.require(is_right, rule, f"{sorter=}")
+
         name = name or _registry.snake_case(type(self).__name__)
         super().__init__(reduction=_keras.standardize_reduction(reduction), name=name)
         self.sorter = LaplaceSorter() if sorter is None else sorter
@@ -68,10 +68,11 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
     def ranks(self, outputs: Tensor, mask: Tensor | None = None) -> Tensor:
         """Soft ranks over row length, `[lists, d]` -> `[lists, d]`; 0 if masked."""
-        ranks = tf.cast(self.sorter(outputs, mask=mask), outputs.dtype)
+        dtype = outputs.dtype
+        ranks = tf.cast(self.sorter(outputs, mask=mask), dtype)
         if mask is None:
-            return ranks / tf.cast(tf.shape(outputs)[1], ranks.dtype)
-        size = tf.reduce_sum(tf.cast(mask, ranks.dtype), axis=1, keepdims=True)
+            return ranks / tf.cast(tf.shape(outputs)[1], dtype)
+        size = tf.reduce_sum(tf.cast(mask, dtype), axis=1, keepdims=True)
         return tf.math.divide_no_nan(ranks, size)
 
     def __call__(
@@ -83,11 +84,12 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
             sample_weight = example_weights(owned(sample_weight), y_pred)
         mask = _keras.mask_of(y_pred)
         if mask is None or mask.shape.rank != 1:
-            return _keras.reduced(self, self.call(y_true, y_pred), sample_weight)
+            losses = self.call(y_true, y_pred)
+            return _keras.reduced(self, losses, sample_weight)
+
         # A list along the batch must not hold the examples that a mask leaves out.
-        _checks.require(
-            not in_xla(), "XLA cannot compile a mask of examples.", f"{mask}"
-        )
+        rule = "XLA cannot compile a mask of examples."
+        _checks.require(not in_xla(), rule, f"{mask}")
         kept = tf.where(mask)
         losses = self.call(tf.gather_nd(y_true, kept), tf.gather_nd(y_pred, kept))
         losses = tf.scatter_nd(kept, losses, tf.shape(mask, tf.int64))
@@ -95,36 +97,38 @@ class SorterLoss(UnsavedLayer, _registry.Configured, keras.losses.Loss):
 
     def call(self, y_true: Array, y_pred: Array) -> Tensor:
         outputs = _matrix("y_pred", y_pred)
-        outputs = tf.cast(
-            outputs, tf.float64 if outputs.dtype == tf.float64 else tf.float32
-        )
+        if outputs.dtype != tf.float64:
+            outputs = tf.cast(outputs, tf.float32)
+        dtype = outputs.dtype
+
         labels = self._checked(_matrix("y_true", y_true), outputs)
-        finite = tf.math.is_finite(tf.cast(labels, outputs.dtype))
+        finite = tf.math.is_finite(tf.cast(labels, dtype))
         bad = check(~finite, labels, "`y_true` must hold finite numbers")
-        losses = _keras.with_autograph_of_caller(self.compute)(labels, outputs)
+
+        compute = _keras.with_autograph_of_caller(self.compute)
+        losses = compute(labels, outputs)
         # A list may lie along the batch, so that a bad label spoils all of it.
         losses = tf.where(~tf.reduce_any(bad), losses, float("nan"))
-        if is_zero(self.alignment):
-            return losses
-        weight = as_dtype(present(self.alignment, outputs.dtype), outputs.dtype)
-        return losses + weight * self.misalignment(labels, outputs)
+        if not is_zero(self.alignment):
+            weight = as_dtype(present(self.alignment, dtype), dtype)
+            losses += weight * self.misalignment(labels, outputs)
+        return losses
 
     def _checked(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The labels in their dtype; raises unless their shape fits the outputs'."""
         rule = "`y_true` must have the shape of `y_pred`."
         labels = same_sizes(labels, outputs, rule, num_axes=2)
-        is_wide = (
-            labels.dtype == tf.float64
-            or labels.dtype.is_integer
-            and labels.dtype.size > 2
-        )
-        return tf.cast(
-            labels, tf.float64 if is_wide and self._keeps_float64 else outputs.dtype
-        )
+        kind = labels.dtype
+        is_wide = kind == tf.float64 or kind.is_integer and kind.size > 2
+        dtype = outputs.dtype
+        if is_wide and self._keeps_float64:
+            dtype = tf.float64
+        return tf.cast(labels, dtype)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
         """The distance of labels and outputs that the alignment weighs, `[batch]`."""
-        return tf.reduce_mean(tf.abs(outputs - tf.cast(labels, outputs.dtype)), axis=1)
+        errors = outputs - tf.cast(labels, outputs.dtype)
+        return tf.reduce_mean(tf.abs(errors), axis=1)
 
 
 def _matrix(name: str, values: Array) -> Tensor:
@@ -177,13 +181,16 @@ class SpearmanLoss(_LossAlongAxis):
     _keeps_float64 = True
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        if self.axis == "batch":
-            labels, outputs = tf.transpose(labels), tf.transpose(outputs)
+        is_transposed = self.axis == "batch"
+        if is_transposed:
+            labels = tf.transpose(labels)
+            outputs = tf.transpose(outputs)
+
         # Ranks are over d, so that the loss does not grow with the list.
         exact = tf.cast(expected_ranks_of_all(labels), outputs.dtype)
         exact /= tf.cast(tf.shape(labels)[1], outputs.dtype)
         errors = tf.square(exact - self.ranks(outputs))
-        return tf.reduce_mean(errors, axis=0 if self.axis == "batch" else 1)
+        return tf.reduce_mean(errors, axis=0 if is_transposed else 1)
 
 
 @_registry.register("loss")
@@ -214,22 +221,28 @@ class MeanAveragePrecisionLoss(_LossAlongAxis):
     """
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
+        dtype = outputs.dtype
         if self.axis == "batch":
-            labels, outputs = tf.transpose(labels), tf.transpose(outputs)
-        is_positive = tf.cast(labels > 0, outputs.dtype)
+            labels = tf.transpose(labels)
+            outputs = tf.transpose(outputs)
+
+        is_positive = tf.cast(labels > 0, dtype)
         count = tf.reduce_sum(is_positive, axis=1, keepdims=True)
         share = tf.math.divide_no_nan(is_positive, count)
-        terms = tf.math.multiply_no_nan(self.ranks(outputs, labels >= 0), share)
+        ranks = self.ranks(outputs, labels >= 0)
+        terms = tf.math.multiply_no_nan(ranks, share)
         if self.axis == "items":
             return tf.reduce_sum(terms, axis=1)
+
         # The mean over the examples is the mean over the classes that have a positive.
-        num_classes = tf.math.count_nonzero(count, dtype=outputs.dtype)
-        size = tf.cast(tf.shape(terms)[1], outputs.dtype)
+        num_classes = tf.math.count_nonzero(count, dtype=dtype)
+        size = tf.cast(tf.shape(terms)[1], dtype)
         return tf.math.divide_no_nan(size * tf.reduce_sum(terms, axis=0), num_classes)
 
     def misalignment(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        errors = tf.abs(tf.where(labels >= 0, outputs - labels, 0))
-        count = tf.math.count_nonzero(labels >= 0, axis=1, dtype=outputs.dtype)
+        is_known = labels >= 0
+        errors = tf.abs(tf.where(is_known, outputs - labels, 0))
+        count = tf.math.count_nonzero(is_known, axis=1, dtype=outputs.dtype)
         return tf.math.divide_no_nan(tf.reduce_sum(errors, axis=1), count)
 
 
@@ -256,9 +269,7 @@ class RankTripletLoss(SorterLoss):
 
     Example:
         >>> loss = RankTripletLoss(LaplaceSorter(temperature=0.01))
-        >>> float(
-        ...     loss([0, 1], [[1.0, 0.0], [0.0, 1.0]])
-        ... )  # each positive is a rank ahead
+        >>> float(loss([0, 1], [[1.0, 0.0], [0.0, 1.0]]))  # each is a rank ahead
         0.0
     """
 
@@ -282,26 +293,27 @@ class RankTripletLoss(SorterLoss):
         )
         is_square = outputs.shape[:1].is_compatible_with(outputs.shape[1:])
         _checks.require(is_square, rule, f"shapes {outputs.shape} and {labels.shape}")
-        labels = same_sizes(labels, tf.ones([tf.shape(labels)[0], 1]), rule, num_axes=2)
+        column = tf.ones([tf.shape(labels)[0], 1])
+        labels = same_sizes(labels, column, rule, num_axes=2)
         for side in (outputs, tf.transpose(outputs)):
             labels = same_sizes(labels, side, rule)
         return labels
 
     def compute(self, labels: Tensor, outputs: Tensor) -> Tensor:
-        size = tf.cast(tf.shape(outputs)[1], outputs.dtype)
-        margin = 1 / size
-        if self.margin is not None:
-            margin = as_dtype(present(self.margin, size.dtype), size.dtype)
+        dtype = outputs.dtype
+        if self.margin is None:
+            margin = 1 / tf.cast(tf.shape(outputs)[1], dtype)
+        else:
+            margin = as_dtype(present(self.margin, dtype), dtype)
         is_same = labels == tf.transpose(labels)
 
         def row_losses(similarities: Tensor) -> Tensor:
             ranks = self.ranks(similarities)
             positives = tf.linalg.diag_part(ranks)
             # A row whose items are all positives has no triplet.
-            negatives = tf.where(
-                is_same, tf.constant(ranks.dtype.max, ranks.dtype), ranks
-            )
-            return tf.nn.relu(margin + positives - tf.reduce_min(negatives, axis=1))
+            negatives = tf.where(is_same, tf.constant(dtype.max, dtype), ranks)
+            best = tf.reduce_min(negatives, axis=1)
+            return tf.nn.relu(margin + positives - best)
 
         return row_losses(outputs) + row_losses(tf.transpose(outputs))
 
