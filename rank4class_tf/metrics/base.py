@@ -16,7 +16,7 @@ from rank4class_tf._lists.labels import (
 )
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.ranked_ids import RankedIds
-from rank4class_tf.metrics.sums import ExactSum
+from rank4class_tf.metrics.sums import RunningSums
 from rank4class_tf.ops.ranks import BestPositive, best_positive, over_ranks
 
 
@@ -100,7 +100,7 @@ class RankingMetric(Metric):
 
     def _add_states(self) -> None:
         # Sums of the weighted values and, in the last place, of the weights.
-        self.sums = ExactSum(self, "sums", (len(self.result_names) + 1,))
+        self.sums = RunningSums(self, "sums", (len(self.result_names) + 1,))
 
     @property
     def is_mean(self) -> bool:

@@ -27,45 +27,50 @@ class DatasetMetric(Metric):
     def __init__(
         self, max_examples: int = 10_000, name: str | None = None, dtype: Any = None
     ):
-        super().__init__(
-            name=name or _registry.snake_case(type(self).__name__), dtype=dtype
-        )
+        class_name = type(self).__name__
+        super().__init__(name=name or _registry.snake_case(class_name), dtype=dtype)
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                f"`{type(self).__name__}` must be built outside the scope of a "
-                "strategy: its replicas cannot share the examples that it keeps. "
-                "Update it with the predictions."
+                f"`{class_name}` must be built outside the scope of a strategy: its "
+                "replicas cannot share the examples that it keeps. Update it with the "
+                "predictions."
             )
         self.max_examples = _checks.positive_int("max_examples", max_examples)
-        # Float64 only on request: not all devices have it.
-        self._dtype_kept = (
-            tf.float64 if tf.as_dtype(self.dtype) == tf.float64 else tf.float32
-        )
-        shape = (self.max_examples, self.num_columns)
-        self.labels = self._kept("labels", shape)
-        self.scores = self._kept("scores", shape)
-        self.weights_seen = self._kept("weights_seen", shape[:1])
-        self.count = self._kept("count", (), tf.int64)
 
-    def _kept(
-        self, name: str, shape: tuple[int, ...], dtype: tf.DType | None = None
-    ) -> tf.Variable:
-        dtype_name = (dtype or self._dtype_kept).name
+        self._dtype_kept = tf.float32
+        if tf.as_dtype(self.dtype) == tf.float64:
+            # Only on request: not all devices have it.
+            self._dtype_kept = tf.float64
+        shape = (self.max_examples, self.num_columns)
+        self.labels = self._zeros("labels", shape, self._dtype_kept)
+        self.scores = self._zeros("scores", shape, self._dtype_kept)
+        self.weights_seen = self._zeros("weights_seen", shape[:1], self._dtype_kept)
+        self.count = self._zeros("count", (), tf.int64)
+
+    def _zeros(self, name: str, shape: tuple[int, ...], dtype: tf.DType) -> tf.Variable:
         return self.add_weight(
-            name=name, shape=shape, initializer="zeros", dtype=dtype_name
+            name=name, shape=shape, initializer="zeros", dtype=dtype.name
         )
 
     def per_column(self, dtype: tf.DType = tf.float64) -> TensorPair:
         """Returns `compute` of all examples; NaN if too many or if a weight is NaN."""
         labels, scores, weights = (
-            tf.cast(tf.transpose(tf.convert_to_tensor(x)), dtype)
-            for x in (self.labels, self.scores, self.weights_seen)
+            tf.cast(tf.transpose(x), dtype) for x in self._examples()
         )
         weights = tf.broadcast_to(weights, tf.shape(labels))
         compute = _keras.with_autograph_of_caller(self.compute)
         values, has_value = compute(labels, scores, weights)
         fits = tf.convert_to_tensor(self.count) <= self.max_examples
         return tf.where(fits & ~has_nan(weights), values, float("nan")), has_value
+
+    def _examples(self) -> list[Tensor]:
+        """The labels, scores and weights of all examples."""
+        kept = [self.labels, self.scores, self.weights_seen]
+        return [tf.convert_to_tensor(x) for x in kept]
+
+    def _value_or_nan(self) -> Tensor:
+        values, has_value = self.per_column()
+        return tf.where(has_value, values, float("nan"))
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         """The formula: three `[columns, max_examples]` -> values `[columns]`.
@@ -82,16 +87,17 @@ class DatasetMetric(Metric):
         rows = Rows.of(y_true, y_pred, sample_weight)
         labels = self._as_columns("y_true", rows.y_true)
         scores = self._as_columns("y_pred", rows.y_pred)
-        labels = same_sizes(
-            labels, scores, "`y_true` must have the shape of `y_pred`.", num_axes=2
-        )
+        rule = "`y_true` must have the shape of `y_pred`."
+        labels = same_sizes(labels, scores, rule, num_axes=2)
+
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
         if rows.sample_weight is not None:
             given = example_weights(rows.sample_weight, scores, signed=False)
             weights *= tf.cast(given, self._dtype_kept)
-        if rows.positions is not None and rows.positions.mask is not None:
-            weights = tf.where(rows.positions.flat_mask, weights, 0)
+        positions = rows.positions
+        if positions is not None and positions.mask is not None:
+            weights = tf.where(positions.flat_mask, weights, 0)
         self._append(labels, scores, weights, tf.cast(batch_size, tf.int64))
 
     def _as_columns(self, name: str, values: Array) -> Tensor:
@@ -101,15 +107,16 @@ class DatasetMetric(Metric):
         is_right = values.shape.is_compatible_with([None, self.num_columns])
         rule = f"`{name}` must have the shape [batch, {self.num_columns}]."
         _checks.require(is_right, rule, f"{values.shape}")
+
         if values.dtype.is_integer and values.dtype.size > 2:
             # What a float holds exactly.
             bits = 53 if self._dtype_kept == tf.float64 else 24
+            is_large = tf.abs(tf.cast(values, tf.int64)) > 2**bits
             rule = (
                 f"`{name}` must hold whole numbers of at most 2**{bits}, or "
                 "floating ones"
             )
-            checked = check(tf.abs(tf.cast(values, tf.int64)) > 2**bits, values, rule)
-            with tf.control_dependencies([checked]):
+            with tf.control_dependencies([check(is_large, values, rule)]):
                 values = tf.identity(values)
         return tf.cast(values, self._dtype_kept)
 
@@ -125,9 +132,8 @@ class DatasetMetric(Metric):
         checked = check(total > self.max_examples, total, rule)
         # Under XLA nothing raises: examples too many overwrite the last row; the result
         # is NaN.
-        rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)[
-            :, tf.newaxis
-        ]
+        rows = tf.minimum(count + tf.range(num_new), self.max_examples - 1)
+        rows = rows[:, tf.newaxis]
         with tf.control_dependencies([checked]):
             _keras.variable(self.labels).scatter_nd_update(rows, labels)
             _keras.variable(self.scores).scatter_nd_update(rows, scores)
@@ -138,20 +144,15 @@ class DatasetMetric(Metric):
         """Returns the mean over the columns that have a value, 0 if none has."""
         values, has_value = self.per_column(self._dtype_kept)
         total = tf.reduce_sum(tf.where(has_value, values, tf.zeros_like(values)))
-        mean = tf.math.divide_no_nan(
-            total, tf.reduce_sum(tf.cast(has_value, values.dtype))
-        )
-        return tf.cast(mean, self.dtype)
+        number = tf.reduce_sum(tf.cast(has_value, values.dtype))
+        return tf.cast(tf.math.divide_no_nan(total, number), self.dtype)
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds the states of other metrics with the same configuration."""
         for metric in metrics:
-            count = int(tf.convert_to_tensor(metric.count))
-            states = (metric.labels, metric.scores, metric.weights_seen)
-            labels, scores, weights = (
-                tf.convert_to_tensor(state)[:count] for state in states
-            )
-            self._append(labels, scores, weights, tf.constant(count, tf.int64))
+            count = tf.convert_to_tensor(metric.count)
+            labels, scores, weights = (x[:count] for x in metric._examples())
+            self._append(labels, scores, weights, count)
 
 
 @_registry.register("metric")
@@ -182,9 +183,8 @@ class MeanAveragePrecision(DatasetMetric):
 
     Example:
         >>> metric = MeanAveragePrecision(num_classes=2)
-        >>> metric.update_state(
-        ...     [[1, 0], [0, 1], [1, 1]], [[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]]
-        ... )
+        >>> labels = [[1, 0], [0, 1], [1, 1]]
+        >>> metric.update_state(labels, [[3.0, 1.0], [2.0, 5.0], [1.0, 4.0]])
         >>> float(metric.result())  # ((1 + 2 / 3) / 2 + 1) / 2
         0.9166666865348816
     """
@@ -197,8 +197,7 @@ class MeanAveragePrecision(DatasetMetric):
 
     def per_class(self) -> Tensor:
         """Returns each class's average precision, `[C]` float64; NaN if absent."""
-        values, has_value = self.per_column()
-        return tf.where(has_value, values, float("nan"))
+        return self._value_or_nan()
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         broken = has_nan(labels) | has_nan(weights)
@@ -206,10 +205,12 @@ class MeanAveragePrecision(DatasetMetric):
         relevant_weights = tf.where(labels > 0, weights, 0)
         ranked = (weights > 0) & ~tf.math.is_nan(scores)
         scores = tf.where(ranked, scores, float("nan"))
+
+        # Sums over the sorted examples give the precision of each one. They go up to
+        # the last example that ties with it.
         above, tied = count_of_all(scores)
-        # Sums over the sorted examples, up to the last one tied with it, give each
-        # one's precision.
-        order = tf.argsort(tf.where(ranked, -scores, float("inf")), axis=1, stable=True)
+        falling = tf.where(ranked, -scores, float("inf"))
+        order = tf.argsort(falling, axis=1, stable=True)
 
         def sums_to_last_tie(values: Tensor) -> Tensor:
             # Examples without a rank may be sorted among those with the score -inf;
@@ -221,6 +222,7 @@ class MeanAveragePrecision(DatasetMetric):
 
         hits = sums_to_last_tie(relevant_weights)
         precision = tf.math.divide_no_nan(hits, sums_to_last_tie(weights))
+
         total = tf.reduce_sum(relevant_weights, axis=1)
         weighted_sum = tf.reduce_sum(relevant_weights * precision, axis=1)
         value = tf.math.divide_no_nan(weighted_sum, total)
@@ -264,8 +266,7 @@ class SpearmanCorrelation(DatasetMetric):
 
     def per_output(self) -> Tensor:
         """Returns each output's correlation, `[num_outputs]` float64; NaN if none."""
-        values, has_value = self.per_column()
-        return tf.where(has_value, values, float("nan"))
+        return self._value_or_nan()
 
     def compute(self, labels: Tensor, scores: Tensor, weights: Tensor) -> TensorPair:
         known = ~tf.math.is_nan(labels) & (weights > 0)
@@ -275,8 +276,11 @@ class SpearmanCorrelation(DatasetMetric):
             ranks = expected_ranks_of_all(tf.where(known, values, float("nan")))
             return tf.where(known, ranks - (count + 1) / 2, 0)
 
-        x, y = centred_ranks(labels), centred_ranks(scores)
-        xx, xy, yy = (tf.reduce_sum(z, axis=1) for z in (x * x, x * y, y * y))
+        x = centred_ranks(labels)
+        y = centred_ranks(scores)
+        xx = tf.reduce_sum(x * x, axis=1)
+        xy = tf.reduce_sum(x * y, axis=1)
+        yy = tf.reduce_sum(y * y, axis=1)
         value = tf.math.divide_no_nan(xy, xx) * tf.sqrt(tf.math.divide_no_nan(xx, yy))
         broken = tf.reduce_any(known & tf.math.is_nan(scores), axis=1)
         return tf.where(~broken, value, float("nan")), tf.reduce_any(x != 0, axis=1)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf.exact import power_of_two
-from rank4class_tf._types import Choice, Cutoffs, Tensor
+from rank4class_tf._types import Array, Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
 from rank4class_tf.ops.ranks import (
     highest,
@@ -61,29 +61,31 @@ class DCG(ReadsLeadingRanks, CutoffMetric):
     ):
         ops.get_gain(gain)
         ops.get_discount(discount)
-        self.gain, self.discount = gain, discount
+        self.gain = gain
+        self.discount = discount
         super().__init__(k, **kwargs)
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         gains = ops.get_gain(self.gain)(ranks.relevance)
-        if ranks.weights is not None:
+        weights = ranks.weights
+        if weights is not None:
             shares = self._shares_of_weight(ranks.relevance)
             total = tf.reduce_sum(shares, axis=-1, keepdims=True)
-            weighted = tf.reduce_sum(shares * ranks.weights, axis=-1, keepdims=True)
-            gains *= tf.math.divide_no_nan(ranks.weights * total, weighted)
+            weighted = tf.reduce_sum(shares * weights, axis=-1, keepdims=True)
+            gains *= tf.math.divide_no_nan(weights * total, weighted)
         return self._discounted(ranks, gains, self._discounts(ranks, k))
 
     def _shares_of_weight(self, relevance: Tensor) -> Tensor:
         return gains_up_to_a_factor(self.gain, relevance)
 
-    def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Any) -> Tensor:
-        return tf.reduce_sum(
-            gains * mean_over_ties(table, ranks.above, ranks.tied), axis=-1
-        )
+    def _discounted(self, ranks: ops.Ranks, gains: Tensor, table: Array) -> Tensor:
+        discounts = mean_over_ties(table, ranks.above, ranks.tied)
+        return tf.reduce_sum(gains * discounts, axis=-1)
 
-    def _discounts(self, ranks: ops.Ranks, k: int | None) -> Any:
+    def _discounts(self, ranks: ops.Ranks, k: int | None) -> Array:
         """`[R]` float64, the discounts of the first R = min(k, n) ranks."""
-        return table_by_rank(ops.get_discount(self.discount), num_counted(ranks, k))
+        discount = ops.get_discount(self.discount)
+        return table_by_rank(discount, num_counted(ranks, k))
 
 
 @_registry.register("metric")
@@ -111,16 +113,19 @@ class NDCG(DCG):
 
     def compute_at(self, ranks: ops.Ranks, k: int | None) -> Tensor:
         table = self._discounts(ranks, k)
-        # With a single positive its gain cancels, and 2**y - 1 need not be computed.
-        if gain_cancels(self.gain, ranks.relevance):
-            gains = best = tf.nn.relu(tf.sign(ranks.relevance))
+        relevance = ranks.relevance
+        weights = ranks.weights
+        if gain_cancels(self.gain, relevance):
+            # With a single positive its gain cancels, and 2**y - 1 need not be
+            # computed.
+            gains = best = tf.nn.relu(tf.sign(relevance))
         else:
-            gains = gains_up_to_a_factor(self.gain, ranks.relevance)
-            if ranks.weights is not None:
+            gains = gains_up_to_a_factor(self.gain, relevance)
+            if weights is not None:
                 # A common divisor of the list changes nothing, and keeps products from
                 # overflow.
-                largest = tf.reduce_max(ranks.weights, axis=-1, keepdims=True)
-                gains *= ranks.weights / tf.cast(power_of_two(largest), largest.dtype)
+                largest = tf.reduce_max(weights, axis=-1, keepdims=True)
+                gains *= weights / tf.cast(power_of_two(largest), weights.dtype)
             best = highest(gains, num_ranks(table))
         ideal = discounted_sum(best, table)
         return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

@@ -14,7 +14,7 @@ from rank4class_tf._types import Array, Function, Tensor
 from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.ranked_ids import RankedIds
-from rank4class_tf.metrics.sums import ExactSum
+from rank4class_tf.metrics.sums import RunningSums
 
 
 @_keras.register
@@ -37,9 +37,7 @@ class MacroAverage(RankingMetric):
     Example:
         >>> from rank4class_tf.metrics import TopKAccuracy
         >>> metric = MacroAverage(TopKAccuracy(1), num_groups=2)
-        >>> metric.update_state(
-        ...     [0, 0, 0, 1], [[1.0, 0.0]] * 4
-        ... )  # class 0: 3 of 3, class 1: 0 of 1
+        >>> metric.update_state([0, 0, 0, 1], [[1.0, 0.0]] * 4)  # 3 of 3, 0 of 1
         >>> float(metric.result())
         0.5
     """
@@ -58,11 +56,11 @@ class MacroAverage(RankingMetric):
             dtype=dtype,
         )
         self.metric = metric
-        self.depth, self.relevant_from = metric.depth, metric.relevant_from
+        self.depth = metric.depth
+        self.relevant_from = metric.relevant_from
         self.higher_is_better = metric.higher_is_better
-        self.sums = ExactSum(
-            self, "sums", (self.num_groups, len(metric.result_names) + 1)
-        )
+        num_sums = len(metric.result_names) + 1
+        self.sums = RunningSums(self, "sums", (self.num_groups, num_sums))
 
     def _add_states(self) -> None:
         # `__init__` adds them once `name` and `metric` are set, which `result_names`
@@ -71,9 +69,11 @@ class MacroAverage(RankingMetric):
 
     @property
     def result_names(self) -> Sequence[str]:
-        old, new, names = self.metric.name, self.name, self.metric.result_names
+        old = self.metric.name
+        new = self.name
         return [
-            x.replace(old, new, 1) if x.startswith(old) else f"{new}_{x}" for x in names
+            x.replace(old, new, 1) if x.startswith(old) else f"{new}_{x}"
+            for x in self.metric.result_names
         ]
 
     def _values_and_weights(
@@ -97,22 +97,24 @@ class MacroAverage(RankingMetric):
         dtype = self.sums.dtype
         batch = self._read(y_true, y_pred, sample_weight, exclude)
         values, weights = self._values_and_weights(batch, dtype)
-        if groups is None and batch.labels is not None:
+
+        nan_or_0 = tf.zeros_like(weights)
+        are_distinct = False
+        if groups is not None:
+            if batch.positions is not None:
+                groups = batch.positions.flat(groups, "groups")
+        elif batch.labels is None:
+            groups = batch.ranks.class_ids
+        else:
             # A list counts in the class of each of its positives.
             labels = without_weightless(batch)
+            groups = labels.positives
             nan_or_0 = tf.cast(labels.value_if_empty, dtype)
-            groups, nan_or_0 = padded_ids(
-                labels.positives, self.num_groups, nan_or_0, "groups"
-            )
-        else:
-            if groups is None:
-                groups = batch.ranks.class_ids
-            elif batch.positions is not None:
-                groups = batch.positions.flat(groups, "groups")
-            groups, nan_or_0 = padded_ids(
-                groups, self.num_groups, tf.zeros_like(weights), "groups"
-            )
+            are_distinct = True
+        groups, nan_or_0 = padded_ids(groups, self.num_groups, nan_or_0, "groups")
+        if not are_distinct:
             groups = distinct_ids(groups)
+
         # XLA cannot raise: a list with invalid labels or groups makes the first group
         # NaN.
         is_valid = tf.equal(nan_or_0, 0)
@@ -124,20 +126,25 @@ class MacroAverage(RankingMetric):
 
     def group_means(self) -> Tensor:
         """Returns each group's mean, `[num_groups, r]`; NaN for one without lists."""
-        return tf.where(
-            self.sums.totals()[:, -1:] != 0, self.sums.means(), float("nan")
-        )
+        has_lists = self._has_lists()
+        return tf.where(has_lists, self.sums.means(), float("nan"))
 
-    def result(self) -> Any:
+    def _has_lists(self) -> Tensor:
+        weights = self.sums.totals()[:, -1:]
+        return weights != 0
+
+    def result(self) -> Tensor | dict[str, Tensor]:
         """Returns the mean over groups; 0 if there was no list with a positive yet."""
-        seen = self.sums.totals()[:, -1:] != 0
-        means = tf.reduce_sum(tf.where(seen, self.group_means(), 0), axis=0)
-        count = tf.reduce_sum(tf.cast(seen, means.dtype))
-        return self._by_name(tf.math.divide_no_nan(means, count))
+        has_lists = self._has_lists()
+        total = tf.reduce_sum(tf.where(has_lists, self.group_means(), 0), axis=0)
+        count = tf.reduce_sum(tf.cast(has_lists, total.dtype))
+        return self._by_name(tf.math.divide_no_nan(total, count))
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        del config["label_format"], config["relevant_from"]  # Those of `metric`.
+        # `metric` has these.
+        del config["label_format"]
+        del config["relevant_from"]
         return config
 
 
@@ -164,9 +171,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     Example:
         >>> metric = ExpectedCalibrationError()
-        >>> metric.update_state(
-        ...     [0, 1], [[0.75, 0.25], [0.75, 0.25]]
-        ... )  # right one time of two
+        >>> metric.update_state([0, 1], [[0.75, 0.25]] * 2)  # right one time of two
         >>> float(metric.result())
         0.25
     """
@@ -181,7 +186,7 @@ class ExpectedCalibrationError(RankingMetric):
     def _add_states(self) -> None:
         # In each bin, sums of the weights, the weighted confidences and the weighted
         # accuracies.
-        self.sums = ExactSum(self, "sums", (self.num_bins, 3))
+        self.sums = RunningSums(self, "sums", (self.num_bins, 3))
 
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
@@ -201,23 +206,23 @@ class ExpectedCalibrationError(RankingMetric):
         dtype = self.sums.dtype
         (accuracy,), weights = self._values_and_weights(batch, dtype)
         probabilities = batch.labels.scores
-        if batch.labels.mask is not None:
-            probabilities = tf.where(batch.labels.mask, probabilities, 0)
-        confidence = tf.reduce_max(probabilities, axis=-1)
+        mask = batch.labels.mask
+        if mask is not None:
+            probabilities = tf.where(mask, probabilities, 0)
+        highest = tf.reduce_max(probabilities, axis=-1, keepdims=True)
 
         # A confidence outside [0, 1] raises, or is NaN where nothing can raise.
-        counted, rounding = weights > 0, 1e-5
-        bad = ~((confidence >= 0) & (confidence <= 1 + rounding)) & counted
+        counted = weights > 0
+        is_right = (highest >= 0) & (highest <= 1 + 1e-5)  # Beyond 1 by rounding.
+        bad = ~is_right & counted[:, tf.newaxis]
         rule = (
             "`y_pred` must be probabilities in [0, 1]; for scores, set "
             "`probabilities`, for example to layers.Probabilities()"
         )
-        clipped = tf.where(
-            counted, tf.clip_by_value(tf.cast(confidence, dtype), 0, 1), 0
-        )
-        confidence = checked(
-            clipped, bad[:, tf.newaxis], confidence[:, tf.newaxis], rule
-        )
+        clipped = tf.clip_by_value(tf.cast(highest[:, 0], dtype), 0, 1)
+        clipped = tf.where(counted, clipped, 0)
+        confidence = checked(clipped, bad, highest, rule)
+
         terms = tf.stack([weights, weights * confidence, weights * accuracy], axis=-1)
         bins = tf.cast(tf.math.ceil(confidence * self.num_bins), tf.int32) - 1
         self.sums.add(terms, tf.clip_by_value(bins, 0, self.num_bins - 1))

@@ -10,7 +10,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import padded_ids
-from rank4class_tf._types import Array, Cutoffs, Function, Tensor
+from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.base import (
     CutoffMetric,
     ReadsBestPositive,
@@ -37,9 +37,8 @@ def hit_shares(ranks: Ranks | BestPositive, k: int | None) -> Tensor:
     """
     if k is None:
         return tf.minimum(ranks.tied, 1)
-    return tf.minimum(
-        tf.math.divide_no_nan(tf.maximum(k - ranks.above, 0), ranks.tied), 1
-    )
+    places = tf.maximum(k - ranks.above, 0)
+    return tf.minimum(tf.math.divide_no_nan(places, ranks.tied), 1)
 
 
 def hits(ranks: Ranks, k: int | None) -> Tensor:
@@ -68,9 +67,7 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
 
     Example:
         >>> metric = TopKAccuracy(k=1)
-        >>> metric.update_state(
-        ...     [0, 0], [[1.0, 0.0], [1.0, 1.0]]
-        ... )  # a hit, and a tie of two
+        >>> metric.update_state([0, 0], [[1.0, 0.0], [1.0, 1.0]])  # a hit and a tie
         >>> float(metric.result())
         0.75
     """
@@ -89,12 +86,12 @@ class TopKAccuracy(ReadsBestPositive, CutoffMetric):
         # places left.
         places = tf.clip_by_value(k - best.above, 0, best.tied)
         i = tf.cast(tf.range(best.max_positives), places.dtype)[tf.newaxis]
-        remaining = best.tied[:, tf.newaxis] - i
-        share = tf.minimum(places[:, tf.newaxis] / tf.maximum(remaining, 1), 1)
-        share = tf.where(
-            i < best.num_positives[:, tf.newaxis], share, tf.zeros_like(share)
-        )
-        return -tf.math.expm1(tf.reduce_sum(tf.math.log1p(-share), axis=-1))
+        remaining = tf.maximum(best.tied[:, tf.newaxis] - i, 1)
+        share = tf.minimum(places[:, tf.newaxis] / remaining, 1)
+        is_factor = i < best.num_positives[:, tf.newaxis]
+        share = tf.where(is_factor, share, tf.zeros_like(share))
+        logarithm = tf.reduce_sum(tf.math.log1p(-share), axis=-1)
+        return -tf.math.expm1(logarithm)
 
 
 _registry.register_name("metric", "hit_rate", TopKAccuracy)  # Its name in retrieval,
@@ -120,7 +117,8 @@ class PrecisionAtK(ReadsLeadingRanks, CutoffMetric):
     """
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
-        return hits(ranks, k) / (tf.maximum(ranks.num_items, 1) if k is None else k)
+        divisor = tf.maximum(ranks.num_items, 1) if k is None else k
+        return hits(ranks, k) / divisor
 
 
 @_registry.register("metric")
@@ -145,12 +143,8 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     """
 
     def __init__(self, k: Cutoffs = None, average: str = "samples", **kwargs: Any):
-        is_right = average in ("samples", "micro")
-        _checks.require(
-            is_right, "`average` must be 'samples' or 'micro'.", repr(average)
-        )
+        self.average = _checks.one_of("average", average, ("samples", "micro"))
         super().__init__(k, **kwargs)
-        self.average = average
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
@@ -163,13 +157,12 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
 
         # A list weighs as much as it has positives; their number is a further value.
         def with_count(ranks: Ranks) -> list[Tensor]:
-            return [
-                *_keras.with_autograph_of_caller(self.compute)(ranks),
-                ranks.num_positives,
-            ]
+            compute = _keras.with_autograph_of_caller(self.compute)
+            return [*compute(ranks), ranks.num_positives]
 
         values, weights = super()._values_and_weights(batch, dtype, with_count)
-        return values[:-1], weights * values[-1]
+        *values, number = values
+        return values, weights * number
 
 
 @_registry.register("metric")
@@ -214,33 +207,40 @@ class AveragePrecisionAtK(ReadsLeadingRanks, CutoffMetric):
         super().__init__(k, name=name, **kwargs)
 
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
-        above, tied = ranks.above, ranks.tied
+        above = ranks.above
+        tied = ranks.tied
         max_rank = num_counted(ranks, k)
         limit = tf.cast(max_rank, above.dtype)
         positives_above, positives_tied = _counts_of_positives(ranks)
+
         # The sum over r, split into the terms that fall as 1 / r and the constant one.
         slope = tf.math.divide_no_nan(positives_tied - 1, tied - 1)
-        harmonic = mean_over_ties(table_by_rank(lambda r: 1 / r, max_rank), above, tied)
+        table = table_by_rank(lambda r: 1 / r, max_rank)
+        harmonic = mean_over_ties(table, above, tied)
         places = tf.clip_by_value(limit - above, 0, tied)
         terms = (positives_above + 1 - slope * (above + 1)) * harmonic
         terms += slope * tf.math.divide_no_nan(places, tied)
         terms = tf.where(tied > 0, terms, tf.zeros_like(terms))
-        if ranks.weights is not None:
-            terms *= ranks.weights
-            all_count = k is None or self.over_all_positives
-            weights = ranks.weights if all_count else highest(ranks.weights, max_rank)
-            divisor = tf.reduce_sum(weights, axis=-1)
+
+        weights = ranks.weights
+        if weights is None:
+            divisor = ranks.num_positives
+            if not self.over_all_positives:
+                divisor = tf.minimum(limit, divisor)
         else:
-            number = ranks.num_positives
-            divisor = number if self.over_all_positives else tf.minimum(limit, number)
+            terms *= weights
+            if k is not None and not self.over_all_positives:
+                weights = highest(weights, max_rank)
+            divisor = tf.reduce_sum(weights, axis=-1)
         return tf.math.divide_no_nan(tf.reduce_sum(terms, axis=-1), divisor)
 
 
-def _counts_of_positives(ranks: Ranks) -> tuple[Tensor, ...]:
+def _counts_of_positives(ranks: Ranks) -> TensorPair:
     """How many positives are above each positive, and tied with it, itself included."""
     # Ranks as scores, in the same order; a positive that is never a hit is left out.
     scores = tf.where(ranks.tied > 0, -ranks.above, float("nan"))
-    return tuple(tf.cast(count, scores.dtype) for count in count_of_all(scores))
+    above, tied = count_of_all(scores)
+    return tf.cast(above, scores.dtype), tf.cast(tied, scores.dtype)
 
 
 @_registry.register("metric")
@@ -270,13 +270,14 @@ class BPref(ReadsLeadingRanks, CutoffMetric):
             "were judged."
         )
         _checks.require(ranks.num_items is not None, rule, "`RankedIds`")
+
         positives_above, positives_tied = _counts_of_positives(ranks)
         wrong_above = ranks.above - positives_above + (ranks.tied - positives_tied) / 2
         right = ranks.num_positives[:, tf.newaxis]
         wrong = ranks.num_items[:, tf.newaxis] - right
-        lost = tf.math.divide_no_nan(
-            tf.minimum(wrong_above, right), tf.minimum(right, wrong)
-        )
+        wrong_above = tf.minimum(wrong_above, right)
+        lost = tf.math.divide_no_nan(wrong_above, tf.minimum(right, wrong))
+
         total = tf.reduce_sum(hit_shares(ranks, k) * (1 - lost), axis=-1)
         return tf.math.divide_no_nan(total, ranks.num_positives)
 
@@ -308,11 +309,13 @@ def propensities(
         [0.8, 0.721]
     """
     num_classes = _checks.positive_int("num_classes", num_classes)
-    a, b = _checks.positive_float("a", a), _checks.positive_float("b", b)
+    a = _checks.positive_float("a", a)
+    b = _checks.positive_float("b", b)
     counts, examples = count_labels(labels, num_classes)
     _checks.require(examples >= 3, "`labels` must hold at least 3 examples.", examples)
     c = (np.log(examples) - 1) * (b + 1) ** a
-    return (1 / (1 + c * (counts + b) ** -a)).tolist()
+    shares = 1 / (1 + c * (counts + b) ** -a)
+    return shares.tolist()
 
 
 class PropensityScored(ReadsLeadingRanks):
@@ -323,7 +326,8 @@ class PropensityScored(ReadsLeadingRanks):
     def __init__(
         self, k: int, propensities: Array, name: str | None = None, **kwargs: Any
     ):
-        self.k = self.depth = _checks.positive_int("k", k)
+        self.k = _checks.positive_int("k", k)
+        self.depth = self.k
         self.propensities = _checks.one_for_each_class(
             "propensities",
             propensities,
@@ -342,38 +346,36 @@ class PropensityScored(ReadsLeadingRanks):
     ) -> tuple[list[Tensor], Tensor]:
         # The mean over all lists, weighted by their best possible gains, is the ratio
         # of the sums.
-        values, weights = super()._values_and_weights(batch, dtype, self.gains)
-        gains, best = values
+        (gains, best), weights = super()._values_and_weights(batch, dtype, self.gains)
         weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
         return [tf.math.divide_no_nan(gains, best)], weights
 
     def _with_gains(self, batch: Batch, dtype: tf.DType) -> Batch:
         """The positives weighted by 1 / propensity; a graded label counts as 1."""
-        labels, ranks = batch.labels, batch.ranks
-        if labels is None:
-            class_ids, dtype = ranks.class_ids, ranks.relevance.dtype
-            rule = "`y_true` must have the class ids of its positives."
-            _checks.require(class_ids is not None, rule, None)
-            zero = tf.zeros_like(ranks.relevance)
-            class_ids, _ = padded_ids(class_ids, len(self.propensities), zero)
-        else:
-            class_ids, num_classes = labels.positives, labels.scores.shape[1]
-            is_right = num_classes in (None, len(self.propensities))
-            rule = "`propensities` must have one for each class."
-            received = (
-                f"{len(self.propensities)} of them and scores of {num_classes} classes"
-            )
-            _checks.require(is_right, rule, received)
+        number = len(self.propensities)
 
-        inverse = tf.constant(1 / np.array(self.propensities), dtype)
-        inverse = tf.gather(inverse, tf.maximum(class_ids, 0))
-        relevance = (ranks if labels is None else labels).relevance
-        is_positive = (class_ids >= 0) & (relevance > 0)
-        relevance = tf.where(is_positive, inverse, 0)
-        if labels is None:
-            return batch._replace(ranks=ranks._replace(relevance=relevance))
-        labels = labels._replace(relevance=relevance, highest=None)
-        return batch.with_labels(labels)
+        def inverse(class_ids: Tensor, relevance: Tensor, dtype: tf.DType) -> Tensor:
+            table = tf.constant(1 / np.array(self.propensities), dtype)
+            gains = tf.gather(table, tf.maximum(class_ids, 0))
+            is_positive = (class_ids >= 0) & (relevance > 0)
+            return tf.where(is_positive, gains, 0)
+
+        labels = batch.labels
+        if labels is not None:
+            num_classes = labels.scores.shape[1]
+            rule = "`propensities` must have one for each class."
+            received = f"{number} of them and scores of {num_classes} classes"
+            _checks.require(num_classes in (None, number), rule, received)
+            relevance = inverse(labels.positives, labels.relevance, dtype)
+            return batch.with_labels(labels._replace(relevance=relevance, highest=None))
+
+        ranks = batch.ranks
+        relevance = ranks.relevance
+        rule = "`y_true` must have the class ids of its positives."
+        _checks.require(ranks.class_ids is not None, rule, None)
+        class_ids, _ = padded_ids(ranks.class_ids, number, tf.zeros_like(relevance))
+        relevance = inverse(class_ids, relevance, relevance.dtype)
+        return batch._replace(ranks=ranks._replace(relevance=relevance))
 
 
 @_registry.register("metric")
@@ -402,16 +404,15 @@ class PropensityScoredNDCG(PropensityScored):
     """
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
-        # Gain and best gain over the same ideal DCG of unweighted positives, as in
-        # xclib.
         table = 1 / np.log2(1 + np.arange(1, self.k + 1, dtype=np.float64))
         discounts = mean_over_ties(table, ranks.above, ranks.tied)
         gain = tf.reduce_sum(ranks.relevance * discounts, axis=-1)
         best = discounted_sum(highest(ranks.relevance, self.k), table)
+
+        # Both over the same ideal DCG of unweighted positives, as in xclib.
+        ideals = np.concatenate([[1.0], np.cumsum(table)])
         number = tf.minimum(tf.cast(ranks.num_positives, tf.int32), self.k)
-        ideal = tf.cast(
-            tf.gather(np.concatenate([[1.0], np.cumsum(table)]), number), gain.dtype
-        )
+        ideal = tf.cast(tf.gather(ideals, number), gain.dtype)
         return [gain / ideal, best / ideal]
 
 
@@ -434,4 +435,5 @@ class PropensityScoredPrecisionAtK(PropensityScored):
 
     def gains(self, ranks: Ranks) -> list[Tensor]:
         gain = tf.reduce_sum(hit_shares(ranks, self.k) * ranks.relevance, axis=-1)
-        return [gain, tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1)]
+        best = tf.reduce_sum(highest(ranks.relevance, self.k), axis=-1)
+        return [gain, best]

@@ -36,9 +36,10 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             "with ''."
         )
         try:
-            self.ids = ids = tf.convert_to_tensor(ids)
+            ids = tf.convert_to_tensor(ids)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{rule} Received: {error}") from error
+        self.ids = ids
         is_kind = ids.dtype.is_integer or ids.dtype == tf.string
         is_right = is_kind and ids.shape.rank != 0
         _checks.require(is_right, rule, f"{ids.dtype.name} of shape {ids.shape}")
@@ -54,16 +55,20 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         received = f"shapes {y_true.shape} and {self.ids.shape}"
         _checks.require(y_true.shape.rank == self.ids.shape.rank == 2, rule, received)
         y_true = same_sizes(y_true, self.ids, rule)
-        is_text = self.ids.dtype == tf.string
-        has_dtype = y_true.dtype == tf.string if is_text else y_true.dtype.is_integer
-        kind = "strings" if is_text else "integers"
-        rule = f"`y_true` must hold {kind}, as `RankedIds` do."
-        _checks.require(has_dtype, rule, y_true.dtype.name)
-        ids, right_ids = ids_as_integers(self.ids), ids_as_integers(y_true)
 
-        # Each id once, else -1. It has one column at most: [batch, P, k] comparisons
-        # find it.
-        class_ids = distinct_ids(right_ids)
+        dtype = y_true.dtype
+        kind = "integers"
+        has_kind = dtype.is_integer
+        if self.ids.dtype == tf.string:
+            kind = "strings"
+            has_kind = dtype == tf.string
+        rule = f"`y_true` must hold {kind}, as `RankedIds` do."
+        _checks.require(has_kind, rule, dtype.name)
+
+        ids = ids_as_integers(self.ids)
+        right_ids = ids_as_integers(y_true)
+        class_ids = distinct_ids(right_ids)  # Each id once, else -1.
+        # An id is in one column at most, which [batch, P, k] comparisons find.
         width = ids.shape[1] or tf.shape(ids)[1]
         is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
         column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
@@ -72,8 +77,8 @@ class RankedIds(tf.experimental.BatchableExtensionType):
 
         rule = "`y_true` must hold ids >= 0, or -1 for padding"
         above = checked(above, right_ids < -1, y_true, rule)
-        # More than two ids of a list that are 0 or 1 are no ids, which differ, but
-        # labels.
+
+        # More than two numbers that are all 0 or 1 are labels: ids would differ.
         is_binary = tf.equal(right_ids, 0) | tf.equal(right_ids, 1)
         is_label = tf.reduce_all(is_binary, axis=-1, keepdims=True)
         is_label &= tf.shape(right_ids)[1] > 2
@@ -81,12 +86,15 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
         )
         above = checked(above, is_binary & is_label, y_true, rule)
+
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
-        is_repeated = (rising[:, 1:] == rising[:, :-1]) & (rising[:, 1:] >= 0)
+        later = rising[:, 1:]
+        is_repeated = (later == rising[:, :-1]) & (later >= 0)
         is_wrong = tf.concat([rising[:, :1] < -1, is_repeated], axis=1)
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
-        above = checked(above, is_wrong, tf.gather(self.ids, order, batch_dims=1), rule)
+        in_order = tf.gather(self.ids, order, batch_dims=1)
+        above = checked(above, is_wrong, in_order, rule)
 
         return ops.Ranks(
             above=above,

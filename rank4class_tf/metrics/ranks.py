@@ -14,7 +14,7 @@ from rank4class_tf._lists.batch import Batch
 from rank4class_tf._tf.exact import power_of_two
 from rank4class_tf._types import Tensor, Tensors
 from rank4class_tf.metrics.base import CutoffMetric, ReadsBestPositive
-from rank4class_tf.metrics.sums import ExactSum
+from rank4class_tf.metrics.sums import RunningSums
 from rank4class_tf.ops.ranks import (
     BestPositive,
     mean_over_ties,
@@ -148,7 +148,7 @@ class MedianRank(MeanRank):
 
     def _add_states(self) -> None:
         # The weight of the lists at the ranks 1, ..., max_rank, and at all above them.
-        self.histogram = ExactSum(self, "histogram", (self.max_rank + 1,))
+        self.histogram = RunningSums(self, "histogram", (self.max_rank + 1,))
 
     def _add_batch(self, batch: Batch) -> None:
         dtype = self.histogram.dtype

@@ -7,7 +7,7 @@ from rank4class_tf._tf.exact import two_sum
 from rank4class_tf._types import Tensor
 
 
-class ExactSum:
+class RunningSums:
     """Sums over batches, to twice the digits of float32; a batch is summed plainly."""
 
     def __init__(self, metric: keras.metrics.Metric, name: str, shape: tuple[int, ...]):

@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf.metrics.sums import ExactSum
+from rank4class_tf.metrics.sums import RunningSums
 
 
 def as_float(parts):
@@ -18,7 +18,7 @@ def test_sums_of_groups(rng):
     """Each as exact as if it were alone, whatever the size of the others."""
     groups = rng.integers(-1, 4, 500)
     values = (rng.uniform(size=(500, 1)) * 1e10 ** groups[:, None]).astype(np.float32)
-    sums = ExactSum(keras.metrics.Mean(), "sums", (5, 1))
+    sums = RunningSums(keras.metrics.Mean(), "sums", (5, 1))
     for value, group in zip(values, groups, strict=True):
         sums.add(value[None], tf.constant([group], tf.int32))
     expected = [values[groups == g].astype(np.float64).sum() for g in range(5)]
@@ -26,7 +26,7 @@ def test_sums_of_groups(rng):
 
 
 def test_a_value_that_is_not_finite_shows():
-    sums = ExactSum(keras.metrics.Mean(), "sums", (3,))
+    sums = RunningSums(keras.metrics.Mean(), "sums", (3,))
     sums.add(tf.constant([[1.0, 1.0, 1.0], [2.0, np.nan, -np.inf]]))
     assert_array_equal(np.isnan(sums.totals()), [False, True, True])
 
@@ -34,7 +34,7 @@ def test_a_value_that_is_not_finite_shows():
 @pytest.mark.parametrize("size", [1e-3, 1.0, 5e4])
 def test_ten_million_examples(jit_compile, size, rng):
     """Batches of one list that stand for many, and as many of some thousand lists."""
-    sums = ExactSum(keras.metrics.Mean(), "sums", (2,))
+    sums = RunningSums(keras.metrics.Mean(), "sums", (2,))
     values = rng.uniform(size=(200, 2)).astype("float32") * np.float32(size)
     values[::7] /= 3000
 
