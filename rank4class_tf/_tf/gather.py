@@ -7,7 +7,7 @@ from rank4class_tf._types import Function, Tensor, TensorPair, WithGradient
 
 # Numbers of places a list at which `tf.scatter_nd` takes less time than
 # `unsorted_segment_sum` (64 lists of 1,000), which TFLite and ONNX cannot convert.
-_FEW = range(17)
+_WIDTHS_TO_SCATTER = range(17)
 
 
 def gather(values: Tensor, places: Tensor) -> Tensor:
@@ -43,18 +43,20 @@ def _gather(
 def scatter_add(places: Tensor, values: Tensor, shape: Tensor) -> Tensor:
     """Zeros of the shape `[batch, n, ...]`, with each value added at its place."""
     places = tf.convert_to_tensor(places)
-    if places.shape.rank != 2 or places.shape[1] in _FEW:
+    if places.shape.rank != 2 or places.shape[1] in _WIDTHS_TO_SCATTER:
         return tf.scatter_nd(indices(places), values, shape)
     # For many places, segment sums take a fifth of the time.
     flat, size = flat_places(places, shape)
-    return tf.reshape(tf.math.unsorted_segment_sum(values, flat, size), shape)
+    sums = tf.math.unsorted_segment_sum(values, flat, size)
+    return tf.reshape(sums, shape)
 
 
 def flat_places(places: Tensor, shape: Tensor) -> TensorPair:
     """Places `[batch, P]` in all lists `[batch, n, ...]` end to end; and batch * n."""
     # In int64, since batch * n may not fit into int32.
     batch, n = tf.unstack(tf.cast(shape[:2], tf.int64))
-    return tf.cast(places, tf.int64) + n * tf.range(batch)[:, tf.newaxis], batch * n
+    starts = n * tf.range(batch)
+    return tf.cast(places, tf.int64) + starts[:, tf.newaxis], batch * n
 
 
 def within(places: Tensor, size: int | Tensor) -> TensorPair:
@@ -66,8 +68,11 @@ def within(places: Tensor, size: int | Tensor) -> TensorPair:
 def indices(places: Tensor) -> Tensor:
     """Indices `[batch, ..., 2]` of places `[batch, ...]`, as for `tf.scatter_nd`."""
     places = tf.convert_to_tensor(places)
-    size = num_rows(places)  # Where it is known, an array takes no operations.
-    rows = np.arange(size, dtype=np.int32) if isinstance(size, int) else tf.range(size)
+    size = num_rows(places)
+    if isinstance(size, int):
+        rows = np.arange(size, dtype=np.int32)  # It takes no operations.
+    else:
+        rows = tf.range(size)
     rows = rows[:, *[tf.newaxis] * (places.shape.rank - 1)]
     if places.shape[1:].num_elements() != 1:
         rows = tf.broadcast_to(rows, tf.shape(places))
@@ -76,7 +81,8 @@ def indices(places: Tensor) -> Tensor:
 
 def num_rows(x: Tensor) -> int | Tensor:
     """The first axis's size; an int where known, which saves eager mode operations."""
-    return tf.unstack(tf.shape(x))[0] if x.shape[0] is None else x.shape[0]
+    size = x.shape[0]
+    return tf.unstack(tf.shape(x))[0] if size is None else size
 
 
 def table_rows(table: tf.Variable | Tensor, ids: Tensor) -> Tensor:

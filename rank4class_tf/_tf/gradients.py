@@ -58,7 +58,7 @@ def value_and_gradients(
 
 
 def together(tensors: Any) -> Any:
-    """The tensors, in any structure; none of them is ready before all are."""
+    """The tensors, in any structure, each of which waits until all are computed."""
     # A backward pass that reads variables returns its gradients through here. Otherwise
     # an optimizer may write one gradient to a variable before the pass has read that
     # variable for another: only a control edge orders the two, and grappler drops some

@@ -30,17 +30,20 @@ def searchsorted(rising: Tensor, values: Tensor, side: str = "left") -> Tensor:
     # Lists `[batch, n]` have at least one entry. A NaN among the values `[batch, P]`
     # may get any position. The side "left" counts the entries below a value, "right"
     # those up to it.
-    few = rising.shape[1] is not None and rising.shape[1] <= _MOST_COMPARED
-    if few or not in_xla():
+    most = rising.shape[1] or 2**30
+    if most <= _MOST_COMPARED or not in_xla():
         return tf.searchsorted(rising, values, side)
+
     is_before = {"left": tf.less, "right": tf.less_equal}[side]
-    n, count = tf.shape(rising)[1], tf.zeros_like(values, tf.int32)
+    n = tf.shape(rising)[1]
+    count = tf.zeros_like(values, tf.int32)
     # Bit by bit of the count, from the highest: set it if the entry there still comes
     # before.
-    for bit in reversed(range((rising.shape[1] or 2**30).bit_length())):
+    for bit in reversed(range(most.bit_length())):
         candidate = count + 2**bit
         entry = tf.gather(rising, tf.minimum(candidate, n) - 1, batch_dims=1)
-        count = tf.where((candidate <= n) & is_before(entry, values), candidate, count)
+        is_set = (candidate <= n) & is_before(entry, values)
+        count = tf.where(is_set, candidate, count)
     return count
 
 
@@ -60,36 +63,36 @@ _MIN_ITEMS_PER_PLACE = 32
 def top_k(scores: Tensor, k: Array) -> TensorPair:
     """The k largest scores in falling order, and their columns."""
     # Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all
-    # lie in the k blocks whose maxima are largest, so that only block maxima and those
-    # blocks need sorting: XLA's top_k on a CPU sorts every list in full. Where k is a
-    # tensor, all is sorted.
+    # lie in the k blocks whose maxima are largest. So only block maxima and those
+    # blocks need sorting, while XLA's top_k on a CPU sorts every list in full. Where k
+    # is a tensor, all is sorted.
     n = scores.shape[1]
     if n is None or not isinstance(k, int) or n < _MIN_ITEMS_PER_PLACE * k:
         values, columns = tf.math.top_k(scores, k)
         return values, columns
+
+    # A divisor of n avoids padding.
     size = math.isqrt(n // k)
-    # To avoid padding.
     size = next((s for s in range(size, size // 2, -1) if n % s == 0), size)
     blocks = -(-n // size)
     if blocks * size > n:
-        scores = tf.pad(
-            scores, [[0, 0], [0, blocks * size - n]], constant_values=-float("inf")
-        )
+        padding = [[0, 0], [0, blocks * size - n]]
+        scores = tf.pad(scores, padding, constant_values=-float("inf"))
+
     blocked = tf.reshape(scores, [-1, blocks, size])
     _, best_blocks = tf.math.top_k(tf.reduce_max(blocked, axis=-1), k)
     candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])
     values, positions = tf.math.top_k(candidates, k)
-    columns = (
-        tf.gather(best_blocks, positions // size, batch_dims=1) * size
-        + positions % size
-    )
+    block = tf.gather(best_blocks, positions // size, batch_dims=1)
+    columns = block * size + positions % size
     # Padding may be among the k largest; its columns must not point outside.
     return values, tf.minimum(columns, n - 1)
 
 
 def search_block(encodings: Tensor, num_classes: int) -> int | Tensor:
     """How many classes a block of a search has."""
-    device, rows = sizes.device_type(), num_rows(encodings)
+    device = sizes.device_type()
+    rows = num_rows(encodings)
     if device == "CPU" and not isinstance(rows, int):
         rows = 1  # Static sizes save a graph on a CPU the loop over a single block.
     return sizes.block_size(device, rows, num_classes, sizes.SEARCHED)
@@ -113,34 +116,36 @@ def top_k_by_blocks(
     # maps class ids `[m]` to scores `[batch, m]`; k is in [1, K]; a block has a
     # multiple of 64 classes, at least k. Sizes stay Python numbers where possible,
     # since XLA needs static shapes.
-    maximum = max if isinstance(k, int) and isinstance(block_size, int) else tf.maximum
+    is_static = isinstance(k, int) and isinstance(block_size, int)
+    maximum = max if is_static else tf.maximum
     size = -(-maximum(block_size, k) // _GROUP) * _GROUP
 
     def join(
-        best: Tensors, ids: Tensor, new_scores: Tensor, columns: Tensor
+        found: Tensors, ids: Tensor, scores: Tensor, columns: Tensor
     ) -> TensorPair:
-        values = tf.concat([best[0], new_scores], axis=1)
-        ids_of_values = tf.concat([best[1], tf.gather(ids, columns)], axis=1)
+        found_scores, found_ids = found
+        values = tf.concat([found_scores, scores], axis=1)
+        ids_of_values = tf.concat([found_ids, tf.gather(ids, columns)], axis=1)
         # Sorting all takes half the time of finding the k highest of slightly more than
         # k.
         values, order = tf.math.top_k(values, tf.shape(values)[1])
-        values, order = (
-            tf.ensure_shape(x[:, :k], best[0].shape) for x in (values, order)
-        )
+        values = tf.ensure_shape(values[:, :k], found_scores.shape)
+        order = tf.ensure_shape(order[:, :k], found_scores.shape)
         return values, tf.gather(ids_of_values, order, batch_dims=1)
 
-    def merge(best: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
+    def merge(found: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
         def from_all() -> TensorPair:
-            return join(best, ids, *tf.math.top_k(scores, k))
+            return join(found, ids, *tf.math.top_k(scores, k))
 
         if in_xla():  # XLA needs static shapes.
             return from_all()
+
+        kth_score = found[0][:, -1:]
         groups = tf.reshape(scores, [-1, size // _GROUP, _GROUP])
-        kth_best = best[0][:, -1:]
-        has_new = tf.reduce_max(groups, axis=2) > kth_best
+        has_new = tf.reduce_max(groups, axis=2) > kth_score
         return tf.cond(
             tf.math.count_nonzero(has_new) <= tf.size(has_new, tf.int64) // 2,
-            lambda: join(best, ids, *_above(groups, kth_best, has_new)),
+            lambda: join(found, ids, *_above(groups, kth_score, has_new)),
             from_all,
         )
 
@@ -152,24 +157,26 @@ def top_k_by_blocks(
     return values, ids
 
 
-def _above(groups: Tensor, kth_best: Tensor, has_new: Tensor) -> TensorPair:
-    """Scores above the k-th best so far, `[batch, 1]`, and columns, `[batch, most]`."""
+def _above(groups: Tensor, kth_score: Tensor, has_new: Tensor) -> TensorPair:
+    """Scores above the k-th so far, `[batch, 1]`, and their columns; both padded."""
     # Groups are `[batch, groups, size of a group]`; `has_new` is False for one without
     # new scores.
-    new_groups = tf.where(has_new)  # The row and group of each.
-    scores = tf.gather_nd(groups, new_groups)
-    # Group and column.
-    new_scores = tf.where(scores > tf.gather(kth_best, new_groups[:, 0]))
-    row, group = tf.unstack(tf.gather(new_groups, new_scores[:, 0]), axis=1)
+    row_and_group = tf.where(has_new)
+    scores = tf.gather_nd(groups, row_and_group)
+    lowest = tf.gather(kth_score, row_and_group[:, 0])
+    group_and_column = tf.where(scores > lowest)
+    places = tf.gather(row_and_group, group_and_column[:, 0])
+    row, group = tf.unstack(places, axis=1)
 
     def by_row(values: Tensor, padding: Array) -> Tensor:
         nrows = tf.shape(groups, tf.int64)[0]
         ragged = tf.RaggedTensor.from_value_rowids(values, row, nrows, validate=False)
         return ragged.to_tensor(padding)
 
-    columns = tf.cast(group * groups.shape[2] + new_scores[:, 1], tf.int32)
+    new_scores = tf.gather_nd(scores, group_and_column)
+    columns = group * groups.shape[2] + group_and_column[:, 1]
     padding = tf.constant(-float("inf"), scores.dtype)
-    return by_row(tf.gather_nd(scores, new_scores), padding), by_row(columns, 0)
+    return by_row(new_scores, padding), by_row(tf.cast(columns, tf.int32), 0)
 
 
 def fold_scores(
@@ -183,25 +190,25 @@ def fold_scores(
     # All blocks are equally wide, so that all products are rounded alike.
     minimum = min if isinstance(block_size, int) else tf.minimum
     size = minimum(block_size, num_classes)
-    state = [
-        tf.convert_to_tensor(x) for x in start(tf.range(size), score(tf.range(size)))
-    ]
+    first_ids = tf.range(size)
+    state = [tf.convert_to_tensor(x) for x in start(first_ids, score(first_ids))]
     if isinstance(size, int) and size == num_classes:
         return state
 
     def step(block: Tensor, *state: Tensor) -> Tensors:
         # The last block is as wide as the others and overlaps the one before; we mask
         # that part.
-        first = tf.minimum(block * size, num_classes - size)
+        end_before = block * size
+        first = tf.minimum(end_before, num_classes - size)
         ids = first + tf.range(size)
         scores = score(ids)
-        lowest = tf.constant(-float("inf"), scores.dtype)
-        scores = tf.cond(
-            first < block * size,
-            lambda: tf.where((ids < block * size)[tf.newaxis], lowest, scores),
-            lambda: scores,
-        )
-        return merge(state, ids, scores)
+
+        def masked() -> Tensor:
+            lowest = tf.constant(-float("inf"), scores.dtype)
+            return tf.where((ids < end_before)[tf.newaxis], lowest, scores)
+
+        unmasked = tf.cond(first < end_before, masked, lambda: scores)
+        return merge(state, ids, unmasked)
 
     return fold(step, -(-num_classes // size), state, first=1)
 
@@ -214,16 +221,17 @@ def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:
 def first_and_last_ranks(values: Tensor) -> TensorPair:
     """Ranks from 1 in rising order: first and last of ties, int32 `[batch, n]` each."""
     group = group_numbers(values)
-    size = scatter_add(group, tf.ones_like(group), tf.shape(group))
-    last = tf.gather(tf.cumsum(size, axis=-1), group, batch_dims=1)
-    return last - tf.gather(size, group, batch_dims=1) + 1, last
+    sizes_of_groups = scatter_add(group, tf.ones_like(group), tf.shape(group))
+    ends = tf.cumsum(sizes_of_groups, axis=-1)
+    last = tf.gather(ends, group, batch_dims=1)
+    return last - tf.gather(sizes_of_groups, group, batch_dims=1) + 1, last
 
 
 def maxima(values: Tensor, most: int | None = None) -> Tensor:
     """The highest of each entry and those to its right, `[batch, n]`; no gradient."""
     values = tf.stop_gradient(values)
     for width in _widths(values, most):
-        values = tf.maximum(values, shifted(values, width, values.dtype.min))
+        values = tf.maximum(values, moved(values, width, values.dtype.min))
     return values
 
 
@@ -235,18 +243,17 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
 
     def sums_from_right(values: Tensor, decay: Tensor) -> Tensor:
         for width in _widths(values, most):
-            values += decay * shifted(values, width)
-            decay *= shifted(decay, width)
+            values += decay * moved(values, width)
+            decay *= moved(decay, width)
         return values
 
     @tf.custom_gradient
     def sums(values: Tensor) -> WithGradient:
         def gradient(upstream: Tensor) -> Tensor:
             # The same from the left, where the decay of the neighbour counts.
-            neighbour_decay = shifted(tf.reverse(decay, [1]), 1)
-            return tf.reverse(
-                sums_from_right(tf.reverse(upstream, [1]), neighbour_decay), [1]
-            )
+            neighbour_decay = moved(tf.reverse(decay, [1]), 1)
+            totals = sums_from_right(tf.reverse(upstream, [1]), neighbour_decay)
+            return tf.reverse(totals, [1])
 
         return sums_from_right(values, decay), gradient
 
@@ -255,25 +262,30 @@ def decaying_sums(values: Tensor, decay: Tensor, most: int | None = None) -> Ten
 
 def _widths(rows: Tensor, most: int | None) -> list[int]:
     """1, 2, 4, ...: a result of so many entries is joined with as many to its right."""
-    return [
-        2**bit for bit in range(((rows.shape[1] or most or 2**30) - 1).bit_length())
-    ]
+    n = rows.shape[1] or most or 2**30
+    return [2**bit for bit in range((n - 1).bit_length())]
 
 
-def shifted(
+def moved(
     rows: Tensor, by: int | Tensor, fill: float = 0, right: bool = False
 ) -> Tensor:
     """The rows `[batch, n]` moved by at most n columns to the left, or to the right."""
     n = rows.shape[1] or tf.shape(rows)[1]
-    if isinstance(by, int) or not in_xla():
-        if not isinstance(n, int):
-            by = tf.minimum(by, n)
-        kept, pad = (rows[:, : n - by], [by, 0]) if right else (rows[:, by:], [0, by])
-        return tf.ensure_shape(
-            tf.pad(kept, [[0, 0], pad], constant_values=fill), rows.shape
-        )
-    # XLA cannot take slices whose size a loop computes.
-    by = by if right else -by
-    columns = tf.range(n) - by
-    is_inside = (columns >= 0) & (columns < n)
-    return tf.where(is_inside, tf.roll(rows, by, axis=1), tf.cast(fill, rows.dtype))
+    if not isinstance(by, int) and in_xla():
+        # XLA cannot take slices whose size a loop computes.
+        step = by if right else -by
+        columns = tf.range(n) - step
+        is_inside = (columns >= 0) & (columns < n)
+        rolled = tf.roll(rows, step, axis=1)
+        return tf.where(is_inside, rolled, tf.cast(fill, rows.dtype))
+
+    if not isinstance(n, int):
+        by = tf.minimum(by, n)
+    if right:
+        kept = rows[:, : n - by]
+        padding = [by, 0]
+    else:
+        kept = rows[:, by:]
+        padding = [0, by]
+    padded = tf.pad(kept, [[0, 0], padding], constant_values=fill)
+    return tf.ensure_shape(padded, rows.shape)

@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._tf import gather
-from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.gather import first_occurrences, scatter_add
 from rank4class_tf._tf.seeds import fold_in, mix
 from rank4class_tf._types import Array, Tensor
 
@@ -30,7 +29,8 @@ def uniform(
     # With the bits of 1 these are numbers in [1, 2). Subtracting (1 - half a step) is
     # exact.
     one = tf.constant(0x3F800000, tf.uint32)
-    above_one = tf.bitcast(tf.bitwise.bitwise_or(fractions, one), tf.float32)
+    above_one = tf.bitwise.bitwise_or(fractions, one)
+    above_one = tf.bitcast(above_one, tf.float32)
     return tf.cast(above_one - (1 - 2.0**-24), dtype)
 
 
@@ -47,13 +47,15 @@ def uniform_integers(shape: Integers, seed: Integers, limit: int) -> Tensor:
 def bits(shape: Integers, seed: Integers) -> Tensor:
     """Words of 32 random bits, uint32; no two of a call are equal."""
     start, step = tf.unstack(tf.cast(fold_in(seed, 0), tf.uint32))
-    # Odd: no word repeats.
+    # No word repeats where the step is odd.
     step = tf.bitwise.bitwise_or(step, tf.constant(1, tf.uint32))
+
     # start + step * index, the index being row * width + column.
     shape = tf.cast(shape, tf.int32)
     width = tf.concat([[1], shape], axis=0)[-1]
     columns = tf.cast(tf.range(width), tf.uint32) * step + start
-    rows = tf.cast(tf.range(tf.reduce_prod(shape[:-1])) * width, tf.uint32) * step
+    rows = tf.range(tf.reduce_prod(shape[:-1])) * width
+    rows = tf.cast(rows, tf.uint32) * step
     return tf.reshape(mix(rows[:, tf.newaxis] + columns), shape)
 
 
@@ -73,7 +75,8 @@ def gumbel_noise(
     """
     dtype = tf.as_dtype(dtype)
     # In half precision draws would round to 0 and 1.
-    draws = uniform(shape, seed, dtype if dtype.size > 2 else tf.float32)
+    wide = dtype if dtype.size > 2 else tf.float32
+    draws = uniform(shape, seed, wide)
     return tf.cast(-tf.math.log(-tf.math.log(draws)), dtype)
 
 
@@ -100,22 +103,27 @@ def sample_distinct(
         (TensorShape([1, 4]), 4)
     """
     _checks.positive_int("num_classes", num_classes)
-    fits = _checks.positive_int("size", size) <= num_classes
-    _checks.require(fits, f"`size` must be in [1, {num_classes}].", f"size={size}")
+    size = _checks.positive_int("size", size)
+    rule = f"`size` must be in [1, {num_classes}]."
+    _checks.require(size <= num_classes, rule, f"{size=}")
+
     if 2 * size >= num_classes:
+        keys = bits([batch, num_classes], seed)
         # We flip the sign bit, since more devices sort signed integers; the order stays
         # the same.
-        sign = tf.constant(2**31, tf.uint32)
-        keys = tf.bitwise.bitwise_xor(bits([batch, num_classes], seed), sign)
-        return tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)[:, :size]
+        keys = tf.bitwise.bitwise_xor(keys, tf.constant(2**31, tf.uint32))
+        order = tf.argsort(tf.bitcast(keys, tf.int32), axis=-1)
+        return order[:, :size]
 
-    num_draws = int(size) + _most_repeats(num_classes, size)
+    num_draws = size + _most_repeats(num_classes, size)
     ids = uniform_integers([batch * num_draws], seed, num_classes)
     ids = tf.reshape(tf.cast(ids, tf.int32), [batch, num_draws])
-    is_first = gather.first_occurrences(ids)
+    is_first = first_occurrences(ids)
+
     # We move each first occurrence to the left, over the repeats before it.
     target = tf.cumsum(tf.cast(is_first, tf.int32), axis=-1) - 1
-    return scatter_add(target, tf.where(is_first, ids, 0), tf.shape(ids))[:, :size]
+    distinct = scatter_add(target, tf.where(is_first, ids, 0), tf.shape(ids))
+    return distinct[:, :size]
 
 
 def sample_items(seed: Integers, eligible: Array, num_sampled: int) -> Tensor:
@@ -131,11 +139,8 @@ def sample_items(seed: Integers, eligible: Array, num_sampled: int) -> Tensor:
         items.
 
     Example:
-        >>> sorted(
-        ...     sample_items([1, 2], [[True, False, True]], num_sampled=3)
-        ...     .numpy()[0]
-        ...     .tolist()
-        ... )
+        >>> ids = sample_items([1, 2], [[True, False, True]], num_sampled=3)
+        >>> sorted(ids[0].numpy().tolist())
         [-1, 0, 2]
     """
     _checks.positive_int("num_sampled", num_sampled)

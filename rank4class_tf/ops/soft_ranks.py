@@ -14,7 +14,7 @@ from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import sum_over_items
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._tf.search import maxima, shifted
+from rank4class_tf._tf.search import maxima, moved
 from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
@@ -200,10 +200,10 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
     def step(power: int | Tensor, above: Tensor, below: Tensor) -> TensorPair:
         # The decay from the item `power` positions above; 0 where the list has no such
         # item.
-        higher = shifted(scores, power, scores.dtype.max, right=True)
+        higher = moved(scores, power, scores.dtype.max, right=True)
         decay = tf.exp((scores - higher) / temperature)
-        above += decay * shifted(above, power, right=True)
-        return above, below + shifted(decay * below, power)
+        above += decay * moved(above, power, right=True)
+        return above, below + moved(decay * below, power)
 
     size = scores.shape[1] or tf.shape(scores)[1]
     return _over_powers_of_two(step, size, (values, values))
