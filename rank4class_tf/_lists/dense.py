@@ -16,7 +16,7 @@ from rank4class_tf import _checks
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.labels import Labels, as_scores, in_rows, padded_ids
 from rank4class_tf._lists.lists import LOWEST, Lists
-from rank4class_tf._lists.positives import FEW, are_few, masked
+from rank4class_tf._lists.positives import FEW_POSITIVES, are_few, masked
 from rank4class_tf._tf import gradients, raising, search
 from rank4class_tf._tf.exact import divided, is_zero, violation
 from rank4class_tf._tf.gather import gather, indices, scatter_add
@@ -51,9 +51,8 @@ class DenseLists(Lists):
     positive_weights: Tensor | None = None
     item_weights: Tensor | None = None
     is_graded: bool = True
-    unshifted: Tensor | None = (
-        None  # Before a shift, if any: only these still hold `LOWEST`.
-    )
+    # The scores before a shift, if any: only these still hold `LOWEST`.
+    unshifted: Tensor | None = None
     seed: Tensor | None = None
 
     @property
@@ -64,7 +63,7 @@ class DenseLists(Lists):
     def mask(self) -> Tensor:
         """`[batch, n]` booleans, False for a masked item."""
         # In a graph, a negated comparison would make a NaN a masked item.
-        return self._marked != LOWEST[self.dtype]
+        return self._marked != self._lowest
 
     @property
     def _marked(self) -> Tensor:
@@ -111,9 +110,8 @@ class DenseLists(Lists):
         if tends_to_zero or vanishes:
             return tf.reduce_sum(function(self.filled, *items, *parameters), axis=-1)
         values = tf.convert_to_tensor(function(self.scores, *items, *parameters))
-        if not values.shape.is_compatible_with(
-            self.filled.shape
-        ):  # One value for many items.
+        if not values.shape.is_compatible_with(self.filled.shape):
+            # One value for many items.
             values = tf.broadcast_to(values, tf.shape(self.filled))
         return tf.reduce_sum(gradients.zero_unless(self.mask, values), axis=-1)
 
@@ -125,82 +123,97 @@ class DenseLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        items = [self.filled, *items]
-        if not (tends_to_zero or vanishes):
-            items = [tf.cast(self.mask, self.dtype), self.scores, *items[1:]]
+        if tends_to_zero or vanishes:
+            items = [self.filled, *items]
+        else:
+            items = [tf.cast(self.mask, self.dtype), self.scores, *items]
             function = masked(function)
         positives = [self.positive_scores, *positives]
         return _positives.sum_over_items(function, items, positives, self.relevance)
 
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
-        levels = self.positive_scores if levels is None else levels
-        if are_few(self.max_positives, self.filled.shape[1]):
+        if levels is None:
+            levels = self.positive_scores
+        if self._has_few:
             return _positives.sum_over_items(
                 lambda s, p: violation(s + -p, margin),
                 [self.filled],
                 [levels],
                 self.relevance,
             )
-        return _positives.excess(self.filled, levels, margin)[0]
+        sums, _ = _positives.excess(self.filled, levels, margin)
+        return sums
 
     def violations(self, margin: float) -> TensorPair:
-        if are_few(self.max_positives, self.filled.shape[1]):
+        if self._has_few:
             return super().violations(margin)
         return _positives.excess(self.filled, self.positive_scores, margin)
+
+    @property
+    def _has_few(self) -> bool:
+        return are_few(self.max_positives, self.filled.shape[1])
 
     def log_sum_exp(
         self, temperature: Array = 1.0, smoothing: Array = 0.0
     ) -> TensorPair:
-        highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
+        highest = self._highest
         scores = self.filled - highest
         if not isinstance(temperature, (int, float)):
             # A masked item has the slope 0 in the temperature, times that of its score,
             # which must be finite.
             scores = tf.maximum(scores, -(self.dtype.max**0.25))
         total = tf.math.log(_sum_of_exp(divided(scores, temperature)))
+
         if not is_zero(smoothing):
-            mean = tf.reduce_sum(
-                tf.where(self.mask, self.filled - highest, 0.0), -1, keepdims=True
-            )
+            scores = tf.where(self.mask, self.filled - highest, 0.0)
+            mean = tf.reduce_sum(scores, -1, keepdims=True)
             mean /= tf.maximum(self.num_items, 1)[:, tf.newaxis]
             total -= smoothing * divided(mean, temperature)
         return total, highest
 
+    @property
+    def _highest(self) -> Tensor:
+        return tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
+
     def top_k(self, k: Array) -> tuple[Tensor, Tensor, Tensor]:
         n = self.filled.shape[1]
         fits = not isinstance(k, int) or n is None or k <= n
-        _checks.require(
-            fits, f"`k` must be at most the number of items, {n}.", f"k={k}"
-        )
+        rule = f"`k` must be at most the number of items, {n}."
+        _checks.require(fits, rule, f"k={k}")
+
         _, columns = search.top_k(tf.stop_gradient(self.filled), k)
         # The gradient of a gather costs less than that of top_k.
         values = gather(self.filled, columns)
-        is_item = tf.cast(values != LOWEST[self.dtype], tf.int32)
+        is_item = tf.cast(values != self._lowest, tf.int32)
         return values, columns, tf.maximum(tf.reduce_sum(is_item, axis=-1), 1)
 
+    @property
+    def _lowest(self) -> float:
+        return LOWEST[self.dtype]
+
     def constant(self) -> DenseLists:
-        filled, positives = map(tf.stop_gradient, self.tensors)
+        filled = tf.stop_gradient(self.filled)
+        positives = tf.stop_gradient(self.positive_scores)
         return self._with_scores(filled, positives, self.unshifted)
 
     def from_top(self) -> DenseLists:
         """The same lists less their highest score, which is taken as a constant."""
-        highest = tf.stop_gradient(tf.reduce_max(self.filled, axis=-1, keepdims=True))
+        highest = self._highest
         positives = below(self.positive_scores, highest)
         return self._with_scores(self.filled - highest, positives, self._marked)
 
     def scaled(self, factor: Array) -> DenseLists:
-        filled = tf.where(self.mask, self.filled * factor, LOWEST[self.dtype])
+        filled = tf.where(self.mask, self.filled * factor, self._lowest)
         return self._with_scores(filled, self.positive_scores * factor)
 
     def shifted(self, shift: Tensor) -> DenseLists:
         if shift.shape[1] == 1:
             positives = self.positive_scores + shift
             return self._with_scores(self.filled + shift, positives, self._marked)
-        filled = tf.where(self.mask, self.filled + shift, LOWEST[self.dtype])
+        filled = tf.where(self.mask, self.filled + shift, self._lowest)
         shift = tf.broadcast_to(shift, tf.shape(filled))
-        return self._with_scores(
-            filled, self.positive_scores + self.at_positives(shift)
-        )
+        positives = self.positive_scores + self.at_positives(shift)
+        return self._with_scores(filled, positives)
 
     def _with_scores(
         self, filled: Tensor, positive_scores: Tensor, unshifted: Tensor | None = None
@@ -210,31 +223,33 @@ class DenseLists(Lists):
         )
 
     def negatives(self) -> DenseLists:
-        if self.class_ids is None:
-            return self._against(
-                tf.where(self.is_positive, LOWEST[self.dtype], self.filled)
-            )
-        return self.without(self.class_ids)
+        if self.class_ids is not None:
+            return self.without(self.class_ids)
+        filled = tf.where(self.is_positive, self._lowest, self.filled)
+        return self._against(filled)
 
     def without(self, places: Tensor) -> DenseLists:
         @tf.custom_gradient
         def masked_there(filled: Tensor) -> WithGradient:
+            low = tf.fill(tf.shape(places), self._lowest)
+            filled = tf.tensor_scatter_nd_update(filled, indices(places), low)
             # The gradient needs no mask: whatever reads `LOWEST` is constant.
-            low = tf.fill(tf.shape(places), LOWEST[self.dtype])
-            return tf.tensor_scatter_nd_update(
-                filled, indices(places), low
-            ), lambda x: x
+            return filled, lambda upstream: upstream
 
         return self._against(masked_there(self.filled))
 
     def only(self, places: Tensor) -> DenseLists:
         filled = gather(self.filled, tf.maximum(places, 0))
-        return self._against(tf.where(places >= 0, filled, LOWEST[self.dtype]))
+        return self._against(tf.where(places >= 0, filled, self._lowest))
 
     def _against(self, filled: Tensor) -> DenseLists:
-        scores, weights = self.positive_scores, self.positive_weights
         return UnlinkedLists(
-            filled, None, self.relevance, scores, weights, seed=self.seed
+            filled,
+            None,
+            self.relevance,
+            self.positive_scores,
+            self.positive_weights,
+            seed=self.seed,
         )
 
     @property
@@ -277,9 +292,8 @@ class UnlinkedLists(DenseLists):
 def _sum_of_exp(rows: Tensor) -> WithGradient:
     """Sum of powers of e, `[batch, 1]`; TensorFlow's gradient takes one more pass."""
     powers = tf.exp(rows)
-    return tf.reduce_sum(
-        powers, axis=-1, keepdims=True
-    ), lambda upstream: upstream * powers
+    total = tf.reduce_sum(powers, axis=-1, keepdims=True)
+    return total, lambda upstream: upstream * powers
 
 
 @tf.custom_gradient
@@ -310,17 +324,15 @@ def as_lists(
             too.
     """
     if isinstance(scores, Lists):
-        for name, value in (
-            ("class_ids", class_ids),
-            ("relevance", relevance),
-            ("mask", mask),
-        ):
+        others = {"class_ids": class_ids, "relevance": relevance, "mask": mask}
+        for name, value in others.items():
             rule = (
                 f"`{name}` must be None where `scores` are `Lists`, which have "
                 "their own."
             )
             _checks.require(value is None, rule, repr(value))
         return scores
+
     scores = as_scores("scores", scores)
     if class_ids is None:
         class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
@@ -328,8 +340,9 @@ def as_lists(
         class_ids = class_ids.to_tensor(-1)
     has_no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
     num_items = scores.shape[1] or tf.shape(scores)[1]
-    zero = tf.zeros_like(scores[:, :1])
-    class_ids, zero = padded_ids(class_ids, num_items, zero, "class_ids")
+    nan_or_0 = tf.zeros_like(scores[:, :1])
+    class_ids, nan_or_0 = padded_ids(class_ids, num_items, nan_or_0, "class_ids")
+
     if relevance is None or has_no_columns:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
@@ -340,18 +353,20 @@ def as_lists(
         rule = "`relevance` must have the shape of `class_ids`."
         relevance = same_sizes(relevance, class_ids, rule, num_axes=2)
     relevance = tf.where((class_ids >= 0) & (relevance > 0), relevance, 0.0)
+
     mask = _checks.mask(mask, scores)
     if mask is not None:
         # A masked item does not count as positive.
         is_present = tf.gather(mask, tf.maximum(class_ids, 0), batch_dims=1)
         class_ids = tf.where(is_present, class_ids, -1)
         relevance = tf.where(is_present, relevance, 0.0)
-    if (
-        raising.in_xla()
-    ):  # Elsewhere a wrong id has raised; here such a list gets a NaN positive.
-        is_broken = tf.math.is_nan(zero)
-        mask = None if mask is None else mask | is_broken
-        scores += zero
+
+    if raising.in_xla():
+        # Elsewhere a wrong id has raised; here such a list gets a NaN positive.
+        is_broken = tf.math.is_nan(nan_or_0)
+        if mask is not None:
+            mask |= is_broken
+        scores += nan_or_0
         class_ids = tf.where(is_broken, 0, class_ids)
         relevance = tf.where(is_broken, tf.ones([], relevance.dtype), relevance)
     return dense_lists(fill_masked(scores, mask), class_ids, relevance)
@@ -372,10 +387,10 @@ def dense_lists(
     else:
         class_ids = without_padding(class_ids, relevance)
         scores = gather(filled, class_ids)
-        weights = (
-            weights if weights is None else tf.gather(weights, class_ids, batch_dims=1)
-        )
-    if weights is not None:  # An item that counts for nothing may weigh anything.
+        if weights is not None:
+            weights = tf.gather(weights, class_ids, batch_dims=1)
+    if weights is not None:
+        # An item that counts for nothing may weigh anything.
         weights = tf.where(relevance > 0, weights, 0.0)
     return DenseLists(
         filled, class_ids, relevance, scores, weights, item_weights, seed=seed
@@ -424,18 +439,20 @@ def losses_of(
 
     def losses(filled: Tensor, ids: Tensor, relevance: Tensor) -> Tensor:
         lists = dense_lists(filled, ids, relevance, labels.item_weights, seed)
-        return compute(dataclasses.replace(lists, is_graded=labels.class_ids is None))
+        lists = dataclasses.replace(lists, is_graded=labels.class_ids is None)
+        return compute(lists)
 
-    if (columns := _few_columns(labels)) is not None:
+    columns = _few_columns(labels)
+    if columns is not None:
         return losses(filled, *columns)
 
     def loss_and_gradient(filled: Tensor) -> tuple[Tensor, list[Tensor]]:
+        def of_columns(*columns: Tensor) -> tuple[Tensor, list[Tensor]]:
+            return value_and_gradients(lambda x: losses(x, *columns), filled)
+
         # Each column takes a pass over the items: there are only as many as the batch
         # needs.
-        return over_positives(
-            lambda *columns: value_and_gradients(lambda x: losses(x, *columns), filled),
-            labels,
-        )
+        return over_positives(of_columns, labels)
 
     # The gradient of `tf.cond` takes more time, and fails under XLA if the batch size
     # is not known.
@@ -446,12 +463,13 @@ def over_positives(function: Callable, labels: Labels) -> Any:
     """Applies a function without gradients to columns holding all positives."""
     # The function takes class ids `[batch, P]`, padded with -1, and relevance
     # `[batch, P]`. The shape of its result must not depend on P.
-    if (columns := _few_columns(labels)) is not None:
+    columns = _few_columns(labels)
+    if columns is not None:
         return function(*columns)
-    # `FEW` columns, or as many as the list with the most positives has.
+    # `FEW_POSITIVES` columns, or as many as the list with the most positives has.
     return tf.cond(
-        tf.reduce_all(labels.num_positives <= FEW),
-        lambda: function(*_most_relevant(labels, FEW)),
+        tf.reduce_all(labels.num_positives <= FEW_POSITIVES),
+        lambda: function(*_most_relevant(labels, FEW_POSITIVES)),
         lambda: function(*_compact(labels)),
     )
 
@@ -463,7 +481,7 @@ def _few_columns(labels: Labels) -> TensorPair | None:
     if labels.class_ids is not None:
         return labels.class_ids, labels.relevance
     num_columns = labels.max_positives
-    if num_columns is None or num_columns > FEW:  # Lists are short.
+    if num_columns is None or num_columns > FEW_POSITIVES:  # Lists are short.
         num_columns = tf.maximum(tf.reduce_max(labels.num_positives), 1)
     return _most_relevant(labels, num_columns)
 
@@ -478,29 +496,33 @@ def _most_relevant(labels: Labels, num_columns: int | Tensor) -> TensorPair:
         relevance = tf.pad(relevance, padding)
         ids = ids if ids is None else tf.pad(ids, padding)
     relevance, places = search.top_k(relevance, num_columns)
-    ids = places if ids is None else tf.gather(ids, places, batch_dims=1)
+    ids = _ids_at(places, ids)
     return tf.where(relevance > 0, ids, -1), relevance
+
+
+def _ids_at(places: Tensor, ids: Tensor | None) -> Tensor:
+    """The ids `[batch, P]` at places; None where an item's place is its id."""
+    return places if ids is None else tf.gather(ids, places, batch_dims=1)
 
 
 def _compact(labels: Labels) -> TensorPair:
     """As `_most_relevant`, in label order, with as few columns as the batch needs."""
     is_positive = labels.relevance > 0
     target = tf.cumsum(tf.cast(is_positive, tf.int32), axis=-1) - 1
-    # Count columns from 1, so that one without a positive adds 0, and 0 - 1 marks
-    # padding below.
-    column = tf.where(is_positive, tf.range(1, tf.shape(is_positive)[1] + 1), 0)
-    column = scatter_add(tf.maximum(target, 0), column, tf.shape(is_positive))
-    # XLA needs a static width: the largest number of positives that is possible.
-    width = (
-        labels.max_positives
-        if raising.in_xla()
-        else tf.reduce_max(labels.num_positives)
-    )
+    # Columns count from 1. One without a positive adds 0, and 0 - 1 marks padding
+    # below.
+    shape = tf.shape(is_positive)
+    column = tf.where(is_positive, tf.range(1, shape[1] + 1), 0)
+    column = scatter_add(tf.maximum(target, 0), column, shape)
+
+    width = labels.max_positives
+    if not raising.in_xla():
+        # XLA needs a static width: the largest number of positives that is possible.
+        width = tf.reduce_max(labels.num_positives)
     column = column[:, :width] - 1
-    is_padding, column = column < 0, tf.maximum(column, 0)
-    ids = labels.class_ids
-    ids = column if ids is None else tf.gather(ids, column, batch_dims=1)
+    is_padding = column < 0
+    column = tf.maximum(column, 0)
+
+    ids = tf.where(is_padding, -1, _ids_at(column, labels.class_ids))
     relevance = tf.gather(labels.relevance, column, batch_dims=1)
-    return tf.where(is_padding, -1, ids), tf.where(
-        is_padding, tf.zeros_like(relevance), relevance
-    )
+    return ids, tf.where(is_padding, tf.zeros_like(relevance), relevance)

@@ -29,11 +29,10 @@ from rank4class_tf._types import (
 # Up to this many positives, one pass over the items for each costs less than sorting: 8
 # take .4 of its time, 64 take 2.4 times as long (64 x 1,000, in a graph, with the
 # gradient).
-FEW = 16
+FEW_POSITIVES = 16
 
 # In lists of at most so many items any number of positives counts as few (measured with
-# 64 lists). XLA is an exception: it always has as many columns as a list may have
-# positives.
+# 64 lists). Not under XLA, where a list has as many columns as it may have positives.
 SHORT = 128
 
 # Lists of at most so many items get one tensor [batch, P, n], about 3 kB an item,
@@ -47,7 +46,8 @@ _POSITIVES_AT_ONCE = 1 << 15
 # Entries per list of a block of positives. In a graph, 8,192 take two to three times as
 # long if one of 1,000 items is positive; eagerly, 1,024 take four times as long (all
 # ranks of 64 x 1,000).
-_BLOCK_ENTRIES, _EAGER_BLOCK_ENTRIES = 1024, 8192
+_BLOCK_ENTRIES = 1024
+_EAGER_BLOCK_ENTRIES = 8192
 
 # Up to so many get a pass each, with no tensor [batch, P, n]: .65 to .9 of the time.
 _PASSES = 4
@@ -55,9 +55,9 @@ _PASSES = 4
 
 def are_few(num_columns: int | None, num_items: int | None) -> bool:
     """Whether each column gets a pass over the items; None: known only at run time."""
-    return (num_columns is not None and num_columns <= FEW) or _are_at_most(
-        num_items, SHORT
-    )
+    if num_columns is not None and num_columns <= FEW_POSITIVES:
+        return True
+    return _are_at_most(num_items, SHORT)
 
 
 def _are_at_most(num_items: int | None, limit: int) -> bool:
@@ -68,7 +68,7 @@ def _are_at_most(num_items: int | None, limit: int) -> bool:
 def num_used_columns(relevance: Tensor) -> Tensor:
     """The least number of leading columns with all positives of a batch, a scalar."""
     columns = tf.range(1, tf.shape(relevance)[1] + 1)
-    # 0: an empty batch.
+    # The outer maximum is for an empty batch.
     return tf.maximum(tf.reduce_max(tf.where(relevance > 0, columns, 0)), 0)
 
 
@@ -84,9 +84,9 @@ def masked(function: Callable) -> Callable:
 
 def terms(function: Callable, items: Sequence, positives: Sequence) -> Tensor:
     """The terms of `sum_over_items` for all positives at once, `[batch, P, n]`."""
-    return function(
-        *(x[:, tf.newaxis] for x in items), *(x[..., tf.newaxis] for x in positives)
-    )
+    items = [x[:, tf.newaxis] for x in items]
+    positives = [x[..., tf.newaxis] for x in positives]
+    return function(*items, *positives)
 
 
 def sum_over_items(
@@ -98,26 +98,31 @@ def sum_over_items(
     # items, several `[batch, n]`, and positives, several `[batch, P]`, not to what
     # `function` captures. Columns after the last positive of a batch, of relevance 0,
     # may be left out.
-    width, n = positives[0].shape[1], items[0].shape[1]
+    width = positives[0].shape[1]
+    n = items[0].shape[1]
     entries = _EAGER_BLOCK_ENTRIES if tf.executing_eagerly() else _BLOCK_ENTRIES
     block = max(1, entries // n) if n else 1
-    fits = _are_at_most(n, _ITEMS_AT_ONCE) or (
-        width is not None and width <= max(block, _PASSES)
-    )
+
+    fits = _are_at_most(n, _ITEMS_AT_ONCE)
+    if width is not None and width <= max(block, _PASSES):
+        fits = True
     # TensorFlow refuses to scatter into an empty batch.
     if fits or items[0].shape[0] == 0:
         return _sum_block(function, items, positives)
-    num_items, num_blocks = len(items), -(-num_used_columns(relevance) // block)
+
+    num_items = len(items)
+    num_blocks = -(-num_used_columns(relevance) // block)
 
     @tf.custom_gradient
     def blocked(*tensors: Tensor) -> WithGradient:
-        items, positives = tensors[:num_items], tensors[num_items:]
+        items = tensors[:num_items]
+        positives = tensors[num_items:]
         width = tf.shape(positives[0])[1]
         stacks = [_split(x, block) for x in positives]
 
         def add(index: Tensor, result: Tensor) -> list[Tensor]:
-            value = _sum_block(function, items, [stack[index] for stack in stacks])
-            return [_put(result, index, value)]
+            columns = [stack[index] for stack in stacks]
+            return [_put(result, index, _sum_block(function, items, columns))]
 
         def gradient(upstream: Tensor, variables: Sequence = ()) -> list[Tensor]:
             rule = (
@@ -129,29 +134,27 @@ def sum_over_items(
 
             def add_gradients(
                 index: Tensor, item_sums: Tensors, stacked: Tensors
-            ) -> list:
+            ) -> list[Tensors]:
                 sources = [*items], [stack[index] for stack in stacks]
                 with tf.GradientTape() as tape:
                     tape.watch(sources)
                     value = _sum_block(function, *sources)
-                new = tape.gradient(
+                of_items, of_positives = tape.gradient(
                     value, sources, upstream[index], unconnected_gradients="zero"
                 )
-                return [
-                    [total + x for total, x in zip(item_sums, new[0], strict=True)],
-                    [_put(g, index, x) for g, x in zip(stacked, new[1], strict=True)],
-                ]
+                item_sums = [x + y for x, y in zip(item_sums, of_items, strict=True)]
+                pairs = zip(stacked, of_positives, strict=True)
+                stacked = [_put(stack, index, x) for stack, x in pairs]
+                return [item_sums, stacked]
 
-            zeros = (
-                [tf.zeros_like(x) for x in items],
-                [tf.zeros_like(x) for x in stacks],
-            )
-            start = add_gradients(tf.constant(0), *zeros)
+            item_zeros = [tf.zeros_like(x) for x in items]
+            zeros = [tf.zeros_like(x) for x in stacks]
+            start = add_gradients(tf.constant(0), item_zeros, zeros)
             item_sums, stacked = fold(add_gradients, num_blocks, start, first=1)
             return [*item_sums, *(_join(stack, width) for stack in stacked)]
 
-        # First block, usually the only one: adding it to zeros takes a fifth of the
-        # time of a loss.
+        # The first block, usually the only one, starts the loop: a loop that adds it to
+        # zeros takes a fifth of the time of a loss.
         start = add(tf.constant(0), tf.zeros_like(stacks[0]))
         (result,) = fold(add, num_blocks, start, first=1)
         return _join(result, width), gradient
@@ -160,14 +163,14 @@ def sum_over_items(
 
 
 def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor:
-    width, n = positives[0].shape[1], items[0].shape[1]
+    width = positives[0].shape[1]
     if width == 1:  # With fewer operations than below.
         return tf.reduce_sum(function(*items, *positives), axis=-1, keepdims=True)
-    if width and width <= _PASSES and not _are_at_most(n, SHORT):
+
+    if width and width <= _PASSES and not _are_at_most(items[0].shape[1], SHORT):
         columns = zip(*(tf.split(x, width, axis=1) for x in positives), strict=True)
-        return tf.concat(
-            [_sum_block(function, items, column) for column in columns], axis=1
-        )
+        sums = [_sum_block(function, items, column) for column in columns]
+        return tf.concat(sums, axis=1)
     return tf.reduce_sum(terms(function, items, positives), axis=-1)
 
 
@@ -190,9 +193,8 @@ def _join(x: Tensor, width: Tensor) -> Tensor:
 def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
     # TensorFlow refuses an update of an empty tensor.
     count = tf.minimum(tf.size(value), 1)
-    return tf.tensor_scatter_nd_update(
-        stack, tf.fill([count, 1], index), value[tf.newaxis][:count]
-    )
+    places = tf.fill([count, 1], index)
+    return tf.tensor_scatter_nd_update(stack, places, value[tf.newaxis][:count])
 
 
 class FlatPositives(NamedTuple):
@@ -202,9 +204,8 @@ class FlatPositives(NamedTuple):
     # the time.
     lists: Tensor  # `[T]` int32, the list of each positive, a row of the batch.
     padded_index: Tensor  # `[T]` int32, the index of each in `[batch P]`.
-    flat_index: (
-        Tensor  # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
-    )
+    # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
+    flat_index: Tensor
 
     @classmethod
     def from_relevance(cls, relevance: Tensor) -> FlatPositives:
@@ -213,22 +214,23 @@ class FlatPositives(NamedTuple):
         is_kept = (relevance > 0) | (tf.range(width) == 0)
         flat = tf.reshape(is_kept, [-1])
         padded_index = tf.cast(tf.where(flat)[:, 0], tf.int32)
-        index = tf.reshape(tf.cumsum(tf.cast(flat, tf.int32)) - 1, tf.shape(relevance))
-        return cls(
-            padded_index // width, padded_index, tf.where(is_kept, index, index[:, :1])
-        )
+
+        number = tf.cumsum(tf.cast(flat, tf.int32)) - 1
+        number = tf.reshape(number, tf.shape(relevance))
+        flat_index = tf.where(is_kept, number, number[:, :1])
+        return cls(padded_index // width, padded_index, flat_index)
 
     @property
     def are_few(self) -> Tensor:
-        """Whether lists have at most `FEW` on average, and not too many, a scalar."""
+        """Whether lists have few on average, and not too many in all, a scalar."""
         num_lists = tf.shape(self.flat_index)[0]
-        return tf.size(self.lists) <= tf.minimum(FEW * num_lists, _POSITIVES_AT_ONCE)
+        most = tf.minimum(FEW_POSITIVES * num_lists, _POSITIVES_AT_ONCE)
+        return tf.size(self.lists) <= most
 
     def to_flat(self, columns: Tensor) -> Tensor:
         """`[batch, P]` -> `[T]`."""
-        return gather_rows(
-            tf.reshape(columns, [-1]), self.padded_index, tf.size(self.flat_index)
-        )
+        flat = tf.reshape(columns, [-1])
+        return gather_rows(flat, self.padded_index, tf.size(self.flat_index))
 
     def to_columns(self, values: Tensor) -> Tensor:
         """`[T]` -> `[batch, P]`."""
@@ -238,7 +240,8 @@ class FlatPositives(NamedTuple):
         """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
         num_lists = tf.shape(self.flat_index)[0]
         items = [gather_rows(x, self.lists, num_lists) for x in items]
-        return function(*items, *(x[:, tf.newaxis] for x in positives))
+        positives = [x[:, tf.newaxis] for x in positives]
+        return function(*items, *positives)
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
@@ -247,38 +250,36 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
     Also the number of terms above 0, a constant.
     """
     # This takes O(n log P) time and O(n + P) memory. Binary search puts the scores into
-    # the P + 1 gaps of the sorted thresholds. Sums by gap, all positive, so that
-    # nothing cancels, are enough.
+    # the P + 1 gaps of the sorted thresholds. Sums by gap are enough; they are all
+    # positive, so that nothing cancels.
 
     @tf.custom_gradient
     def sorted_excess(scores: Tensor, levels: Tensor) -> WithGradient:
-        batch, n = tf.unstack(tf.shape(scores))
-        width = tf.shape(levels)[1]
+        batch = tf.shape(scores)[0]
+        num_gaps = tf.shape(levels)[1] + 1
+
         # Subtract the highest level, or score if that is lower: every sum is then at
         # least its distance to the threshold, so no digit that matters is lost.
-        highest = tf.minimum(
-            *(tf.reduce_max(x, axis=-1, keepdims=True) for x in (levels, scores))
-        )
+        highest_level = tf.reduce_max(levels, axis=-1, keepdims=True)
+        highest_score = tf.reduce_max(scores, axis=-1, keepdims=True)
+        highest = tf.minimum(highest_level, highest_score)
+        scores -= highest
         # The minimum makes 0 exact, and keeps the graph from being rewritten, see
         # `violation`.
-        scores, thresholds = (
-            scores - highest,
-            tf.minimum(levels - highest, margin) - margin,
-        )
-        unsorted, thresholds = thresholds, tf.sort(thresholds, axis=-1)
+        unsorted = tf.minimum(levels - highest, margin) - margin
+        thresholds = tf.sort(unsorted, axis=-1)
 
         # The first of equal thresholds, which stands for all of them.
         first = searchsorted(thresholds, unsorted)
         gap = searchsorted(thresholds, scores)
         nearest = _take(thresholds, tf.maximum(gap - 1, 0))
         distance = tf.where(gap > 0, scores - nearest, tf.zeros_like(scores))
-        segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * (width + 1), [-1])
+        segment = tf.reshape(gap + tf.range(batch)[:, tf.newaxis] * num_gaps, [-1])
 
         def by_gap(x: Tensor) -> Tensor:
-            sums = tf.math.unsorted_segment_sum(
-                tf.reshape(x, [-1]), segment, batch * (width + 1)
-            )
-            return tf.reshape(sums, [batch, width + 1])[:, 1:]
+            flat = tf.reshape(x, [-1])
+            sums = tf.math.unsorted_segment_sum(flat, segment, batch * num_gaps)
+            return tf.reshape(sums, [batch, num_gaps])[:, 1:]
 
         counts = tf.cumsum(by_gap(tf.ones_like(scores)), axis=-1, reverse=True)
         steps = counts[:, 1:] * (thresholds[:, 1:] - thresholds[:, :-1])
@@ -286,11 +287,9 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
         totals = tf.cumsum(by_gap(distance) + steps, axis=-1, reverse=True)
 
         def gradient(upstream: Tensor, _: Tensor) -> TensorPair:
-            upstream_below = tf.cumsum(
-                scatter_add(first, upstream, tf.shape(levels)), axis=-1
-            )
-            item_gradient = _take(tf.pad(upstream_below, [[0, 0], [1, 0]]), gap)
-            return item_gradient, -(upstream * _take(counts, first))
+            sums = scatter_add(first, upstream, tf.shape(levels))
+            sums_below = tf.pad(tf.cumsum(sums, axis=-1), [[0, 0], [1, 0]])
+            return _take(sums_below, gap), -(upstream * _take(counts, first))
 
         return (_take(totals, first), _take(counts, first)), gradient
 
@@ -301,6 +300,5 @@ def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:
 def _take(rows: Tensor, columns: Tensor) -> Tensor:
     """`rows[b, columns[b, i]]`; flat, since gathering by batch takes twice as long."""
     batch, width = tf.unstack(tf.shape(rows))
-    return tf.gather(
-        tf.reshape(rows, [-1]), columns + tf.range(batch)[:, tf.newaxis] * width
-    )
+    starts = tf.range(batch)[:, tf.newaxis] * width
+    return tf.gather(tf.reshape(rows, [-1]), columns + starts)

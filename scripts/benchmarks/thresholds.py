@@ -1,6 +1,6 @@
 """Measures again the thresholds at which the package changes from one way to another.
 
-    python -m scripts.benchmarks.thresholds --cases _lists.positives.FEW ops.ranks._LONG
+    python -m scripts.benchmarks.thresholds --cases ops.ranks._LONG ops.blocks._FEW
 
 Two values of a threshold force its two ways. A figure is the time of the first way ÷
 the second, with the gradient where the package takes one; it should be below 1 at the
@@ -27,7 +27,7 @@ def on_cpu(classes):
 # The values that force both ways, and a shape on each side: lists, items, positives or
 # what `case` takes the third number for.
 CASES = {
-    "_lists.positives.FEW": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
+    "_lists.positives.FEW_POSITIVES": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
     "_lists.positives._ITEMS_AT_ONCE": ((ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)),
     "_lists.positives._BLOCK_ENTRIES": ((1024, 8192), (64, 1000, 1), (64, 1000, 400)),
@@ -41,7 +41,11 @@ CASES = {
         (16, 50_000, 1),
         (64, 2000, 3),
     ),
-    "_tf.gather._FEW": ((range(10**9), range(0)), (64, 1000, 8), (64, 1000, 64)),
+    "_tf.gather._WIDTHS_TO_SCATTER": (
+        (range(10**9), range(0)),
+        (64, 1000, 8),
+        (64, 1000, 64),
+    ),
     "_tf.search._MOST_COMPARED": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_tf.search._MIN_ITEMS_PER_PLACE": (
         (NEVER, ALWAYS),
@@ -105,7 +109,10 @@ def case(name, batch, n, m):
         )[0]
 
     every = {
-        "FEW": lambda: (lambda x: ops.as_lists(x, ids).sum_of_violations(1.0), scores),
+        "FEW_POSITIVES": lambda: (
+            lambda x: ops.as_lists(x, ids).sum_of_violations(1.0),
+            scores,
+        ),
         "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
         "_ITEMS_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
         "_BLOCK_ENTRIES": lambda: (
@@ -140,7 +147,10 @@ def case(name, batch, n, m):
             lambda x: sampled(x, ids[:, :1], num_mined=m),
             encodings,
         ),
-        "_tf.gather._FEW": lambda: (lambda x: gather.gather(x, ids), scores),
+        "_tf.gather._WIDTHS_TO_SCATTER": lambda: (
+            lambda x: gather.gather(x, ids),
+            scores,
+        ),
         "ops.blocks._FEW": lambda: (
             ops.blocks.dot_products,
             encodings,

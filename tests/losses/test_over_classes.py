@@ -196,10 +196,9 @@ def test_under_xla(name):
     "name", ["softmax", "rankmax", "approx_ndcg", "pairwise_logistic_lambda"]
 )
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
-    """Also where examples have more labels on average than `FEW`."""
-    monkeypatch.setattr(positives, "FEW", most)
-    head = a_head()
-    loss = LOSSES[name]
+    """Also where examples have more labels on average than `FEW_POSITIVES`."""
+    monkeypatch.setattr(positives, "FEW_POSITIVES", most)
+    head, loss = a_head(), LOSSES[name]
     specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
     step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), specs)
     ids = tf.constant([[0, 3], [5, -1], [12, 1]])
