@@ -27,7 +27,9 @@ def write_top_k(
     # may read `other_layers` besides the model. `class_names` add an output.
     if not model.built:
         tf.function(model).get_concrete_function(features_spec)
-    default_k = _checks.positive_int("k", min(10, num_classes) if k is None else k)
+    if k is None:
+        k = min(10, num_classes)
+    default_k = _checks.positive_int("k", k)
     if class_names is not None:
         class_names = as_names(class_names)
         # A variable, since a constant of the graph may not be larger than 2 GB.
@@ -43,7 +45,9 @@ def write_top_k(
 
     def in_order(x: Tensor | tf.SparseTensor) -> Tensor | tf.SparseTensor:
         # A request may list the indices of a sparse tensor in any order.
-        return tf.sparse.reorder(x) if isinstance(x, tf.SparseTensor) else x
+        if isinstance(x, tf.SparseTensor):
+            return tf.sparse.reorder(x)
+        return x
 
     def features_from(arguments: list) -> Any:
         tensors = tf.nest.flatten(arguments, expand_composites=True)
@@ -64,23 +68,25 @@ def write_top_k(
     # Trace both signatures, whose arguments are the tensors of the features side by
     # side.
     specs = specs_of_arguments(features_spec)
+    k_spec = tf.TensorSpec([], tf.int32, name="k")
     signatures = {
-        "top_k": tf.function(top_k, [specs, tf.TensorSpec([], tf.int32, name="k")]),
+        "top_k": tf.function(top_k, [specs, k_spec]),
         "serving_default": tf.function(serving_default, [specs]),
     }
-    module = tf.Module()
+
     # The module holds what the graphs read, but not the model: TensorFlow would trace a
     # model in it again, with dense features. Keras 3's own archive does the same.
-    roots = (model, *other_layers)
-    layers = [layer for root in roots for layer in _keras.layers_of(root)]
-    views = [tf.train.TrackableView(layer) for layer in layers]
-    resources = [x for view in views for x in view.descendants()]
+    variables: list[tf.Variable] = []
+    for function in signatures.values():
+        variables += function.get_concrete_function().graph.variables
     lookup_table = tf.saved_model.experimental.TrackableResource
-    graphs = [f.get_concrete_function().graph for f in signatures.values()]
-    module.read = [
-        [variable for graph in graphs for variable in graph.variables],
-        [x for x in resources if isinstance(x, lookup_table)],
-    ]
+    tables: list[Any] = []
+    for root in (model, *other_layers):
+        for layer in _keras.layers_of(root):
+            parts = tf.train.TrackableView(layer).descendants()
+            tables += [part for part in parts if isinstance(part, lookup_table)]
+    module = tf.Module()
+    module.read = [variables, tables]
     with _files.replacing_saved_model(path) as temporary:
         tf.saved_model.save(module, temporary, signatures)
 
@@ -92,7 +98,8 @@ def specs_of_arguments(specs: Any) -> list[Any]:
     # serve in an argument's name.
 
     def argument_spec(spec: tf.TypeSpec, key: str) -> tf.TypeSpec | list[tf.TypeSpec]:
-        name = re.sub("[^0-9A-Za-z_]", "_", getattr(spec, "name", None) or key)
+        name = getattr(spec, "name", None) or key
+        name = re.sub("[^0-9A-Za-z_]", "_", name)
         if not name[0].isalpha() or name in ("k", "self"):
             name = f"arg_{name}"
         if isinstance(spec, tf.SparseTensorSpec):

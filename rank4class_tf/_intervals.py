@@ -57,22 +57,36 @@ def interval(
     mean = weighted_mean(values, weights)
     n_eff = total**2 / float(weights @ weights)  # Kish's effective number of lists.
     variance = float((weights**2) @ (values - mean) ** 2) / total**2
-    # Student's distribution allows for an estimated variance; a proportion implies its
-    # own.
+
     q = NormalDist().inv_cdf((1 + confidence) / 2)
-    is_proportion = bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()
+    is_proportion = _are_proportions(values, weights, bounds)
     if n_eff > 1 and not is_proportion:
+        # Student's distribution allows for an estimated variance; a proportion implies
+        # its own.
         variance *= n_eff / (n_eff - 1)
         q = student_quantile(confidence, n_eff - 1)
-    center, margin = mean, q * math.sqrt(variance)
+    center = mean
+    margin = q * math.sqrt(variance)
+
     if bounds == (0, 1):  # Wilson's interval.
         spread = mean * (1 - mean)
-        # Equal values have the variance 0, which gives no n.
-        n = spread / variance if variance > 0 and not is_proportion else n_eff
-        center = (mean + q**2 / (2 * n)) / (1 + q**2 / n)
-        margin = q * math.sqrt(spread / n + q**2 / (4 * n**2)) / (1 + q**2 / n)
-    low, high = np.clip([center - margin, center + margin], *(bounds or UNBOUNDED))
+        n = n_eff
+        if variance > 0 and not is_proportion:
+            # Equal values have the variance 0, which gives no n.
+            n = spread / variance
+        divisor = 1 + q**2 / n
+        center = (mean + q**2 / (2 * n)) / divisor
+        margin = q * math.sqrt(spread / n + q**2 / (4 * n**2)) / divisor
+    lowest, highest = bounds or UNBOUNDED
+    low, high = np.clip([center - margin, center + margin], lowest, highest)
     return Estimate(mean, float(low), float(high))
+
+
+def _are_proportions(
+    values: Values, weights: Values, bounds: tuple[float, float] | None
+) -> bool:
+    """Whether every value that counts is 0 or 1, as for a share of hits."""
+    return bounds == (0, 1) and bool(np.isin(values[weights != 0], [0, 1]).all())
 
 
 def are_skewed(
@@ -85,11 +99,13 @@ def are_skewed(
     own.
     """
     total = float(weights.sum())
-    if not total or (bounds == (0, 1) and np.isin(values[weights != 0], [0, 1]).all()):
+    if not total or _are_proportions(values, weights, bounds):
         return False
     centered = values - weighted_mean(values, weights)
-    second, third = (float(weights @ centered**power) / total for power in (2, 3))
-    return third > 0 and total**2 / float(weights @ weights) * second**3 < 5 * third**2
+    second = float(weights @ centered**2) / total
+    third = float(weights @ centered**3) / total
+    n_eff = total**2 / float(weights @ weights)
+    return third > 0 and n_eff * second**3 < 5 * third**2
 
 
 def bootstrap(
@@ -101,7 +117,8 @@ def bootstrap(
 ) -> Estimate:
     """The interval of the method "bootstrap"; see `evaluate`."""
     has_weight = weights != 0  # A draw whose weights are all 0 would have no mean.
-    values, weights = values[has_weight], weights[has_weight]
+    values = values[has_weight]
+    weights = weights[has_weight]
     if not len(values):
         return Estimate(0.0, 0.0, 0.0)
     means = []
@@ -121,36 +138,46 @@ def mean_difference(
     if not weights.any():
         return Comparison(0.0, 0.0, 0.0, 1.0)
     shares = weights / weights.sum()
-    seed_means, list_means = differences @ shares, differences.mean(axis=0)
-    n_eff, mean = 1 / float(shares @ shares), float(shares @ list_means)
-    end = limit
-    limit = limit if math.isfinite(limit) else float(np.abs(list_means).max())
+    seed_means = differences @ shares
+    list_means = differences.mean(axis=0)
+    n_eff = 1 / float(shares @ shares)
+    mean = float(shares @ list_means)
+    largest = limit
+    if not math.isfinite(limit):
+        largest = float(np.abs(list_means).max())
 
     # The variance over the lists and the two added lists that `compare` explains.
-    center = mean * n_eff / (n_eff + 2)
-    second_moment = (float(shares @ list_means**2) * n_eff + limit**2) / (n_eff + 2)
-    variances = [((second_moment - center**2) / (n_eff + 2), n_eff + 1)]
-    # Several seeds add the variance of the mean over seeds.
-    if len(seed_means) > 1:
-        variances.append(
-            (float(seed_means.var(ddof=1)) / len(seed_means), len(seed_means) - 1)
-        )
-    variance = sum(term for term, _ in variances)
+    n = n_eff + 2
+    center = mean * n_eff / n
+    second_moment = (float(shares @ list_means**2) * n_eff + largest**2) / n
+    variance = (second_moment - center**2) / n
+    # Satterthwaite divides the square of a sum of variances by this sum, for its
+    # degrees of freedom.
+    terms = variance**2 / (n_eff + 1)
+    num_seeds = len(seed_means)
+    if num_seeds > 1:
+        # Several seeds add the variance of the mean over seeds.
+        of_seeds = float(seed_means.var(ddof=1)) / num_seeds
+        variance += of_seeds
+        terms += of_seeds**2 / (num_seeds - 1)
     if not variance > 0:
         return Comparison(mean, mean, mean, 1.0 if variance == 0 else math.nan)
-    # The degrees of freedom of a sum of variances, by Satterthwaite.
-    dof = variance**2 / sum(term**2 / term_dof for term, term_dof in variances)
-    margin = student_quantile(confidence, dof) * math.sqrt(variance)
-    p_value = float(two_sided(center / math.sqrt(variance), dof))
-    return Comparison(
-        mean, max(center - margin, -end), min(center + margin, end), p_value
-    )
+
+    dof = variance**2 / terms
+    error = math.sqrt(variance)
+    margin = student_quantile(confidence, dof) * error
+    p_value = float(two_sided(center / error, dof))
+    low = max(center - margin, -limit)
+    high = min(center + margin, limit)
+    return Comparison(mean, low, high, p_value)
 
 
 def weighted_mean(values: Values, weights: Values) -> float:
     """The mean of the values of lists; 0 if all weights are 0."""
     total = weights.sum()
-    return float(weights @ values / total) if total else 0.0
+    if not total:
+        return 0.0
+    return float(weights @ values / total)
 
 
 def two_sided(t: Values | float, dof: float) -> np.ndarray:

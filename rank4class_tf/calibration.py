@@ -24,13 +24,12 @@ from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._lists.labels import Labels
-from rank4class_tf._types import Tensor
+from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.evaluation import Evaluator
 from rank4class_tf.layers import PredictionSets, Probabilities
 from rank4class_tf.ops.projections import entropy_projection
 
-# The relative margin by which we lower a threshold, about 100 units in float32's last
-# place.
+# We lower a threshold by this relative margin, about 100 units in float32's last place.
 _ROUNDING_MARGIN = 1e-5
 
 
@@ -71,7 +70,7 @@ def calibrate(
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
-    # Collect scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
+    # Scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
     examples = []
     for labels, weights in _labelled_scores(
         model, dataset, label_format, batch_size, logits=True
@@ -82,11 +81,12 @@ def calibrate(
         tf.cast(tf.concat(arrays, axis=0), tf.float64)
         for arrays in zip(*examples, strict=True)
     )
-    has_labels = tf.reduce_any(weights[:, tf.newaxis] * relevance > 0)
+
+    counts = (weights[:, tf.newaxis] > 0) & (relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
-    _checks.require(bool(has_labels), rule, "none")
-    is_excluded = (relevance > 0) & (scores == -math.inf) & (weights[:, tf.newaxis] > 0)
-    number = np.count_nonzero(tf.reduce_any(is_excluded, axis=-1))
+    _checks.require(bool(tf.reduce_any(counts)), rule, "none")
+    is_excluded = tf.reduce_any(counts & (scores == -math.inf), axis=-1)
+    number = np.count_nonzero(is_excluded)
     rule = (
         "`model` must give right classes scores above -inf, which no temperature fits."
     )
@@ -98,32 +98,37 @@ def calibrate(
     _checks.require(is_number, "`dataset` must have scores that are numbers.", "NaN")
     if temperature in _ENDS:
         temperature, reason = _ENDS[temperature]
-        warnings.warn(
+        message = (
             f"No temperature is the best for these {len(weights)} examples: {reason}. "
-            f"The layer has the temperature {temperature:.2g}, the end of the range.",
-            stacklevel=2,
+            f"The layer has the temperature {temperature:.2g}, the end of the range."
         )
+        warnings.warn(message, stacklevel=2)
     fitted_layer = Probabilities(temperature)
 
-    # Compare its Brier score with that of the probabilities of a compiled model's loss.
     loss_probabilities = getattr(getattr(model, "loss", None), "probabilities", None)
-    if loss_probabilities is not None:
-        positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
-        targets = tf.math.divide_no_nan(relevance, positives)
-        weights = tf.where(positives[:, 0] > 0, weights, 0)
-        brier_scores = []
-        for layer in (fitted_layer, loss_probabilities):
-            squares = tf.square(tf.cast(layer(scores), scores.dtype) - targets)
-            total = tf.reduce_sum(weights * tf.reduce_sum(squares, axis=-1))
-            brier_scores.append(float(total / tf.reduce_sum(weights)))
-        brier, loss_brier = brier_scores
-        if loss_brier < brier:
-            warnings.warn(
-                "The loss's own probabilities are better than the fitted softmax. Use "
-                f"`model.loss.probabilities`. Brier scores: {loss_brier:.4f} and "
-                f"{brier:.4f}.",
-                stacklevel=2,
-            )
+    if loss_probabilities is None:
+        return fitted_layer
+
+    # Compare its Brier score with that of the probabilities of a compiled model's loss.
+    positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
+    targets = tf.math.divide_no_nan(relevance, positives)
+    weights = tf.where(positives[:, 0] > 0, weights, 0)
+
+    def brier_score(layer: keras.layers.Layer) -> float:
+        errors = tf.cast(layer(scores), scores.dtype) - targets
+        losses = tf.reduce_sum(tf.square(errors), axis=-1)
+        total = tf.reduce_sum(weights * losses)
+        return float(total / tf.reduce_sum(weights))
+
+    fitted_score = brier_score(fitted_layer)
+    loss_score = brier_score(loss_probabilities)
+    if loss_score < fitted_score:
+        message = (
+            "The loss's own probabilities are better than the fitted softmax. Use "
+            f"`model.loss.probabilities`. Brier scores: {loss_score:.4f} and "
+            f"{fitted_score:.4f}."
+        )
+        warnings.warn(message, stacklevel=2)
     return fitted_layer
 
 
@@ -166,9 +171,7 @@ def conformalize(
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
         >>> sets = conformalize(None, (scores, [1, 1, 1]), coverage=0.75)
-        >>> round(
-        ...     sets.threshold, 4
-        ... )  # the ceil(4 * 0.75)-th highest of 0.9, 0.4 and 0.75
+        >>> round(sets.threshold, 4)  # the ceil(4 * 0.75)-th highest
         0.4
         >>> sets(tf.math.log([[0.55, 0.45]])).numpy()
         array([[ True,  True]])
@@ -184,20 +187,18 @@ def conformalize(
         rule = "`dataset` must have one positive per example."
         _checks.require((num_positives == 1).all(), rule, num_positives)
         unweighted = bool(tf.reduce_all(weights == 1))
-        _checks.require(
-            unweighted, "`dataset` must have no weights.", "weights other than 1"
-        )
-        # The conformity of the right class of each example; class ids are padded with
-        # -1.
+        rule = "`dataset` must have no weights."
+        _checks.require(unweighted, rule, "weights other than 1")
+
+        # Class ids are padded with -1, so that the right class is the highest.
         right_class = tf.reduce_max(labels.positives, axis=1, keepdims=True)
         conformity = sets.conformity(labels.scores)
-        conformities.append(
-            tf.gather(conformity, right_class, batch_dims=1)[:, 0].numpy()
-        )
+        conformity = tf.gather(conformity, right_class, batch_dims=1)
+        conformities.append(conformity[:, 0].numpy())
+
     values = np.concatenate(conformities)
-    _checks.require(
-        not np.isnan(values).any(), "`model` must give scores that are numbers.", "NaN"
-    )
+    are_numbers = not np.isnan(values).any()
+    _checks.require(are_numbers, "`model` must give scores that are numbers.", "NaN")
     threshold = _conformal_threshold(values, coverage)
     # The margin keeps a class at the threshold if XLA or another batch size rounds
     # differently.
@@ -245,18 +246,17 @@ def adjust_logits(
     outputs = getattr(model, "outputs", None) or []
     rule = "`model` must be a Sequential or functional model of one output."
     _checks.require(len(outputs) == 1, rule, type(model).__name__)
+    (output,) = outputs
     check_gives_scores(model)
-    rule = f"a number > 0 for each of the {outputs[0].shape[-1]} classes"
+    num_classes = output.shape[-1]
     prior = _checks.one_for_each_class(
         "class_prior",
         class_prior,
-        lambda x: (x > 0).all() and len(x) == outputs[0].shape[-1],
-        rule,
+        lambda x: (x > 0).all() and len(x) == num_classes,
+        f"a number > 0 for each of the {num_classes} classes",
     )
     batch_size = _checks.positive_int("batch_size", batch_size)
-    strengths = sorted(
-        _checks.non_negative_float("strengths", strength) for strength in strengths
-    )
+    strengths = sorted(_checks.non_negative_float("strengths", x) for x in strengths)
     _checks.require(bool(strengths), "`strengths` must have at least one.", strengths)
 
     # Measure each strength by one graph; a shift of float32 also takes scores of half
@@ -266,9 +266,8 @@ def adjust_logits(
 
     def shifted(features: Any) -> Tensor:
         scores = scores_of(model, features, logits=True)
-        return _keras.with_mask(
-            tf.cast(scores, tf.float32) - shift_now, _keras.mask_of(scores)
-        )
+        adjusted = tf.cast(scores, tf.float32) - shift_now
+        return _keras.with_mask(adjusted, _keras.mask_of(scores))
 
     measure = Evaluator(shifted, [metric])
 
@@ -280,14 +279,15 @@ def adjust_logits(
         value = weighted_mean(measured.values[name], measured.weights[name])
         return math.isnan(value), -value if measure.rising else value
 
-    offset = (-min(strengths, key=rank_of) * log_prior).tolist()
+    strength = min(strengths, key=rank_of)
+    offset = (-strength * log_prior).tolist()
     shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
     # Keras 3 has no `input` of a Sequential that was never called.
     inputs = model.inputs if isinstance(model, keras.Sequential) else model.input
-    return keras.Model(inputs, shift(outputs[0]))
+    return keras.Model(inputs, shift(output))
 
 
-# What replaces the temperatures 0 and infinity: the ends of scikit-learn's range, and
+# The ends of scikit-learn's range, which replace the temperatures 0 and infinity, and
 # the reasons.
 _ENDS = {
     0.0: (
@@ -325,25 +325,22 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     def slope(softmax_means: Tensor) -> Tensor:
         # From each list's mean score under its softmax. A list of weight 0 may have any
         # scores.
-        return tf.reduce_sum(
-            tf.math.multiply_no_nan(softmax_means - positive_mean, weights)
-        )
+        differences = softmax_means - positive_mean
+        return tf.reduce_sum(tf.math.multiply_no_nan(differences, weights))
 
-    def bisect(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    def bisect(low: Tensor, high: Tensor) -> TensorPair:
         middle = (low + high) / 2
         softmax = entropy_projection(lists, alpha=tf.pow(two, middle))
         is_falling = slope(tf.reduce_sum(lists.scores * softmax, axis=-1)) < 0
         return tf.where(is_falling, middle, low), tf.where(is_falling, high, middle)
 
     two = tf.constant(2.0, lists.dtype)
-    ends = (
-        tf.constant(-_MAX_EXPONENT, lists.dtype),
-        tf.constant(_MAX_EXPONENT, lists.dtype),
-    )
+    end = tf.constant(_MAX_EXPONENT, lists.dtype)
     low, high = tf.while_loop(
-        lambda *_: True, bisect, ends, maximum_iterations=_NUM_BISECTIONS
+        lambda *_: True, bisect, (-end, end), maximum_iterations=_NUM_BISECTIONS
     )
     temperature = tf.pow(two, -(low + high) / 2)
+
     # If no temperature is the best, the slope keeps its sign. At T = 0 the softmax is 1
     # at the highest score; at an infinite T it is uniform.
     slope_at_0 = slope(tf.zeros_like(positive_mean))
@@ -361,14 +358,11 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
     # probability of at least c, and of at most $c + 1 / (N + 1)$ if no two values are
     # equal. The coverage is read as an exact decimal, since 100 * 0.07 is above 7 in
     # floating point.
-    exact, num_examples = Fraction(str(coverage)), len(conformity)
-    rank, min_examples = (
-        math.ceil((num_examples + 1) * exact),
-        math.ceil(exact / (1 - exact)),
-    )
-    rule = (
-        f"`dataset` must have at least {min_examples} examples for coverage={coverage}."
-    )
+    exact = Fraction(str(coverage))
+    num_examples = len(conformity)
+    rank = math.ceil((num_examples + 1) * exact)
+    min_examples = math.ceil(exact / (1 - exact))
+    rule = f"`dataset` must have at least {min_examples} examples for {coverage=}."
     _checks.require(rank <= num_examples, rule, num_examples)
     return float(np.sort(conformity)[-rank])
 
@@ -391,34 +385,32 @@ def _labelled_scores(
     # TensorFlow warns if it often traces the same function. A new partial is another
     # function.
     compiled = tf.function(functools.partial(scores_and_mask))
-    num_classes, activation = None, "softmax" if logits else None
+    num_classes = None
+    activation = "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
-        batch = Batch.of(y_true, scores, *sample_weight, label_format=label_format)
-        batch, _ = batch.counted()  # Padding is no example.
-        labels = batch.labels
         # One batch may look like probabilities by chance, so that every batch must look
         # like them.
         activation = activation and _checks.function_behind(scores)
-        width = int(tf.shape(labels.scores)[1])
+
+        batch = Batch.of(y_true, scores, *sample_weight, label_format=label_format)
+        batch, _ = batch.counted()  # Padding is no example.
+        labels = batch.labels
+        scores = labels.scores
+        number, width = scores.shape
         rule = "`model` must give scores of as many classes in each batch."
-        _checks.require(
-            num_classes in (None, width), rule, f"{num_classes} and {width}"
-        )
+        received = f"{num_classes} and {width}"
+        _checks.require(num_classes in (None, width), rule, received)
         num_classes = width
+
         if labels.mask is not None:
-            labels = labels._replace(
-                scores=tf.where(labels.mask, labels.scores, -float("inf"))
-            )
+            scores = tf.where(labels.mask, scores, -float("inf"))
+            labels = labels._replace(scores=scores)
         weights = batch.mean_weights()
         if weights is None:
             weights = tf.ones([])
-        yield (
-            labels,
-            tf.cast(weights, tf.float32) * tf.ones(tf.shape(labels.scores)[:1]),
-        )
-    _checks.require(
-        num_classes is not None, "`dataset` must have at least one batch.", "none"
-    )
+        yield labels, tf.cast(weights, tf.float32) * tf.ones([number])
+    has_batch = num_classes is not None
+    _checks.require(has_batch, "`dataset` must have at least one batch.", "none")
     _checks.no_probabilities("model", activation)

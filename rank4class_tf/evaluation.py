@@ -37,7 +37,8 @@ class _ByMetric(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         with contextlib.suppress(TypeError, ValueError):
-            if (metric_name := _metrics.get(name).name) in self:
+            metric_name = _metrics.get(name).name
+            if metric_name in self:
                 return self[metric_name]
         raise KeyError(
             f"The metric must be one of: {', '.join(self)}. Received: {name!r}."
@@ -94,7 +95,8 @@ class Evaluation:
         }
         lines = [_table(rows, "   value      low     high"), f"{len(self.ranks)} lists"]
         for name, values in self.values.items():
-            if _intervals.are_skewed(values, self.weights[name], self.bounds.get(name)):
+            bounds = self.bounds.get(name)
+            if _intervals.are_skewed(values, self.weights[name], bounds):
                 lines.append(
                     f"{name}: too few lists for values so skewed; its interval is too "
                     "short"
@@ -188,16 +190,17 @@ def evaluate(
     seed = _checks.seed(seed)
     batch_size = _checks.positive_int("batch_size", batch_size)
     measured = Evaluator(model, metrics, exclude)(dataset, batch_size)
+
     rng = np.random.default_rng(seed)
     estimates = {}
     for name, values in measured.values.items():
-        weights, bounds = measured.weights[name], measured.bounds[name]
+        weights = measured.weights[name]
         if method == "normal":
-            estimates[name] = _intervals.interval(values, weights, confidence, bounds)
+            bounds = measured.bounds[name]
+            estimate = _intervals.interval(values, weights, confidence, bounds)
         else:
-            estimates[name] = _intervals.bootstrap(
-                values, weights, confidence, samples, rng
-            )
+            estimate = _intervals.bootstrap(values, weights, confidence, samples, rng)
+        estimates[name] = estimate
     return dataclasses.replace(measured, estimates=estimates)
 
 
@@ -206,24 +209,27 @@ class Evaluator:
 
     def __init__(self, model: Any, metrics: Metrics, exclude: Callable | None = None):
         self._metrics = mean_metrics(metrics)
-        named = [(macro + x, m) for m, macro in self._metrics for x in m.result_names]
-        self.names = [name for name, _ in named]
+        self.names = [name for mean in self._metrics for name in mean.names]
         # The names of the metrics of which higher values are better.
-        self.rising = [name for name, metric in named if metric.higher_is_better]
+        rising = [mean for mean in self._metrics if mean.metric.higher_is_better]
+        self.rising = [name for mean in rising for name in mean.names]
+
         rule = "`exclude` must be a function of features."
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
-        self._model, self._ranks_all = model, isinstance(model, RetrievalModel)
+        self._model = model
+        self._ranks_all = isinstance(model, RetrievalModel)
         rule = (
             "`exclude` must be None for a model that ranks all items itself; a "
             "`TwoTower` has an `exclude` of its own."
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
-        formats = [metric.label_format for metric, _ in self._metrics] or [None]
+
+        formats = [x.metric.label_format for x in self._metrics] or [None]
         # The first batch, whose shapes are known, decides on labels of either format.
         decided = {label_format: label_format for label_format in formats}
         mean_rank = _metrics.MeanRank()
         # The classes of each list are kept only for an average over classes.
-        keeps_classes = any(macro for _, macro in self._metrics)
+        keeps_classes = any(mean.prefix for mean in self._metrics)
 
         def measure(
             features: Any, labels: Any, sample_weight: Array | None = None
@@ -252,7 +258,7 @@ class Evaluator:
                 if isinstance(scores, _metrics.RankedIds):
                     items = _items_of_ranks(batch.ranks, scores)
                     # The mean rank of a list without a hit is infinite.
-                    beyond = tf.fill(tf.shape(items.best), float("inf"))
+                    beyond = tf.fill(tf.shape(items.most_relevant), float("inf"))
                     batch = Batch(ranks=batch.ranks._replace(num_items=beyond))
                 else:
                     items = _items_of_labels(batch)
@@ -260,7 +266,8 @@ class Evaluator:
             if not keeps_classes:
                 items = items._replace(positives=items.positives[:, :0])
             values = [mean_rank.per_list(batch)]
-            for metric, _ in self._metrics:
+            for mean in self._metrics:
+                metric = mean.metric
                 batch = batches[metric.label_format]
                 # A metric may have a `per_list` of its own, which reads scores.
                 scores = None if batch.labels is None else batch.labels.scores
@@ -285,59 +292,71 @@ class Evaluator:
 
         # Join the batches: first the items of each list, then the values of each
         # metric.
-        items, batches_of_metrics = zip(*results, strict=True)
+        items, values_of_batches = zip(*results, strict=True)
         class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
         (ranks, _), *measured = [
-            [np.concatenate(arrays) for arrays in zip(*batches_of_metric, strict=True)]
-            for batches_of_metric in zip(*batches_of_metrics, strict=True)
+            [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
+            for parts in zip(*values_of_batches, strict=True)
         ]
+
         values, weights, bounds = {}, {}, {}
-        for (metric, macro), (columns, list_weights) in zip(
-            self._metrics, measured, strict=True
-        ):
-            if macro:
+        for mean, (columns, list_weights) in zip(self._metrics, measured, strict=True):
+            if mean.prefix:
                 list_weights = _class_weights(list_weights, positives)
-            for column, name in enumerate(metric.result_names):
-                values[macro + name] = columns[:, column]
-                weights[macro + name], bounds[macro + name] = (
-                    list_weights,
-                    metric.bounds,
-                )
+            for column, name in enumerate(mean.names):
+                values[name] = columns[:, column]
+                weights[name] = list_weights
+                bounds[name] = mean.metric.bounds
+
         # The rank of a list without a positive is 0, also if all its positives weigh 0.
-        ranks = np.where(ranks[:, 0] == 0, np.nan, ranks[:, 0])
+        ranks = ranks[:, 0]
+        ranks = np.where(ranks == 0, np.nan, ranks)
         top = None if self._ranks_all else top_classes
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
 
-def mean_metrics(metrics: Metrics) -> list[tuple[_metrics.RankingMetric, str]]:
-    """Metrics that are means over lists, each with "macro_" if over classes."""
-    _checks.require(
-        isinstance(metrics, list | tuple), "`metrics` must be a list.", repr(metrics)
-    )
-    pairs = []
+class MeanMetric(NamedTuple):
+    """A metric that is a mean over lists."""
+
+    metric: _metrics.RankingMetric
+    prefix: str  # Of its names: "macro_" for a mean over classes, or "".
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its values in an `Evaluation`."""
+        return [self.prefix + name for name in self.metric.result_names]
+
+
+def mean_metrics(metrics: Metrics) -> list[MeanMetric]:
+    """Metrics by identifiers; a name with "macro_" is for a mean over classes."""
+    rule = "`metrics` must be a list."
+    _checks.require(isinstance(metrics, list | tuple), rule, repr(metrics))
+    means = []
     for identifier in metrics:
-        is_name = isinstance(identifier, str)
-        metric = _metrics.get(
-            identifier.removeprefix("macro_") if is_name else identifier
-        )
-        macro = "macro_" if is_name and identifier.startswith("macro_") else ""
+        prefix = ""
+        if isinstance(identifier, str) and identifier.startswith("macro_"):
+            prefix = "macro_"
+            identifier = identifier.removeprefix(prefix)
+        metric = _metrics.get(identifier)
         if isinstance(metric, _metrics.MacroAverage):
-            metric, macro = metric.metric, "macro_"
+            metric = metric.metric
+            prefix = "macro_"
+
         is_mean = isinstance(metric, _metrics.RankingMetric) and metric.is_mean
-        _checks.require(
-            is_mean, "`metrics` must be means over lists.", repr(metric.name)
-        )
+        rule = "`metrics` must be means over lists."
+        _checks.require(is_mean, rule, repr(metric.name))
+        is_right = not prefix or metric.relevant_from is None
         rule = (
             "`metrics` over classes must have no `relevant_from`; update a "
             "`MacroAverage`."
         )
-        _checks.require(not macro or metric.relevant_from is None, rule, metric.name)
-        pairs.append((metric, macro))
-    names = [macro + name for metric, macro in pairs for name in metric.result_names]
-    _checks.require(
-        len(set(names)) == len(names), "`metrics` must have different names.", names
-    )
-    return pairs
+        _checks.require(is_right, rule, metric.name)
+        means.append(MeanMetric(metric, prefix))
+
+    names = [name for mean in means for name in mean.names]
+    differ = len(set(names)) == len(names)
+    _checks.require(differ, "`metrics` must have different names.", names)
+    return means
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -393,9 +412,9 @@ def evaluate_retrieval(
     """
     _checks.positive_int("batch_size", batch_size)
     similarity = np.asarray(similarity)
-    matches = (
-        np.eye(len(similarity), dtype=bool) if matches is None else np.asarray(matches)
-    )
+    if matches is None:
+        matches = np.eye(len(similarity), dtype=bool)
+    matches = np.asarray(matches)
     rule = (
         "`similarity` and `matches` must have one shape [rows, columns]; the default "
         "of `matches` needs a square."
@@ -403,29 +422,26 @@ def evaluate_retrieval(
     is_same_shape = similarity.ndim == 2 and matches.shape == similarity.shape
     _checks.require(is_same_shape, rule, f"{similarity.shape} and {matches.shape}")
     is_bool = bool(np.isin(matches, [0, 1]).all())
-    _checks.require(
-        is_bool, "`matches` must hold booleans.", f"other values ({matches.dtype})"
-    )
+    rule = "`matches` must hold booleans."
+    _checks.require(is_bool, rule, f"other values ({matches.dtype})")
     _checks.require(bool(matches.any()), "`matches` must hold a match.", "none")
     cutoffs: Any = [k] if np.ndim(k) == 0 else list(k)  # type: ignore[arg-type]
+
     # Each query is a row, of the matrix or of its transpose.
-    figures = {}
-    directions = ("rows", similarity, matches), ("columns", similarity.T, matches.T)
-    for queries, scores, labels in directions:
-        hit_rate = _metrics.TopKAccuracy(
-            cutoffs, name="hit_rate", label_format="relevance"
-        )
-        max_rank = max(scores.shape[1], 1)
-        median = _metrics.MedianRank(
-            max_rank, label_format="relevance", name="median_rank"
-        )
+    def figures(scores: np.ndarray, matches: np.ndarray) -> dict[str, float]:
+        hit_rate = _metrics.TopKAccuracy(cutoffs, "hit_rate", label_format="relevance")
+        most = max(scores.shape[1], 1)
+        median = _metrics.MedianRank(most, label_format="relevance")
         for start in range(0, len(scores), batch_size):
             batch = slice(start, start + batch_size)
-            for metric in (hit_rate, median):
-                metric.update_state(labels[batch].astype(np.float32), scores[batch])
+            labels = matches[batch].astype(np.float32)
+            hit_rate.update_state(labels, scores[batch])
+            median.update_state(labels, scores[batch])
         results = {**hit_rate.result(), "median_rank": median.result()}
-        figures[queries] = {name: float(value) for name, value in results.items()}
-    return figures
+        return {name: float(value) for name, value in results.items()}
+
+    by_row = figures(similarity, matches)
+    return {"rows": by_row, "columns": figures(similarity.T, matches.T)}
 
 
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
@@ -450,10 +466,13 @@ def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Eval
     first = evaluations[0]
     for evaluation in evaluations[1:]:
         _check_same_lists(first, evaluation)
-    values, estimates = {}, {}
-    for name in first.values:
-        values[name] = mean = np.mean([e.values[name] for e in evaluations], axis=0)
-        weights, bounds = first.weights[name], first.bounds.get(name)
+
+    values = {}
+    estimates = {}
+    for name, weights in first.weights.items():
+        mean = np.mean([e.values[name] for e in evaluations], axis=0)
+        values[name] = mean
+        bounds = first.bounds.get(name)
         estimates[name] = _intervals.interval(mean, weights, confidence, bounds)
     ranks = np.mean([e.ranks for e in evaluations], axis=0)
     return Evaluation(
@@ -492,11 +511,8 @@ def compare(
 
     Example:
         >>> data = [[3.0, 1.0, 2.0]] * 4, [0, 0, 0, 1]
-        >>> print(
-        ...     compare(
-        ...         *(evaluate(f, data, ["mrr"]) for f in (lambda x: x, lambda x: -x))
-        ...     )
-        ... )
+        >>> first = evaluate(lambda x: x, data, ["mrr"])
+        >>> print(compare(first, evaluate(lambda x: -x, data, ["mrr"])))
         metric first - second      low     high  p-value
         mrr            0.3333  -0.4527   0.8971   0.6316
     """
@@ -523,17 +539,18 @@ def compare(
         # Sums of the same terms in another order may differ by rounding.
         slack = 1e-12 * np.abs(differences).sum()
         extreme = np.count_nonzero(np.abs(swapped) >= abs(total) - slack)
-        p_value = (
-            math.nan if math.isnan(total) else float((extreme + 1) / (samples + 1))
-        )
+        p_value = math.nan
+        if not math.isnan(total):
+            p_value = float((extreme + 1) / (samples + 1))
         result[name] = dataclasses.replace(interval, p_value=p_value)
     return result
 
 
 def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
-    names = sorted(first.values), sorted(second.values)
+    names = sorted(first.values)
+    other_names = sorted(second.values)
     rule = "The evaluations must have the same metrics."
-    _checks.require(names[0] == names[1], rule, names)
+    _checks.require(names == other_names, rule, f"{names} and {other_names}")
     for name, weights in first.weights.items():
         if not np.array_equal(weights, second.weights[name]):
             raise ValueError(
@@ -548,7 +565,7 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
 class Items(NamedTuple):
     """The items of each list that an `Evaluation` keeps, int64."""
 
-    best: Tensor  # `[lists]`, the most relevant one, -1 if there is none.
+    most_relevant: Tensor  # `[lists]`, -1 if there is none.
     top: Tensor  # `[lists, m]`, those with the highest scores, padded with -1.
     positives: Tensor  # `[lists, P]`, padded with -1.
 
@@ -564,29 +581,30 @@ def _read(*arguments: Any) -> Batch:
 
 def _items_of_ranks(ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:
     positives = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
-    best = tf.cast(tf.reduce_max(positives, axis=-1), tf.int64)
-    top = tf.zeros([tf.shape(best)[0], 0], tf.int64)
+    most_relevant = tf.cast(tf.reduce_max(positives, axis=-1), tf.int64)
+    top = tf.zeros([tf.shape(positives)[0], 0], tf.int64)
     if ranked is not None:
         top = ids_as_integers(ranked.ids)[:, :NUM_TOP_CLASSES]
-    return Items(best, top, positives)
+    return Items(most_relevant, top, positives)
 
 
 def _items_of_labels(batch: Batch) -> Items:
     labels = batch.labels
-    most = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
-    best = tf.where(labels.relevance == most, labels.positives, -1)
-    best = tf.cast(tf.reduce_max(best, axis=-1), tf.int64)
+    highest = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
+    most_relevant = tf.where(labels.relevance == highest, labels.positives, -1)
+    most_relevant = tf.cast(tf.reduce_max(most_relevant, axis=-1), tf.int64)
 
     # -inf is a score, and ranks above masked items.
-    scores, lowest = labels.scores, tf.constant(-float("inf"), labels.scores.dtype)
+    scores = labels.scores
+    lowest = tf.constant(-float("inf"), scores.dtype)
     is_nan = tf.math.is_nan(scores)
     scores = tf.where(is_nan, lowest, tf.maximum(scores, scores.dtype.min))
     if labels.mask is not None:
         scores = tf.where(labels.mask, scores, lowest)
     num_top = tf.minimum(NUM_TOP_CLASSES, tf.shape(scores)[1])
-    highest, top = tf.math.top_k(scores, num_top)
-    top = tf.cast(tf.where(highest > lowest, top, -1), tf.int64)
-    return Items(best, top, without_weightless(batch).positives)
+    top_scores, top = tf.math.top_k(scores, num_top)
+    top = tf.cast(tf.where(top_scores > lowest, top, -1), tf.int64)
+    return Items(most_relevant, top, without_weightless(batch).positives)
 
 
 def _table(rows: Mapping[str, str], head: str) -> str:

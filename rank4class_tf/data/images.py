@@ -49,19 +49,19 @@ def digits(
     split = splits.import_extra("sklearn.model_selection", "demo").train_test_split
     pixels = (bunch.data / 16.0).astype("float32")
     class_ids = bunch.target.astype("int64")
+
     # The test images do not depend on the seed.
-    rest, test = split(
-        np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0
-    )
+    every = np.arange(len(class_ids))
+    rest, test = split(every, test_size=0.2, stratify=class_ids, random_state=0)
     of_rest = class_ids[rest]
     train, validation = split(rest, test_size=0.25, stratify=of_rest, random_state=seed)
+
     if examples_per_class is not None:
         num_kept = _checks.positive_int("examples_per_class", examples_per_class)
         by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
-        max_per_class = min(map(len, by_class))
-        rule = f"`examples_per_class` must be at most {max_per_class}."
-        is_right = num_kept <= max_per_class
-        _checks.require(is_right, rule, f"examples_per_class={num_kept}")
+        most = min(map(len, by_class))
+        rule = f"`examples_per_class` must be at most {most}."
+        _checks.require(num_kept <= most, rule, f"examples_per_class={num_kept}")
         train = np.concatenate([images[:num_kept] for images in by_class])
     parts = [(pixels[part], class_ids[part]) for part in (train, validation, test)]
     return splits.from_arrays(parts, batch_size, seed, map(str, bunch.target_names))
@@ -157,16 +157,14 @@ def imagenet2012(
         with_info=True,
         as_supervised=True,
     )
-    centre = functools.partial(_centre, size=size)
+    transform = _random_part if augment else _centre
     return _splits_of_images(
         *images,
         batch_size=batch_size,
         seed=seed,
         buffer_size=16_384,
-        train_transform=functools.partial(_random_part, size=size)
-        if augment
-        else centre,
-        eval_transform=centre,
+        train_transform=functools.partial(transform, size=size),
+        eval_transform=functools.partial(_centre, size=size),
     )
 
 
@@ -181,7 +179,7 @@ def _splits_of_images(
     eval_transform: Function,
 ) -> splits.Splits:
     """`Splits` of a dataset of TFDS; the transforms take an image and a seed."""
-    first, second, third = parts
+    train, validation, test = parts
 
     def batches(images: tf.data.Dataset, transform: Function) -> tf.data.Dataset:
         # Each image gets a seed of two numbers, others in each epoch, which follow from
@@ -196,10 +194,11 @@ def _splits_of_images(
         examples = examples.map(transformed, num_parallel_calls=tf.data.AUTOTUNE)
         return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
+    shuffled = train.shuffle(buffer_size, seed=seed)
     return splits.Splits(
-        batches(first.shuffle(buffer_size, seed=seed), train_transform),
-        batches(second, eval_transform),
-        batches(third, eval_transform),
+        batches(shuffled, train_transform),
+        batches(validation, eval_transform),
+        batches(test, eval_transform),
         tuple(info.features["label"].names),
     )
 
@@ -233,9 +232,12 @@ def _centre(encoded: Tensor, _: Tensor, size: int) -> Tensor:
     """Decodes a JPEG's central square; resizing first would give the same pixels."""
     height, width, _ = tf.unstack(tf.io.extract_jpeg_shape(encoded))
     side = tf.maximum(tf.minimum(height, width) * 224 // 256, 1)
-    window = tf.stack([(height - side) // 2, (width - side) // 2, side, side])
+    top = (height - side) // 2
+    left = (width - side) // 2
+    window = tf.stack([top, left, side, side])
     return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
 
 
 def _resize(image: Tensor, size: int) -> Tensor:
-    return tf.ensure_shape(tf.image.resize(image, [size, size]), [size, size, 3])
+    resized = tf.image.resize(image, [size, size])
+    return tf.ensure_shape(resized, [size, size, 3])
