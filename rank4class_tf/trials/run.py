@@ -99,7 +99,7 @@ def try_out(
         settings: how many settings each candidate tries.
         seeds: how many fresh seeds the test takes; fewer than three allow no verdict.
         minutes: a budget. If the first trainings show that it is too short, there are
-            fewer settings for all candidates, then fewer seeds, but at least three.
+            fewer settings for all candidates, then fewer seeds; two and three at least.
         finalists: how many rivals of the first candidate are tested.
         epochs: the most epochs of a training.
         patience: a training ends after so many epochs without a better validation
@@ -350,7 +350,8 @@ class _Screening:
 def _screen(trainer: _Trainer) -> _Screening:
     """Trains all candidates with each setting, or with those that the time allows."""
     plan, owners, bar = trainer.plan, trainer.owners, trainer.bar
-    shape = plan.settings, plan.screening_seeds
+    # All settings with one seed come first: a short budget has several settings.
+    shape = plan.screening_seeds, plan.settings
     values = {name: np.full(shape, np.nan) for name in owners}
     trainings: dict[str, list[Training]] = {name: [] for name in owners}
 
@@ -367,11 +368,11 @@ def _screen(trainer: _Trainer) -> _Screening:
         )
 
     # A pass trains every candidate once: wherever it ends, all have tried equally much.
-    for index, (number, seed) in enumerate(passes, start=1):
+    for index, (seed, number) in enumerate(passes, start=1):
         for owner in trainer.trained:
             for name, outcome in trainer.run(owner, number, seed).items():
                 trainings[name].append(outcome.training)
-                values[name][number, seed] = outcome.training.value
+                values[name][seed, number] = outcome.training.value
 
         # The best settings, which are tested, may take far longer than the others.
         best = {name: max(done).total_seconds for name, done in trainings.items()}
@@ -387,15 +388,15 @@ def _screen(trainer: _Trainer) -> _Screening:
             enough=report.FEW_SETTINGS * plan.screening_seeds - index,
         )
         bar.target = (index + num_more) * num_trained + num_seeds * num_tested
-        if num_more == 0:
+        if num_more == 0 and index > 1:  # One setting allows no verdict.
             break
 
-    # A setting's value is its mean over the seeds; the last one may have seen fewer.
-    draws = trainer.draws[: number + 1]
+    # A setting's value is its mean over the seeds; the last ones may have seen fewer.
+    draws = trainer.draws[:index]
     return _Screening(
         trainings=trainings,
         tried={name: [*map(x.setting, draws)] for name, x in owners.items()},
-        means={x: np.nanmean(of[: len(draws)], axis=1) for x, of in values.items()},
+        means={x: np.nanmean(of[:, : len(draws)], axis=0) for x, of in values.items()},
         num_trainings=index * num_trained,
         num_seeds=num_seeds,
     )

@@ -10,10 +10,15 @@ A design is a way to spend trainings: how many settings on how many seeds, wheth
 candidates or only the best two are then tested, and on how many fresh seeds. A verdict
 agrees with the truth if it takes a loss that is better, or takes none where none is
 better by .02. "False" is the share of verdicts that take a loss which is not better.
+"Stays" is the share that says Stay, and "missed" the share of these for which a loss
+was better by more than `report.SMALL_GAIN`.
 
-The second table has no gain at all: twelve candidates whose seeds and test examples are
+Another table has no gain at all: twelve candidates whose seeds and test examples are
 drawn. The luck of a seed is its standard deviation ÷ that of the mean over the test
 examples.
+
+The first table has drawn times of two to five candidates and of their trainings, and a
+budget of so many trainings on average, with which `try_out` plans.
 """
 
 import itertools
@@ -23,7 +28,7 @@ import types
 import numpy as np
 
 from rank4class_tf._intervals import Estimate
-from rank4class_tf.trials import report
+from rank4class_tf.trials import report, run
 from scripts import command_line, tables
 
 CLASSES, WIDTH, SETTINGS, SEEDS, STEPS, MONITOR = 8, 20, 12, 20, 60, "accuracy"
@@ -130,8 +135,8 @@ def trained(gradient, data):
     return best, hits(best_weights, test), means
 
 
-def taken(means, tests):
-    """The candidate `try_out`'s judge takes, from hits `[seeds, lists]` by name."""
+def verdict(means, tests):
+    """What `try_out` says, from hits `[seeds, lists]` by name."""
     results = {
         name: [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in np.asarray(hits, float)]
         for name, hits in tests.items()
@@ -146,11 +151,11 @@ def taken(means, tests):
     unfair = report.unfair(means, results, MONITOR)
     return report.TryOut(
         trials, MONITOR, len(means[0]), len(tests[0]), [], None, unfair
-    ).best.name
+    )
 
 
 def judged(runs, design, first_seed):
-    """What a design takes; its seeds begin at `first_seed`."""
+    """What a design takes, and whether it says Stay; seeds begin at `first_seed`."""
     num_settings, num_screened, finalists, num_tested = design
     seeds = (np.arange(num_screened + num_tested) + first_seed) % SEEDS
     screened, fresh = seeds[:num_screened], seeds[num_screened:]
@@ -163,7 +168,8 @@ def judged(runs, design, first_seed):
     else:
         best = report.finalists(means, finalists)
         tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
-    return taken(means, tests)
+    said = verdict(means, tests)
+    return said.best.name, said.verdict.startswith("Stay")
 
 
 def agreement(repeats):
@@ -177,11 +183,9 @@ def agreement(repeats):
         results.append(
             [[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()]
         )
-    # `[n, losses]`, `[n, designs, starts]`.
-    truths, results = (
-        np.array(truths),
-        np.array(results),
-    )
+    # `[n, losses]`, and two of `[n, designs, starts]`.
+    truths = np.array(truths)
+    results, stays = np.moveaxis(np.array(results), -1, 0)
     most = truths.max(axis=1)
     for design, (name, (tuned, screened, finalists, tested)) in enumerate(
         DESIGNS.items()
@@ -195,6 +199,9 @@ def agreement(repeats):
         for low, high in ((0.02, 0.05), (0.05, 1)):
             of_gains = takes[(most >= low) & (most < high)]
             shares.append(of_gains.mean() if of_gains.size else np.nan)
+        says_stay = stays[:, design] > 0
+        missed = (most > report.SMALL_GAIN)[:, np.newaxis] & says_stay
+        shares += [says_stay.mean(), missed.sum() / max(says_stay.sum(), 1)]
         yield [name, *(f"{share:.3f}" for share in shares), str(cost)]
 
 
@@ -213,33 +220,75 @@ def false_alarms(repeats, candidates=12, lists=1_000):
                 tests[name] = seeds + 0.3 * rng.normal(size=lists) / np.sqrt(2)
                 tests[name] += 0.3 * rng.normal(size=(8, lists)) / np.sqrt(2)
             names = dict(enumerate(tests))  # The first is the baseline, 0.
-            alarms += taken(means, {names[i]: tests[names[i]] for i in names}) != 0
+            said = verdict(means, {names[i]: tests[names[i]] for i in names})
+            alarms += said.best.name != 0
         yield [f"{luck:g}", f"{alarms / repeats:.3f}"]
 
 
+def planned(rng, held):
+    """Settings, seeds, and seconds ÷ budget of a call whose budget holds trainings."""
+    count = rng.integers(2, 6)
+    of_candidates = np.exp(0.5 * rng.normal(size=count))
+    budget = held * of_candidates.mean()
+
+    def seconds(names):
+        return of_candidates[names] * np.exp(0.3 * rng.normal(size=len(names)))
+
+    finalists = np.arange(min(count, 3))
+    num_passes = 2 * SETTINGS
+    spent = 0.0
+    for index in range(1, num_passes + 1):
+        spent += seconds(np.arange(count)).sum()
+        more, seeds = run._affordable(
+            budget - spent,
+            pass_cost=spent / index,
+            seed_cost=seconds(finalists).sum(),
+            most_passes=num_passes - index,
+            most_seeds=8,
+            enough=2 * report.FEW_SETTINGS - index,
+        )
+        if more == 0 and index > 1:
+            break
+    for _ in range(seeds):
+        spent += seconds(finalists).sum()
+    return min(index, SETTINGS), seeds, spent / budget
+
+
+def budgets(repeats):
+    """A row per budget: shares without a verdict and far over it, medians."""
+    for held in (10, 20, 30, 60, 120):
+        rng = np.random.default_rng(0)
+        settings, seeds, times = np.transpose(
+            [planned(rng, held) for _ in range(repeats)]
+        )
+        has_none = (settings < 2) | (seeds < report.FEW_SEEDS)
+        shares = [f"{x.mean():.3f}" for x in (has_none, times > 1.2)]
+        medians = [f"{np.median(x):g}" for x in (settings, seeds)]
+        yield [str(held), *shares, *medians]
+
+
 def main(argv=None):
-    """Prints both tables."""
+    """Prints the tables."""
     parser = command_line.Parser(__spec__, __doc__, {"repeats": 1, "null_repeats": 20})
     count = command_line.count
     parser.add_argument(
         "--repeats", type=count, default=12, help="data sets of each kind"
     )
     parser.add_argument(
-        "--null-repeats", type=count, default=1_000, help="for the second table"
+        "--null-repeats", type=count, default=1_000, help="for the other tables"
     )
     parser.add_argument("--csv", type=pathlib.Path, help="a file for the first table")
     args = parser.parse_args(argv)
-    head = [
-        "design",
-        "agrees",
-        "false",
-        "gains .02 to .05 taken",
-        "above .05",
-        "trainings",
-    ]
-    tables.show(head, [*agreement(args.repeats)], len(head) - 1, args.csv)
+
+    print("With a budget of so many trainings:\n")
+    head = ["trainings", "no verdict", "over 1.2 x budget", "settings", "seeds"]
+    tables.show(head, [*budgets(args.null_repeats)], len(head))
     print("\nWithout any gain:\n")
     tables.show(["luck of a seed", "false"], [*false_alarms(args.null_repeats)], 1)
+    print("\nWith gains:\n")
+    head = ["design", "agrees", "false", "gains .02 to .05 taken", "above .05"]
+    head += ["stays", "missed", "trainings"]
+    tables.show(head, [*agreement(args.repeats)], len(head) - 1, args.csv)
 
 
 if __name__ == "__main__":
