@@ -102,7 +102,7 @@ def write_arff(source, target):
     data.write_extreme_classification(target, rows, first, len(names) - first)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class Points:
     """Some points of a file, as batches and as a whole."""
 
@@ -166,7 +166,7 @@ def one_vs_rest(train, other, own):
     # The tolerance is that of liblinear itself.
     model = linear_model.LogisticRegression(C=own, solver="liblinear", tol=0.01)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not present in all training")
+        warnings.filterwarnings("ignore", message=".* is present in all training")
         model = multiclass.OneVsRestClassifier(model).fit(
             train.features, train.multi_hot()
         )
@@ -301,10 +301,10 @@ def tables_of(args):
         error = 1.96 * gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
         pairs = zip(gain.mean(axis=0), error, strict=True)
         gains.append([method, *(f"{mean:+.1f} ± {half:.1f}" for mean, half in pairs)])
-    name = args.files.name
-    tries = f"{args.settings} settings each, {len(args.seeds)} seeds"
-    yield f"{name}, %, {tries}", ["method", "chosen", *TITLES], rows
-    title = f"{name}, gain over {args.methods[0]}, 95 % over test points"
+    tries = f"{args.settings} settings of each method, {len(args.seeds)} seeds"
+    title = f"P@k and PSP@k in % on {args.files.name}, {tries}"
+    yield title, ["method", "chosen", *TITLES], rows
+    title = f"Gain over {args.methods[0]}, 95 % over test points"
     yield title, ["method", *TITLES[:3]], gains[1:]
 
 

@@ -18,6 +18,7 @@ from rank4class_tf import data, encoders, layers
 from scripts import tables
 from scripts.benchmarks import thresholds
 from scripts.reproductions import (
+    extreme,
     next_item,
     noisy_labels,
     rare_classes,
@@ -339,6 +340,10 @@ def users(version, data_dir, seed):
             "snm --files {0} --batch-size 40",
             "# B = 1,024\nmethod,rate of rows,over dense,",
         ),
+        (
+            "extreme --files {0} --batch-size 40",
+            "# P@k and PSP@k in % on ",
+        ),
         ("calibration", "# Calibration\nloss,Top-1,T,"),
         (
             "learning_to_rank",
@@ -407,6 +412,36 @@ def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
     assert {name: round(x, 6) for name, x in found.items()} == card["figures"]
     with pytest.raises(ValueError, match="is of a run with other settings"):
         train_sorter.main([*arguments, "--resume", "--seed", "1"])
+
+
+def test_arff_files_become_points_of_length_1(tmp_path):
+    source, target = tmp_path / "train.arff", tmp_path / "train.txt"
+    head = [f"@attribute {name} {{0,1}}" for name in ("a", "b", "c", "TAG_x", "TAG_y")]
+    source.write_text("\n".join([*head, "@data", "{0 1,2 1,4 1}", "{1 1}", ""]))
+    extreme.write_arff(source, target)
+    points = extreme.read(target, batch_size=1)
+    length = 2**-0.5
+    np.testing.assert_allclose(
+        points.features.toarray(), [[length, 0, length], [0, 1, 0]], rtol=1e-6
+    )
+    assert points.class_ids.tolist() == [[1], [-1]]
+    assert points.multi_hot().tolist() == [[0, 1], [0, 0]]
+    assert extreme.read(target, 1, rows=[2]).features.toarray().tolist() == [[0, 1, 0]]
+    source.write_text("\n".join([*head[::-1], "@data", "{0 1}", ""]))
+    with pytest.raises(ValueError, match="the labels must be the last attributes"):
+        extreme.write_arff(source, target)
+
+
+def test_figures_of_extreme_classification_are_those_of_the_best_five():
+    """Labels of which the first has a share of .5, so that others count more."""
+    class_ids = np.array([[0, 2], [1, -1]])
+    points = extreme.Points(None, None, class_ids, num_classes=6)
+    top = np.array([[0, 3, 2, 4, 5], [3, 1, 0, 2, 4]])
+    assert extreme.hits(points, top).tolist() == [[1, 0, 1, 0, 0], [0, 1, 0, 0, 0]]
+    found = extreme.figures(points, top, [0.5, 0.25, 1, 1, 1, 1])
+    # Of each list the best possible: 2, and of the other 4; then 2 + 1 and 4.
+    expected = [1 / 2, 3 / 6, 3 / 10, 2 / (2 + 4), (3 + 4) / (3 + 4), 1]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_deviations_are_over_one_less():
