@@ -418,7 +418,9 @@ class ShardedClassTable(_registry.Configured, Classes):
                 upstream = exchange.total(
                     tf.concat([local_gradient, upstream[num_local:]], axis=0)
                 )
-                slices = (tf.boolean_mask(x, is_here) for x in (upstream, shard_rows))
+                slices = upstream, shard_rows
+                if self.shards.size > 1:  # XLA could not sum as many as a mask leaves.
+                    slices = (tf.boolean_mask(x, is_here) for x in slices)
                 self._update(shard, tf.IndexedSlices(*slices, shard.variable.shape))
                 return tf.zeros_like(anchor)
 

@@ -9,7 +9,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf.raising import check, same_sizes
+from rank4class_tf._tf.raising import check, in_xla, same_sizes
 from rank4class_tf._types import Array, Tensor
 
 
@@ -244,6 +244,8 @@ def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
     """Ids as int64; strings are hashed to enough buckets not to collide in practice."""
     ids = _checks.ids(argument, ids)
     if ids.dtype == tf.string:
+        rule = f"`{argument}` may hold strings only with `compile(jit_compile=False)`"
+        _checks.require(not in_xla(), f"{rule}: XLA compiles none.", "strings")
         return tf.strings.to_hash_bucket_fast(ids, 2**63 - 1)
     return tf.cast(ids, tf.int64)
 

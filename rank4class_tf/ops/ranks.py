@@ -26,6 +26,10 @@ _LONG = 4
 # sorting does: a fifth of it for 64 x 10,000, as much for 64 x 1,000 (in a graph).
 _ONE_BY_ONE = 64
 
+# XLA compiles anew for each shape, which takes a third of a second. Eager mode spares
+# it up to so many scores, which are counted in 2 ms either way (256 x 1,000).
+_COMPILED_FROM = 1 << 18
+
 
 class Ranks(NamedTuple):
     """Ranks of the positives of a batch of lists, the order of tied items left open.
@@ -347,7 +351,8 @@ def count_one_by_one(
     # With `lowest` `[batch, P]`, all values from there up to the threshold count as
     # equal.
     lowest = thresholds if lowest is None else lowest
-    count = _count if values.shape[1] is None else _count_packed
+    is_small = tf.executing_eagerly() and values.shape.num_elements() <= _COMPILED_FROM
+    count = _count if is_small or values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
         return count(values, thresholds, lowest)
 
