@@ -269,7 +269,7 @@ def test_eager_counts_of_few_scores_compile_nothing():
     before = ranks._count_packed.experimental_get_tracing_count()
     for width in (201, 202):
         scores = -np.tile(np.arange(width, dtype=np.float32), (2, 1))
-        assert float(r4c.metrics.MRR()([0, 1], scores)) == (1 + 1 / 2) / 2
+        assert float(metrics.MRR()([0, 1], scores)) == (1 + 1 / 2) / 2
     assert ranks._count_packed.experimental_get_tracing_count() == before
 
 
