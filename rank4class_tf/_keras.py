@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow import keras
 
+from rank4class_tf._tf.loops import States
 from rank4class_tf._tf.memory import owned
 from rank4class_tf._tf.private import private
 from rank4class_tf._types import Array, Tensor
@@ -342,8 +343,8 @@ def worker_number(strategy: tf.distribute.Strategy) -> int | None:
     return private(extended, "_id_in_cluster") if is_one_of_many else None
 
 
-def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Variable]]:
-    """Variables that a layer and its sublayers change: random states, and others."""
+def states_of(layer: keras.layers.Layer) -> States:
+    """Variables that a layer and its sublayers change."""
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
     layers = layers_of(layer)
     if KERAS_3:
@@ -355,7 +356,10 @@ def states_of(layer: keras.layers.Layer) -> tuple[list[tf.Variable], list[tf.Var
         generators = [generator for generator in generators if generator is not None]
         name = "_non_trainable_weights"
     weights = [weight for x in layers for weight in private(x, name)]
-    return [variable(x.state) for x in generators], [variable(x) for x in weights]
+    return States(
+        generators=[variable(x.state) for x in generators],
+        others=[variable(x) for x in weights],
+    )
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:

@@ -10,6 +10,10 @@ import tensorflow as tf
 # Anything that converts to a tensor.
 Array: TypeAlias = tf.Tensor | np.ndarray | Sequence | float
 Tensor: TypeAlias = tf.Tensor
+# Known before the graph runs, or not.
+Size: TypeAlias = int | tf.Tensor
+# What an encoder takes: an array, or arrays in a dict, tuple or list.
+Features: TypeAlias = Array | dict
 Tensors: TypeAlias = Sequence[tf.Tensor]
 TensorPair: TypeAlias = tuple[tf.Tensor, tf.Tensor]
 Function: TypeAlias = Callable[..., tf.Tensor]

@@ -5,17 +5,17 @@ once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Tensor, Tensors, WithGradient
+from rank4class_tf._types import Features, Size, Tensor, Tensors, WithGradient
 
 
-def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -> list:
+def fold(step: Callable, count: Size, state: Sequence, first: int = 0) -> list:
     """Folds `state = step(index, *state)` over [first, count), without a gradient."""
     if isinstance(count, int) and count <= first:
         return list(state)
@@ -31,9 +31,7 @@ def fold(step: Callable, count: int | Tensor, state: Sequence, first: int = 0) -
     return result
 
 
-def fold_blocks(
-    step: Callable, number: int | Tensor, size: int | Tensor, state: Sequence = ()
-) -> list:
+def fold_blocks(step: Callable, number: Size, size: Size, state: Sequence = ()) -> list:
     """Folds `state = step(ids, *state)` over blocks of `size` ids in [0, number)."""
     # The last block may be shorter. The lengths of blocks are static only if both are
     # ints.
@@ -64,171 +62,248 @@ def fold_blocks(
     return list(step(tf.range(num_full * size, number), *state) if rest else state)
 
 
+class States(NamedTuple):
+    """Variables that a function changes each time it runs."""
+
+    generators: Sequence[tf.Variable] = ()  # Of random numbers.
+    others: Sequence[tf.Variable] = ()  # Such as moving averages.
+
+
+_STATELESS = States()
+
+
 def in_pieces(
     function: Callable,
-    data: Any,
+    data: Features,
     size: int,
     spec: tf.TensorSpec,
     inputs: Tensors = (),
     shared: Tensors = (),
-    states: tuple[Sequence, Sequence] = ((), ()),
+    states: States = _STATELESS,
 ) -> Tensor:
     """A function's values `[batch, ...]`, in pieces that the gradient recomputes."""
     # The function takes a piece of `data`, in any structure, a piece of each of
     # `inputs`, and each of `shared` whole. All but `data` get gradients, as do
     # variables that the function reads. `spec` describes the values of a full piece,
-    # `[size, ...]`. The function changes `states`: variables of random generators, and
-    # others. A layer may look at all rows of a piece, so the last piece is not padded.
-    generator_states, other_states = states
-    tensor = tf.nest.flatten([data, inputs])[0]
-    batch, maximum = tensor.shape[0], max
-    if batch is None:
-        batch = (
-            tensor.nrows()
-            if isinstance(tensor, tf.RaggedTensor)
-            else tf.shape(tensor)[0]
-        )
-        batch, maximum = tf.cast(batch, tf.int32), tf.maximum
-    # The last piece runs outside the loops, so that their shapes are static.
+    # `[size, ...]`. A layer may look at all rows of a piece, so the last piece is not
+    # padded.
+    batch = _num_rows(tf.nest.flatten([data, inputs])[0])
+    maximum = max if isinstance(batch, int) else tf.maximum
+    # The last piece runs outside the loops, so that their shapes are static. Only that
+    # of an empty batch is empty.
     num_full = maximum(batch - 1, 0) // size
     last_size = batch - num_full * size
-
-    def padded(x: Tensor, number: int | Tensor) -> Tensor:
-        return tf.pad(
-            x, [[0, number - tf.shape(x)[0]], *[[0, 0]] * (spec.shape.rank - 1)]
-        )
+    pieces = _Pieces(
+        function, data, size, spec, len(inputs), states, num_full, last_size
+    )
 
     @tf.custom_gradient
     def values(*tensors: Tensor) -> WithGradient:
-        batch_inputs, common = tensors[: len(inputs)], tensors[len(inputs) :]
+        forward = pieces.forward(tensors)
 
-        def take_piece(
-            piece: int | Tensor, length: int | Tensor
-        ) -> tuple[Any, list[Tensor]]:
-            indices = piece * size + tf.range(length)
-            return tf.nest.map_structure(
-                lambda x: tf.gather(x, indices), (data, [*batch_inputs])
-            )
-
-        # Forward: each piece writes its values, and the states of the generators before
-        # it.
-        def forward(
-            piece: int | Tensor, *arrays: tf.TensorArray, length: int | Tensor = size
-        ) -> list[tf.TensorArray]:
-            before = [tf.identity(state) for state in generator_states]
-            data_rows, input_rows = take_piece(piece, length)
-            results = [padded(function(data_rows, *input_rows, *common), size), *before]
-            return [
-                array.write(piece, x) for array, x in zip(arrays, results, strict=True)
-            ]
-
-        specs = (spec, *generator_states)
-        arrays = [
-            tf.TensorArray(x.dtype, num_full + 1, element_shape=x.shape) for x in specs
-        ]
-        arrays = forward(num_full, *fold(forward, num_full, arrays), length=last_size)
-        pieces, *before = [array.stack() for array in arrays]
-
-        def gradient(upstream: Tensor, variables: Sequence | None = None) -> Sequence:
-            variables = variables or []
-            upstream = tf.reshape(
-                padded(upstream, (num_full + 1) * size), tf.shape(pieces)
-            )
-            after = [tf.identity(state) for state in (*generator_states, *other_states)]
-
-            @tf.function(autograph=False)
-            def backward(piece: Tensor, length: int | Tensor = size) -> list[Tensor]:
-                for state, earlier in zip(generator_states, before, strict=True):
-                    state.assign(earlier[piece])
-                data_rows, input_rows = take_piece(piece, length)
-                with tf.GradientTape() as tape:
-                    tape.watch([input_rows, common])
-                    result = function(data_rows, *input_rows, *common)
-                sources = [*input_rows, *common, *variables]
-                piece_upstream = upstream[piece][:length]
-                return tape.gradient(
-                    result, sources, piece_upstream, unconnected_gradients="zero"
-                )
-
-            sums = _over_pieces(
-                backward, num_full, last_size, len(inputs), [*common, *variables]
-            )
-            sums = together(sums)  # All is read before the optimizer writes.
-            for state, later in zip(
-                (*generator_states, *other_states), after, strict=True
-            ):
-                state.assign(later)
+        def gradient(upstream: Tensor, variables: Tensors | None = None) -> Any:
+            sums = pieces.backward(tensors, variables or [], forward, upstream)
             gradients = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
             return (gradients, sums[len(tensors) :]) if variables else gradients
 
         # `[pieces, size, ...]` -> `[pieces size, ...]`.
-        joined = tf.reshape(pieces, tf.concat([[-1], tf.shape(pieces)[2:]], axis=0))
-        return joined[:batch], gradient
+        shape = tf.concat([[-1], tf.shape(forward.values)[2:]], axis=0)
+        return tf.reshape(forward.values, shape)[:batch], gradient
 
     return tf.ensure_shape(values(*inputs, *shared), [None, *spec.shape[1:]])
 
 
-def _over_pieces(
-    backward: Any,
-    num_full: int | Tensor,
-    last_size: int | Tensor,
-    num_inputs: int,
-    summed: Tensors,
-) -> list:
-    """Gradients of all pieces: input rows and table slices joined, others summed."""
-    last_gradients = backward(tf.convert_to_tensor(num_full), last_size)
-    if isinstance(num_full, int) and not num_full:
-        return list(last_gradients)
-    specs = backward.get_concrete_function(
-        tf.TensorSpec([], tf.int32)
-    ).structured_outputs
-    slices = tf.IndexedSlices | tf.IndexedSlicesSpec
-    kinds = ["rows"] * num_inputs
-    kinds += [
-        "sparse" if isinstance(g, slices) else "dense" for g in specs[num_inputs:]
-    ]
-    sources = [*[None] * num_inputs, *summed]
+def _num_rows(x: Tensor | tf.RaggedTensor) -> Size:
+    if x.shape[0] is not None:
+        return x.shape[0]
+    size = x.nrows() if isinstance(x, tf.RaggedTensor) else tf.shape(x)[0]
+    return tf.cast(size, tf.int32)
 
-    def components(kind: str, gradient: Any) -> list[Tensor]:
-        return [gradient.values, gradient.indices] if kind == "sparse" else [gradient]
 
-    def start(kind: str, gradient: Any, source: Any) -> Any:
-        if kind == "dense":
-            is_known = source.shape.is_fully_defined()
-            return tf.zeros(
-                source.shape if is_known else tf.shape(source), source.dtype
+class _Forward(NamedTuple):
+    """What a forward pass over all pieces leaves."""
+
+    values: Tensor  # `[pieces, size, ...]`, the last piece padded.
+    # `[pieces, ...]` of each generator, its state before each piece.
+    generators: list[Tensor]
+
+
+class _Pieces(NamedTuple):
+    """A batch cut into `num_full` pieces of `size` rows, and a last one."""
+
+    function: Callable
+    data: Features
+    size: int
+    spec: tf.TensorSpec
+    num_inputs: int
+    states: States
+    num_full: Size
+    last_size: Size
+
+    def forward(self, tensors: Tensors) -> _Forward:
+        """Each piece writes its values, and the generators' states before it."""
+        generators = self.states.generators
+
+        def step(number: Size, *arrays: Any, length: Size = self.size) -> list:
+            before = [tf.identity(state) for state in generators]
+            data, arguments = self._piece(number, length, tensors)
+            values = self._padded(self.function(data, *arguments), self.size)
+            written = zip(arrays, [values, *before], strict=True)
+            return [array.write(number, x) for array, x in written]
+
+        arrays = [
+            tf.TensorArray(x.dtype, self.num_full + 1, element_shape=x.shape)
+            for x in (self.spec, *generators)
+        ]
+        arrays = fold(step, self.num_full, arrays)
+        arrays = step(self.num_full, *arrays, length=self.last_size)
+        values, *before = [array.stack() for array in arrays]
+        return _Forward(values, before)
+
+    def backward(
+        self, tensors: Tensors, variables: Tensors, forward: _Forward, upstream: Tensor
+    ) -> list[Tensor]:
+        """The gradients of tensors and variables, from those of the batch's values."""
+        upstream = self._padded(upstream, (self.num_full + 1) * self.size)
+        upstream = tf.reshape(upstream, tf.shape(forward.values))
+        generators = self.states.generators
+        changed = [*generators, *self.states.others]
+        after = [tf.identity(state) for state in changed]
+
+        @tf.function(autograph=False)
+        def step(number: Tensor, length: Size = self.size) -> list[Tensor]:
+            # The piece draws the numbers that it drew in the forward pass.
+            for state, before in zip(generators, forward.generators, strict=True):
+                state.assign(before[number])
+            data, arguments = self._piece(number, length, tensors)
+            with tf.GradientTape() as tape:
+                tape.watch(arguments)
+                values = self.function(data, *arguments)
+            return tape.gradient(
+                values,
+                [*arguments, *variables],
+                upstream[number][:length],
+                unconnected_gradients="zero",
             )
-        arrays = components(kind, gradient)
-        return [
-            tf.TensorArray(x.dtype, num_full, element_shape=x.shape) for x in arrays
-        ]
 
-    def accumulated(piece: Tensor, kind: str, total: Any, gradient: Any) -> Any:
-        if kind == "dense":
-            return total + gradient
-        pairs = zip(total, components(kind, gradient), strict=True)
-        return [array.write(piece, x) for array, x in pairs]
+        shared = [*tensors[self.num_inputs :], *variables]
+        sums = self._over_pieces(step, shared)
+        # All is read before the optimizer writes.
+        sums = together(sums)
+        # The second run of the function leaves no trace.
+        for state, later in zip(changed, after, strict=True):
+            state.assign(later)
+        return sums
 
-    def step(piece: Tensor, *sums: Any) -> list:
-        return [
-            accumulated(piece, *x)
-            for x in zip(kinds, sums, backward(piece), strict=True)
-        ]
+    def _over_pieces(self, step: Any, shared: Tensors) -> list[Tensor]:
+        """Gradients of the inputs for all rows, and of what is shared, summed."""
+        last = step(tf.convert_to_tensor(self.num_full), self.last_size)
+        if isinstance(self.num_full, int) and not self.num_full:
+            return list(last)
+        traced = step.get_concrete_function(tf.TensorSpec([], tf.int32))
+        specs = traced.structured_outputs
+        totals: list[_Rows | _Sum | _Slices] = []
+        for spec in specs[: self.num_inputs]:
+            totals.append(_Rows(spec, self.num_full))
+        for spec, source in zip(specs[self.num_inputs :], shared, strict=True):
+            if isinstance(spec, tf.IndexedSlices | tf.IndexedSlicesSpec):
+                values = _Rows(spec.values, self.num_full)
+                indices = _Rows(spec.indices, self.num_full)
+                totals.append(_Slices(values, indices, source.shape))
+            else:
+                totals.append(_Sum(source))
 
-    sums = fold(
-        step, num_full, [start(*x) for x in zip(kinds, specs, sources, strict=True)]
-    )
-    for i, kind in enumerate(kinds):
-        if kind == "dense":
-            sums[i] += last_gradients[i]
-            continue
+        def add_piece(number: Tensor, *states: Any) -> list:
+            parts = zip(totals, states, step(number), strict=True)
+            return [total.add(state, number, part) for total, state, part in parts]
+
+        start = [total.start() for total in totals]
+        states = fold(add_piece, self.num_full, start)
+        parts = zip(totals, states, last, strict=True)
+        return [total.finish(state, part) for total, state, part in parts]
+
+    def _piece(
+        self, number: Size, length: Size, tensors: Tensors
+    ) -> tuple[Features, list[Tensor]]:
+        """The data of a piece, and the function's other arguments for it."""
+        rows = number * self.size + tf.range(length)
+        inputs = tensors[: self.num_inputs]
+        data, inputs = tf.nest.map_structure(
+            lambda x: tf.gather(x, rows), (self.data, [*inputs])
+        )
+        return data, [*inputs, *tensors[self.num_inputs :]]
+
+    def _padded(self, x: Tensor, number: Size) -> Tensor:
+        missing = [0, number - tf.shape(x)[0]]
+        return tf.pad(x, [missing, *[[0, 0]] * (self.spec.shape.rank - 1)])
+
+
+# How gradients of the pieces become one. `start` is the state of a loop over the full
+# pieces, `add` puts one of them in, and `finish` puts in the last, shorter piece.
+
+
+class _Sum(NamedTuple):
+    """A dense gradient of what pieces share: those of all pieces are added."""
+
+    source: Tensor
+
+    def start(self) -> Tensor:
+        shape = self.source.shape
+        if not shape.is_fully_defined():
+            shape = tf.shape(self.source)
+        return tf.zeros(shape, self.source.dtype)
+
+    def add(self, total: Tensor, number: Tensor, gradient: Tensor) -> Tensor:
+        return total + gradient
+
+    def finish(self, total: Tensor, last: Tensor) -> Tensor:
+        return total + last
+
+
+class _Rows(NamedTuple):
+    """A gradient of rows, of which each piece has some: they follow one another."""
+
+    spec: tf.TensorSpec
+    num_pieces: Size
+
+    def start(self) -> tf.TensorArray:
+        return tf.TensorArray(
+            self.spec.dtype, self.num_pieces, element_shape=self.spec.shape
+        )
+
+    def add(
+        self, rows: tf.TensorArray, number: Tensor, gradient: Tensor
+    ) -> tf.TensorArray:
+        return rows.write(number, gradient)
+
+    def finish(self, rows: tf.TensorArray, last: Tensor) -> Tensor:
         # `concat`: with ragged rows, pieces read different numbers of a table's rows.
-        pairs = zip(sums[i], components(kind, last_gradients[i]), strict=True)
-        rows = [tf.concat([array.concat(), x], axis=0) for array, x in pairs]
-        if kind == "rows":
-            sums[i] = rows[0]
-            continue
-        values, indices = rows
-        shape = tf.constant([*sources[i].shape])
-        sums[i] = tf.IndexedSlices(sums_once(indices, values), indices, shape)
-    return sums
+        return tf.concat([rows.concat(), last], axis=0)
+
+
+class _Slices(NamedTuple):
+    """A gradient of some rows of a table, which keep one part for each row."""
+
+    values: _Rows
+    indices: _Rows
+    shape: tf.TensorShape
+
+    def start(self) -> list[tf.TensorArray]:
+        return [self.values.start(), self.indices.start()]
+
+    def add(
+        self, arrays: list[tf.TensorArray], number: Tensor, gradient: tf.IndexedSlices
+    ) -> list[tf.TensorArray]:
+        values, indices = arrays
+        return [
+            self.values.add(values, number, gradient.values),
+            self.indices.add(indices, number, gradient.indices),
+        ]
+
+    def finish(
+        self, arrays: list[tf.TensorArray], last: tf.IndexedSlices
+    ) -> tf.IndexedSlices:
+        values = self.values.finish(arrays[0], last.values)
+        indices = self.indices.finish(arrays[1], last.indices)
+        shape = tf.constant([*self.shape])
+        return tf.IndexedSlices(sums_once(indices, values), indices, shape)
