@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Size, Tensor, TensorPair
 
 
 class Exchange:
@@ -16,9 +16,10 @@ class Exchange:
 
     def __init__(self, is_alone: bool = False) -> None:
         context: Any = None if is_alone else tf.distribute.get_replica_context()
-        self._context, self._graph = context, tf.compat.v1.get_default_graph()
+        self._context = context
+        self._graph = tf.compat.v1.get_default_graph()
         self.size: int = context.num_replicas_in_sync if context else 1
-        self._replica: int | Tensor = context.replica_id_in_sync_group if context else 0
+        self._replica: Size = context.replica_id_in_sync_group if context else 0
 
     @property
     def rank(self) -> int:
@@ -44,10 +45,8 @@ class Exchange:
         return tf.ensure_shape(gathered, [None, *x.shape[1:]])
 
     def _check_graph(self) -> None:
-        if (
-            not tf.executing_eagerly()
-            and tf.compat.v1.get_default_graph() is not self._graph
-        ):
+        is_own_graph = tf.compat.v1.get_default_graph() is self._graph
+        if not (tf.executing_eagerly() or is_own_graph):
             raise NotImplementedError(
                 "Replicas exchange nothing within a loop or a condition of a graph. A "
                 "loss whose formula sums over all classes there, such as "
@@ -60,9 +59,8 @@ class Exchange:
             return x
         width = tf.shape(x)[1]
         num_missing = self.highest(width) - width
-        return self.joined(
-            tf.pad(x, [[0, 0], [0, num_missing]], constant_values=padding)
-        )
+        paddings = [[0, 0], [0, num_missing]]
+        return self.joined(tf.pad(x, paddings, constant_values=padding))
 
     def highest(self, x: Tensor) -> Tensor:
         """The elementwise maximum of a tensor over the replicas."""
@@ -72,40 +70,40 @@ class Exchange:
         """Where this replica's rows of x begin in `joined(x)`, an int32 scalar."""
         return tf.reduce_sum(self._stacked(tf.shape(x)[0])[: self._replica])
 
-    def best(self, values: Tensor, ids: Tensor, k: Tensor) -> TensorPair:
+    def best(self, values: Tensor, ids: Tensor, k: Size) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
-        if self.size == 1:
-            return values, ids
         # Each replica gives its highest, `[batch, at most k]`, for the same lists. Of
         # equal values those of the lower replica come first.
-        stacks = [
-            tf.transpose(self._stacked(x), [1, 0, 2]) for x in _padded(values, ids, k)
+        if self.size == 1:
+            return values, ids
+        values, ids = [
+            tf.reshape(tf.transpose(self._stacked(x), [1, 0, 2]), [-1, self.size * k])
+            for x in _padded(values, ids, k)
         ]
-        values, ids = (tf.reshape(x, [-1, self.size * k]) for x in stacks)
-        return _best(values, ids, k)
+        return _highest(values, ids, k)
 
     def _stacked(self, x: Tensor) -> Tensor:
         """A tensor of each replica, `[size, ...]`; their shapes must be equal."""
         return tf.ensure_shape(self.joined(x[tf.newaxis]), [self.size, *x.shape])
 
 
-def best_of(shards: list[tuple[Tensor, Tensor]], k: Array) -> TensorPair:
+def best_of_shards(shards: list[TensorPair], k: Size) -> TensorPair:
     """As `Exchange.best`, where one process has the values and ids of all shards."""
     padded = [_padded(values, ids, k) for values, ids in shards]
-    values, ids = (tf.concat(x, axis=1) for x in zip(*padded, strict=True))
-    return _best(values, ids, k)
+    values = tf.concat([values for values, _ in padded], axis=1)
+    ids = tf.concat([ids for _, ids in padded], axis=1)
+    return _highest(values, ids, k)
 
 
-def _padded(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
+def _padded(values: Tensor, ids: Tensor, k: Size) -> TensorPair:
     """Values and ids `[batch, k]`, padded; the padding ranks below values of -inf."""
     paddings = [[0, 0], [0, k - tf.shape(values)[1]]]
     values = tf.maximum(values, values.dtype.min)
-    return tf.pad(values, paddings, constant_values=-float("inf")), tf.pad(
-        ids, paddings
-    )
+    values = tf.pad(values, paddings, constant_values=-float("inf"))
+    return values, tf.pad(ids, paddings)
 
 
-def _best(values: Tensor, ids: Tensor, k: Array) -> TensorPair:
+def _highest(values: Tensor, ids: Tensor, k: Size) -> TensorPair:
     values, positions = tf.math.top_k(values, k)
     minus_infinity = tf.constant(-float("inf"), values.dtype)
     values = tf.where(values <= values.dtype.min, minus_infinity, values)

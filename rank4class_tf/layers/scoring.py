@@ -100,7 +100,7 @@ class ClassScores:
                 )
                 return scores, shard.first + rows
 
-            return shards.best(search_shard, k)
+            return shards.search(search_shard, k)
 
         return shards.on_joined_batch(search_all, encodings, exclude)
 
@@ -232,7 +232,7 @@ class _WholeTable:
     def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
         return function(*batch)
 
-    def best(self, function: Callable, k: int | Tensor) -> TensorPair:
+    def search(self, function: Callable, k: int | Tensor) -> TensorPair:
         return function(self)
 
     def total(self, function: Callable) -> list[Tensor]:

@@ -11,7 +11,7 @@ import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -20,12 +20,13 @@ from tensorflow import keras
 from rank4class_tf import _checks, _files, _keras, _registry, ops
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
-from rank4class_tf._tf.exchange import Exchange, best_of
+from rank4class_tf._tf.exchange import Exchange, best_of_shards
 from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.private import Trackable
 from rank4class_tf._types import (
     Array,
     PathLike,
+    Size,
     Tensor,
     TensorPair,
     Tensors,
@@ -38,11 +39,27 @@ from rank4class_tf.layers.classes import Classes, ClassTable, at_joined_ids
 _BLOCK = 16_384
 
 
+class _Found(NamedTuple):
+    """What a shard has of some ids `[m]`."""
+
+    values: Tensor  # `[m, width]`, 0 for ids of other shards.
+    rows: Tensor  # `[m]`, the places in this shard, 0 for ids of other shards.
+    is_here: Tensor  # `[m]` booleans.
+
+
 class TableShard:
     """Rows of classes [first, last) and their optimizer; files hold what is `saved`."""
 
-    def __init__(self, first: int, last: int, width: int, seed: int, optimizer: Any):
-        self.first, self.last = first, last
+    def __init__(
+        self,
+        first: int,
+        last: int,
+        width: int,
+        seed: int,
+        optimizer: dict[str, Any] | None,
+    ):
+        self.first = first
+        self.last = last
         self.table = ClassTable(
             last - first, width, initializer="zeros", dtype="float32"
         )
@@ -50,69 +67,89 @@ class TableShard:
         self.variable = _keras.variable(self.table.embeddings)
         _keras.unwatch(self.variable)
         self.saved = {"rows": self.variable}
-        limit = math.sqrt(3 / width)  # Rows have a length of about 1.
-        for block in range(first // _BLOCK, -(-last // _BLOCK)):
-            draws = ops.uniform([_BLOCK, width], ops.fold_in([seed, 1], block))
-            self.set(
-                "rows", block * _BLOCK, (block + 1) * _BLOCK, limit * (2 * draws - 1)
-            )
-        # Slots of the optimizer have an entry for each row, and are saved with the
-        # rows.
+        self._draw_rows(seed)
         if optimizer is not None:
-            self._optimizer = _keras.deserialized(optimizer)
-            self._optimizer.build([self.table.embeddings])
-            slots = [x for x in self._optimizer.variables if len(x.shape)]
-            self.saved |= {f"slot_{i}": _keras.variable(x) for i, x in enumerate(slots)}
-            self.saved["iterations"] = _keras.variable(self._optimizer.iterations)
+            self._add_optimizer(optimizer)
 
-    def lookup(self, ids: Tensor, name: str = "rows") -> tuple[Tensor, Tensor, Tensor]:
-        """Values of ids `[m]`, 0 in other shards; rows; whether this shard has them."""
+    def _draw_rows(self, seed: int) -> None:
+        width = self.variable.shape[1]
+        limit = math.sqrt(3 / width)  # Rows have a length of about 1.
+        for block in range(self.first // _BLOCK, -(-self.last // _BLOCK)):
+            start = block * _BLOCK
+            draws = ops.uniform([_BLOCK, width], ops.fold_in([seed, 1], block))
+            self.set("rows", start, start + _BLOCK, limit * (2 * draws - 1))
+
+    def _add_optimizer(self, config: dict[str, Any]) -> None:
+        """Adds the optimizer. Its slots have an entry for each row, as files have."""
+        self._optimizer = _keras.deserialized(config)
+        self._optimizer.build([self.table.embeddings])
+        slots = [x for x in self._optimizer.variables if len(x.shape)]
+        for i, slot in enumerate(slots):
+            self.saved[f"slot_{i}"] = _keras.variable(slot)
+        self.saved["iterations"] = _keras.variable(self._optimizer.iterations)
+
+    def lookup(self, ids: Tensor, name: str = "rows") -> _Found:
+        """What this shard has of ids `[m]`."""
         rows, is_here = within(ids - self.first, self.last - self.first)
         values = tf.gather(self.saved[name], rows)
-        return tf.where(is_here[:, tf.newaxis], values, 0.0), rows, is_here
+        values = tf.where(is_here[:, tf.newaxis], values, 0.0)
+        return _Found(values, rows, is_here)
 
-    def set(self, name: str, start: int, stop: int, values: Any) -> None:
+    def set(
+        self, name: str, start: int, stop: int, values: Tensor | np.ndarray
+    ) -> None:
         """Sets those rows of the ids in [start, stop) that this shard has."""
         first, last = max(start, self.first), min(stop, self.last)
         rows = slice(first - self.first, last - self.first)
         self.saved[name][rows].assign(values[first - start : last - start])
 
-    def update(self, gradient: Any) -> None:
+    def update(self, gradient: tf.IndexedSlices | Tensor) -> None:
+        """Takes a step of the shard's own optimizer."""
         self._optimizer.update_step(
             gradient, self.variable, _keras.current_rate(self._optimizer)
         )
         self._optimizer.iterations.assign_add(1)
 
 
+def _outside_of_strategies(function: Callable) -> Any:
+    """The result of a function that creates variables.
+
+    A strategy would put each of them on all replicas. A new thread has no strategy.
+    """
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
 class Shards(Trackable):
     """The `size` shards of a table. This process has those in `local`, by rank."""
 
-    def __init__(self, num_classes: int, width: int, seed: int, optimizer: Any):
+    def __init__(
+        self, num_classes: int, width: int, seed: int, optimizer: dict[str, Any] | None
+    ):
         self.num_classes = num_classes
         self._strategy = tf.distribute.get_strategy()
         self.size = self._strategy.num_replicas_in_sync
         rule = "`num_classes` must be at least the number of replicas."
         received = f"num_classes={num_classes}, {self.size} replicas"
         _checks.require(num_classes >= self.size, rule, received)
-        devices, first_rank = [None], 0
+        devices = [None]
+        first_rank = 0
         if tf.distribute.has_strategy():
             devices = self._strategy.extended.worker_devices  # Of this process.
             worker = _keras.worker_number(self._strategy) or 0
             first_rank = worker * len(devices)
 
-        # Shards differ in size by one at most.
-        def build(rank: int, device: str | None) -> TableShard:
-            first, last = (num_classes * i // self.size for i in (rank, rank + 1))
-            with tf.device(device):
-                return TableShard(first, last, width, seed, optimizer)
+        def build() -> dict[int, TableShard]:
+            shards = {}
+            for rank, device in enumerate(devices, first_rank):
+                # Shards differ in size by one at most.
+                first = num_classes * rank // self.size
+                last = num_classes * (rank + 1) // self.size
+                with tf.device(device):
+                    shards[rank] = TableShard(first, last, width, seed, optimizer)
+            return shards
 
-        # A new thread has no strategy; a strategy would put each variable on all
-        # replicas.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            ranks = range(first_rank, first_rank + len(devices))
-            self.local = dict(
-                zip(ranks, thread.map(build, ranks, devices), strict=True)
-            )
+        self.local = _outside_of_strategies(build)
 
     @property
     def in_replica(self) -> bool:
@@ -133,26 +170,28 @@ class Shards(Trackable):
         """The shard of the replica that runs this code."""
         return self.local[Exchange().rank]
 
-    def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
+    def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
         """Results for this batch of a function of all replicas' joined batches."""
-        # In a step each replica has some examples and some classes: all examples meet
-        # all shards.
         if self.in_replica:
-            exchange, num_examples = Exchange(), tf.shape(batch[0])[0]
-            first_row = exchange.first_row(batch[0])
-            joined = (
-                None if x is None else exchange.joined_lists(x, padding=-1)
-                for x in batch
-            )
-            results = function(*joined)
-            return tf.nest.map_structure(
-                lambda x: x[first_row : first_row + num_examples], results
-            )
+            return self._on_batches_of_replicas(function, *batch)
         if self.has_all_shards:
             return function(*batch)
         return self._run(lambda *batch: self.on_joined_batch(function, *batch), *batch)
 
-    def _run(self, function: Callable, *args: Any) -> Any:
+    def _on_batches_of_replicas(self, function: Callable, *batch: Tensor | None) -> Any:
+        # In a step each replica has some examples and some classes: all examples meet
+        # all shards.
+        exchange = Exchange()
+        num_examples = tf.shape(batch[0])[0]
+        first_row = exchange.first_row(batch[0])
+        joined = []
+        for x in batch:
+            joined.append(None if x is None else exchange.joined_lists(x, padding=-1))
+        results = function(*joined)
+        own = slice(first_row, first_row + num_examples)
+        return tf.nest.map_structure(lambda x: x[own], results)
+
+    def _run(self, function: Callable, *args: Tensor | None) -> Any:
         """Calls a function on all replicas outside a step; all workers must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
         _checks.require(
@@ -170,27 +209,27 @@ class Shards(Trackable):
     def read(self, ids: Tensor, name: str = "rows") -> Tensor:
         """Rows of ids `[m]` from outside of a step."""
         if self.has_all_shards:
-            return tf.add_n(
-                [shard.lookup(ids, name)[0] for shard in self.local.values()]
-            )
-        return self._run(
-            lambda ids: Exchange().total(self.replica_shard.lookup(ids, name)[0]), ids
-        )
+            found = [shard.lookup(ids, name) for shard in self.local.values()]
+            return tf.add_n([part.values for part in found])
 
-    def best(self, function: Callable, k: Array) -> TensorPair:
-        """The k best results of a function of shards: values, ids, `[batch, <= k]`."""
+        def read_in_replica(ids: Tensor) -> Tensor:
+            return Exchange().total(self.replica_shard.lookup(ids, name).values)
+
+        return self._run(read_in_replica, ids)
+
+    def search(self, function: Callable, k: Size) -> TensorPair:
+        """The k highest values and their ids, of a function of shards."""
         if self.in_replica:
             values, ids = function(self.replica_shard)
             return Exchange().best(values, ids, k)
-        return best_of([function(shard) for shard in self.local.values()], k)
+        return best_of_shards([function(x) for x in self.local.values()], k)
 
-    def total(self, function: Callable) -> Any:
-        """The sums of a function's results for each shard, a list of tensors."""
+    def total(self, function: Callable) -> list[Tensor]:
+        """The sums of a function's results for each shard."""
         if self.in_replica:
             return [Exchange().total(x) for x in function(self.replica_shard)]
-        return [
-            tf.add_n(x) for x in zip(*map(function, self.local.values()), strict=True)
-        ]
+        results = [function(shard) for shard in self.local.values()]
+        return [tf.add_n(x) for x in zip(*results, strict=True)]
 
     # Files hold the values of all shards together, so that any number of shards reads
     # them.
@@ -199,13 +238,14 @@ class Shards(Trackable):
         """The rows `[K, width]` and what the optimizer keeps, by name."""
         starts = range(0, self.num_classes, _BLOCK)
         blocks = [tf.range(i, min(i + _BLOCK, self.num_classes)) for i in starts]
-        saved = next(iter(self.local.values())).saved
-        return {
-            name: np.concatenate([self.read(ids, name).numpy() for ids in blocks])
-            if len(variable.shape)
-            else variable.numpy()
-            for name, variable in saved.items()
-        }
+        values = {}
+        for name, variable in next(iter(self.local.values())).saved.items():
+            if len(variable.shape):
+                read = [self.read(ids, name).numpy() for ids in blocks]
+                values[name] = np.concatenate(read)
+            else:
+                values[name] = variable.numpy()
+        return values
 
     def assign(self, values: Mapping[str, Any]) -> None:
         """Sets this process's shards to what `values` returned, or to a part of it."""
@@ -213,24 +253,27 @@ class Shards(Trackable):
             for name, variable in shard.saved.items():
                 if name not in values:
                     continue
-                value = values[name]
-                if not len(variable.shape):
-                    variable.assign(value)
-                    continue
-                shape = tf.TensorShape([self.num_classes, *variable.shape[1:]])
-                rule = f"`{name}` must have the shape {shape}."
-                _checks.require(
-                    shape.is_compatible_with(value.shape), rule, f"{value.shape}"
-                )
-                for first in range(shard.first, shard.last, _BLOCK):
-                    last = min(first + _BLOCK, shard.last)
-                    shard.set(name, first, last, value[first:last])
+                if len(variable.shape):
+                    self._assign_rows(shard, name, values[name])
+                else:
+                    variable.assign(values[name])
 
-    def _serialize_to_tensors(self) -> dict[str, Any]:
+    def _assign_rows(self, shard: TableShard, name: str, values: Any) -> None:
+        # `values` may be files, of which a slice reads the rows that it asks for.
+        width = shard.saved[name].shape[1:]
+        shape = tf.TensorShape([self.num_classes, *width])
+        rule = f"`{name}` must have the shape {shape}."
+        is_right = shape.is_compatible_with(values.shape)
+        _checks.require(is_right, rule, f"{values.shape}")
+        for first in range(shard.first, shard.last, _BLOCK):
+            last = min(first + _BLOCK, shard.last)
+            shard.set(name, first, last, values[first:last])
+
+    def _serialize_to_tensors(self) -> dict[str, Tensor]:
         # `tf.train.Checkpoint` writes these; in TensorFlow 2.15 it takes tensors only.
         return {name: tf.convert_to_tensor(x) for name, x in self.values().items()}
 
-    def _restore_from_tensors(self, restored_tensors: Mapping[str, Any]) -> None:
+    def _restore_from_tensors(self, restored_tensors: Mapping[str, Tensor]) -> None:
         self.assign(restored_tensors)
 
 
@@ -248,12 +291,12 @@ class _JoinedFiles:
         self.shape = (end, *self._files[0][1].shape[1:])
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        return np.concatenate(
-            [
-                x[max(rows.start - first, 0) : max(rows.stop - first, 0)]
-                for first, x in self._files
-            ]
-        )
+        parts = []
+        for first, values in self._files:
+            start = max(rows.start - first, 0)
+            stop = max(rows.stop - first, 0)
+            parts.append(values[start:stop])
+        return np.concatenate(parts)
 
 
 # With these options a step needs the gradients of all shards, or changes rows without
@@ -265,6 +308,23 @@ _GLOBAL_OPTIONS = (
     "weight_decay",
     "use_ema",
 )
+
+
+def _check_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
+    """Raises unless it can update the rows of one shard without the others."""
+    has_rows = callable(getattr(optimizer, "update_rows", None))
+    rule = (
+        "`optimizer` must be one of rank4class_tf.optimizers, such as "
+        "`RowwiseAdagrad(0.03)`."
+    )
+    _checks.require(has_rows, rule, repr(optimizer))
+    for name in _GLOBAL_OPTIONS:
+        value = getattr(optimizer, name, None)
+        rule = (
+            f"`optimizer` must have no `{name}`, which needs more than the rows of a "
+            "shard."
+        )
+        _checks.require(not value, rule, f"{name}={value}")
 
 
 @_keras.register
@@ -313,7 +373,7 @@ class ShardedClassTable(_registry.Configured, Classes):
         self,
         num_classes: int,
         width: int | None = None,
-        optimizer: Any = None,
+        optimizer: keras.optimizers.Optimizer | dict[str, Any] | None = None,
         seed: int | None = None,
         **kwargs: Any,
     ):
@@ -324,25 +384,16 @@ class ShardedClassTable(_registry.Configured, Classes):
             optimizer = _keras.deserialized(optimizer)
         self.optimizer = None  # Its configuration.
         if optimizer is not None:
-            # It must update the rows of one shard without the others.
-            has_rows = callable(getattr(optimizer, "update_rows", None))
-            rule = "`optimizer` must be one of rank4class_tf.optimizers, such as"
-            _checks.require(
-                has_rows, f"{rule} `RowwiseAdagrad(0.03)`.", repr(optimizer)
-            )
-            for name in _GLOBAL_OPTIONS:
-                value = getattr(optimizer, name, None)
-                rule = (
-                    f"`optimizer` must have no `{name}`, which needs more than the "
-                    "rows of"
-                )
-                _checks.require(not value, f"{rule} a shard.", f"{name}={value}")
+            _check_optimizer(optimizer)
             self.optimizer = keras.utils.serialize_keras_object(optimizer)
         self.seed = start_seed(seed)
 
     @classmethod
     def from_rows(
-        cls, rows: Array, optimizer: Any = None, **kwargs: Any
+        cls,
+        rows: Array,
+        optimizer: keras.optimizers.Optimizer | None = None,
+        **kwargs: Any,
     ) -> "ShardedClassTable":
         """Returns a table with rows `[n, width]`; the rest as in the constructor."""
         rows = np.asarray(rows)
@@ -351,7 +402,7 @@ class ShardedClassTable(_registry.Configured, Classes):
         table.assign(rows)
         return table
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape | tuple) -> None:
         self.width = self.width or int(input_shape[-1])
         self.shards = Shards(self.num_classes, self.width, self.seed, self.optimizer)
         if self.optimizer is not None:
@@ -375,13 +426,13 @@ class ShardedClassTable(_registry.Configured, Classes):
         return tf.where(is_class[..., tf.newaxis], rows, float("nan"))
 
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
-        # All in one exchange: ids `[batch, m]`, which differ between replicas, before
-        # ids `[m]`.
-        local_ids = [x for x in ids if x.shape.rank > 1]
-        shared_ids = [x for x in ids if x.shape.rank == 1]
-        rows = self._joint_rows(local_ids, shared_ids)
-        shared_rows = rows[len(local_ids) :]
-        return [shared_rows.pop(0) if x.shape.rank == 1 else rows.pop(0) for x in ids]
+        # One exchange for all: first ids `[batch, m]`, which differ between replicas,
+        # then ids `[m]`, which do not.
+        local = [i for i, x in enumerate(ids) if x.shape.rank > 1]
+        shared = [i for i, x in enumerate(ids) if x.shape.rank == 1]
+        rows = self._joint_rows([ids[i] for i in local], [ids[i] for i in shared])
+        rows_by_place = dict(zip([*local, *shared], rows, strict=True))
+        return [rows_by_place[i] for i in range(len(ids))]
 
     def _joint_rows(self, local_ids: Tensors, shared_ids: Tensors) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
@@ -393,45 +444,42 @@ class ShardedClassTable(_registry.Configured, Classes):
                 return self._exchanged_rows(flat_ids, num_local)
             return self.shards.read(flat_ids)
 
-        return at_joined_ids(rows_of, ids)  # One exchange between shards.
+        return at_joined_ids(rows_of, ids)
 
     def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""
+        exchange = Exchange()
+        shard = self.shards.replica_shard
+        local_ids = ids[:num_local]
+        shared_ids = ids[num_local:]
         # Every replica asks its shard for the ids of all, and takes the sum over the
         # shards.
-        exchange, shard = Exchange(), self.shards.replica_shard
-        joined = exchange.joined(ids[:num_local])
-        first_row = exchange.first_row(ids[:num_local])
-        all_ids = tf.concat([joined, ids[num_local:]], axis=0)
+        joined_ids = exchange.joined(local_ids)
+        first_row = exchange.first_row(local_ids)
+        found = shard.lookup(tf.concat([joined_ids, shared_ids], axis=0))
 
         @tf.custom_gradient
-        def lookup(anchor: Tensor) -> WithGradient:
-            rows, shard_rows, is_here = shard.lookup(all_ids)
-
+        def through(anchor: Tensor) -> WithGradient:
             def gradient(upstream: Tensor) -> Tensor:
                 # Gradients of local rows go among those of all replicas, which the
                 # shard sums.
-                num_after = tf.size(joined) - first_row - num_local
-                local_gradient = tf.pad(
-                    upstream[:num_local], [[first_row, num_after], [0, 0]]
-                )
-                upstream = exchange.total(
-                    tf.concat([local_gradient, upstream[num_local:]], axis=0)
-                )
-                slices = upstream, shard_rows
+                num_after = tf.size(joined_ids) - first_row - num_local
+                places = [[first_row, num_after], [0, 0]]
+                local = tf.pad(upstream[:num_local], places)
+                total = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
+                rows = found.rows
                 if self.shards.size > 1:  # XLA could not sum as many as a mask leaves.
-                    slices = (tf.boolean_mask(x, is_here) for x in slices)
-                self._update(shard, tf.IndexedSlices(*slices, shard.variable.shape))
+                    total = tf.boolean_mask(total, found.is_here)
+                    rows = tf.boolean_mask(rows, found.is_here)
+                self._update(shard, tf.IndexedSlices(total, rows, shard.variable.shape))
                 return tf.zeros_like(anchor)
 
-            rows = exchange.total(rows)
-            replica_rows = [
-                rows[first_row : first_row + num_local],
-                rows[tf.size(joined) :],
-            ]
-            return tf.concat(replica_rows, axis=0), gradient
+            rows = exchange.total(found.values)
+            local_rows = rows[first_row : first_row + num_local]
+            shared_rows = rows[tf.size(joined_ids) :]
+            return tf.concat([local_rows, shared_rows], axis=0), gradient
 
-        return lookup(self._anchor_value())
+        return through(self._anchor_value())
 
     @property
     def _is_trained(self) -> bool:
@@ -440,13 +488,16 @@ class ShardedClassTable(_registry.Configured, Classes):
     def _anchor_value(self) -> Tensor:
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
-    def _update(self, shard: TableShard, gradient: Any) -> None:
+    def _update(
+        self, shard: TableShard, gradient: tf.IndexedSlices | Tensor | None
+    ) -> None:
         if self._is_trained and gradient is not None:
             shard.update(gradient)
 
-    def tables(self) -> tuple[Any, ...]:
-        shards = self.shards
-        return (shards.replica_shard.variable if shards.in_replica else self.rows(),)
+    def tables(self) -> tuple[tf.Variable | Tensor]:
+        if self.shards.in_replica:
+            return (self.shards.replica_shard.variable,)
+        return (self.rows(),)
 
     def shard(self) -> Shard | None:
         if not self.shards.in_replica:
@@ -457,9 +508,8 @@ class ShardedClassTable(_registry.Configured, Classes):
             num_classes=self.num_classes,
             exchange=Exchange(),
             anchor=self._anchor_value(),
-            update=lambda gradients: self._update(
-                shard, gradients[0]
-            ),  # Of its one table.
+            # Of its one table.
+            update=lambda gradients: self._update(shard, gradients[0]),
         )
 
     def save_shards(self, folder: PathLike) -> None:
@@ -472,30 +522,27 @@ class ShardedClassTable(_registry.Configured, Classes):
         for shard in self.shards.local.values():
             for name, variable in shard.saved.items():
                 path = pathlib.Path(folder, f"{name}-{shard.first}-{shard.last}.npy")
-                if not len(variable.shape):
+                if len(variable.shape):
+                    _write_rows(path, variable)
+                else:
                     with (
                         _files.replacing(path) as temporary,
-                        open(temporary, "wb") as file,
+                        open(temporary, "wb") as f,
                     ):
-                        np.save(file, variable.numpy())
-                    continue
-                with _files.appending_rows(path, tuple(variable.shape[1:])) as append:
-                    for start in range(0, variable.shape[0], _BLOCK):
-                        append(variable[start : start + _BLOCK])
+                        np.save(f, variable.numpy())
 
     def load_shards(self, folder: PathLike) -> None:
         """Reads what all processes' `save_shards` wrote, with any number of shards."""
-        files: dict[str, list] = collections.defaultdict(list)
+        files = collections.defaultdict(list)
         for path in pathlib.Path(folder).glob("*-*-*.npy"):
             name, first, _ = path.stem.split("-")
             files[name].append((int(first), np.load(path, mmap_mode="r")))
-        values = {
-            name: _JoinedFiles(folder, arrays) if arrays[0][1].ndim else arrays[0][1]
-            for name, arrays in files.items()
-        }
-        _checks.require(
-            "rows" in values, "`folder` must have files of rows.", f"{folder}"
-        )
+        rule = "`folder` must have files of rows."
+        _checks.require("rows" in files, rule, f"{folder}")
+        values = {}
+        for name, parts in files.items():
+            _, array = parts[0]
+            values[name] = _JoinedFiles(folder, parts) if array.ndim else array
         self.shards.assign(values)
 
     def save_own_variables(self, store: Any) -> None:
@@ -503,7 +550,12 @@ class ShardedClassTable(_registry.Configured, Classes):
             store[name] = values
 
     def load_own_variables(self, store: Any) -> None:
-        _checks.require(
-            "rows" in store, "`store` must have the rows of shards.", [*store.keys()]
-        )
+        rule = "`store` must have the rows of shards."
+        _checks.require("rows" in store, rule, [*store.keys()])
         self.shards.assign(store)
+
+
+def _write_rows(path: PathLike, rows: tf.Variable) -> None:
+    with _files.appending_rows(path, tuple(rows.shape[1:])) as append:
+        for start in range(0, rows.shape[0], _BLOCK):
+            append(rows[start : start + _BLOCK])
