@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
 from tensorflow import keras
@@ -10,38 +10,61 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check, in_xla, same_sizes
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Array, Features, Tensor
+
+# Integers or strings.
+Ids: TypeAlias = tf.Tensor | tf.RaggedTensor
 
 
 class Candidates(NamedTuple):
     """Candidates in rows, as the encoder takes them."""
 
-    features: Any  # What the encoder takes, with m rows.
+    features: Features  # What the encoder takes, with m rows.
     # `[m]` int64, `id_keys` of the ids, -1 for padding; None without ids.
     keys: Tensor | None
-    positive_rows: Tensor  # Of each query, `[batch]`, or `[batch, P]` padded with -1.
-    weights: Tensor | None = None  # `[m]`, the `negative_weight`; None for 1.
-    num_positives: Tensor | None = (
-        None  # How many of the first rows are positives; None for all.
-    )
-    is_invalid: Tensor | None = None  # `[batch]`, True for a query that breaks a rule.
+    # Of each query, `[batch]`, or `[batch, P]` padded with -1.
+    positive_rows: Tensor
+    # `[m]`, the `negative_weight`; None for 1.
+    weights: Tensor | None = None
+    # How many of the first rows are positives; None for all.
+    num_positives: Tensor | None = None
+    # `[batch]`, True for a query that breaks a rule.
+    is_invalid: Tensor | None = None
 
     @property
     def allows_several(self) -> bool:
         """Whether queries may have several positives."""
         return self.positive_rows.shape.rank == 2
 
+    @property
+    def all_weights(self) -> Tensor:
+        """`[m]`, also where none are given."""
+        return tf.ones(tf.shape(self.keys)) if self.weights is None else self.weights
 
-class Columns(NamedTuple):
-    """A step's candidates of all replicas, memory and index; all queries score them."""
+    def with_negatives(self, negatives: Candidates) -> Candidates:
+        """These, which are positives, and then negatives of all queries."""
 
-    encodings: Tensor  # `[n, d]`
-    keys: Tensor | None  # `[n]` int64; None without ids.
-    # `[n]` booleans, False for an empty column; None if all hold one.
-    is_present: Tensor | None
-    num_draws: Tensor  # How many of them are draws by frequency; a scalar.
-    rate: Tensor | None  # `[n]`: each column is expected num_draws * rate + base times.
-    base: Tensor | None  # `[n]`; None, like `rate`, without a correction.
+        def joined(positive: Tensor, negative: Tensor) -> Tensor:
+            return tf.concat([positive, negative], axis=0)
+
+        weights = None
+        if self.weights is not None or negatives.weights is not None:
+            weights = joined(self.all_weights, negatives.all_weights)
+        return self._replace(
+            features=tf.nest.map_structure(joined, self.features, negatives.features),
+            keys=joined(self.keys, negatives.keys),
+            weights=weights,
+            num_positives=tf.size(self.keys),
+        )
+
+
+class _Batch(NamedTuple):
+    """The labels of a batch, whose ids have a known rank."""
+
+    features: Features
+    ids: Ids | None
+    # `[batch]`, True for a query whose label cannot be read; None if all can be.
+    is_invalid: Tensor | None = None
 
 
 class Reader:
@@ -57,7 +80,7 @@ class Reader:
         self._encoder, self._candidate_id = encoder, candidate_id
         self._negatives, self._negative_weight = negatives, negative_weight
 
-    def ids(self, features: Any) -> Any:
+    def ids(self, features: Features) -> Ids | None:
         """The ids among features of candidates; None if they have no ids."""
         if self._candidate_id is not None:
             ids = feature_at("candidate_id", self._candidate_id, features)
@@ -71,18 +94,16 @@ class Reader:
         is_id = features.dtype.is_integer or features.dtype == tf.string
         return features if is_id and features.shape.rank in (None, 2) else None
 
-    def has_features(self, candidates: Any, ids: Any) -> bool:
+    def has_features(self, candidates: Features, ids: Ids | None) -> bool:
         """Whether the features of several candidates are present, not only the ids."""
         if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
             return True
         if not isinstance(candidates, dict):
             return self._encodes_ids
         inputs = _keras.symbolic_inputs(self._encoder)
-        return (
-            set(inputs) <= set(candidates)
-            if isinstance(inputs, dict)
-            else len(candidates) > 1
-        )
+        if isinstance(inputs, dict):
+            return set(inputs) <= set(candidates)
+        return len(candidates) > 1
 
     @property
     def _encodes_ids(self) -> bool:
@@ -90,39 +111,12 @@ class Reader:
         shape = getattr(_keras.symbolic_inputs(self._encoder), "shape", None)
         return shape is not None and len(shape) == 1
 
-    def candidates(self, y: Any, ids: Any, training: bool) -> Candidates:
+    def candidates(self, y: Features, ids: Ids | None, training: bool) -> Candidates:
         """A batch's positives, and the user's own negatives, from features and ids."""
-        is_invalid = None
-        features_are_ids = ids is not None and self._candidate_id is None
-        encodes_ids = features_are_ids and self._encodes_ids
-        if (
-            ids is not None and ids.shape.rank is None
-        ):  # Keras traced for ids of several ranks.
-            if encodes_ids:
-                y = ids = _labels.in_rows(ids)
-            else:
-                rows = _labels.in_rows(ids)
-                has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
-                if training:  # Raises in a graph that can raise.
-                    rule = (
-                        "`y` must hold one id per query once the model has been "
-                        "called with ids "
-                    )
-                    check(has_several, rows, f"{rule}of another rank")
-                ids, is_invalid = rows[:, 0], has_several[:, 0]
-                y = ids if features_are_ids else {**y, self._candidate_id: ids}
-        elif (
-            features_are_ids
-            and not encodes_ids
-            and ids.shape.rank == 2
-            and ids.shape[1] != 1
-        ):
-            raise ValueError(
-                "`candidate_id` must be given where the features of a candidate are "
-                "several integers. Received: candidate_id=None, ids of shape "
-                f"{ids.shape}."
-            )
-        positives = self._flat(y, ids, "y", _keras.symbolic_inputs(self._encoder))
+        batch = self._with_known_rank(y, ids, training)
+        one_candidate = _keras.symbolic_inputs(self._encoder)
+        positives = self._in_rows("y", batch.features, batch.ids, one_candidate)
+        is_invalid = batch.is_invalid
         if training and positives.keys is not None and not positives.allows_several:
             rule = (
                 "`y` must have an id other than -1 for each query, or ids `[batch, P]`"
@@ -131,108 +125,135 @@ class Reader:
             missing = check(keys == -1, keys, rule)
             is_invalid = missing if is_invalid is None else is_invalid | missing
         positives = positives._replace(is_invalid=is_invalid)
-        if self._negatives is None or not training and self._negatives not in y:
+
+        if self._negatives is None:
             return positives
-        features = feature_at("negatives", self._negatives, y)
-        negatives = self._flat(
-            features, self.ids(features), "negatives", positives.features
-        )
+        names = batch.features if isinstance(batch.features, dict) else ()
+        if not training and self._negatives not in names:
+            return positives
+        features = feature_at("negatives", self._negatives, batch.features)
+        ids = self.ids(features)
+        negatives = self._in_rows("negatives", features, ids, positives.features)
+        return positives.with_negatives(negatives)
 
-        def joined(positive: Tensor, negative: Tensor) -> Tensor:
-            return tf.concat([positive, negative], axis=0)
+    def _with_known_rank(self, y: Features, ids: Ids | None, training: bool) -> _Batch:
+        """The labels; Keras may have traced the step for ids of several ranks."""
+        if ids is None:
+            return _Batch(y, ids)
+        features_are_ids = self._candidate_id is None
+        if ids.shape.rank is not None:
+            is_one = ids.shape.rank != 2 or ids.shape[1] == 1
+            if features_are_ids and not self._encodes_ids and not is_one:
+                raise ValueError(
+                    "`candidate_id` must be given where the features of a candidate "
+                    "are several integers. Received: candidate_id=None, ids of shape "
+                    f"{ids.shape}."
+                )
+            return _Batch(y, ids)
+        rows = _labels.in_rows(ids)
+        if features_are_ids and self._encodes_ids:
+            return _Batch(rows, rows)
 
-        weights = None
-        if positives.weights is not None or negatives.weights is not None:
-            parts = (positives, negatives)
-            weights = [
-                tf.ones(tf.shape(x.keys)) if x.weights is None else x.weights
-                for x in parts
-            ]
-            weights = joined(*weights)
-        return positives._replace(
-            features=tf.nest.map_structure(
-                joined, positives.features, negatives.features
-            ),
-            keys=joined(positives.keys, negatives.keys),
-            weights=weights,
-            num_positives=tf.size(positives.keys),
-        )
+        # Features of several candidates would need another rank too: one id each.
+        has_several = tf.fill(tf.shape(rows), tf.shape(rows)[1] != 1)
+        if training:  # Raises in a graph that can raise.
+            rule = (
+                "`y` must hold one id per query once the model has been called with "
+                "ids of another rank"
+            )
+            check(has_several, rows, rule)
+        ids = rows[:, 0]
+        features = {**y, self._candidate_id: ids} if isinstance(y, dict) else ids
+        return _Batch(features, ids, is_invalid=has_several[:, 0])
 
-    def _flat(self, features: Any, ids: Any, argument: str, single: Any) -> Candidates:
-        """A batch's candidates in rows; `single` is like features of one candidate."""
-        # Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids
-        # are None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
+    def _in_rows(
+        self, argument: str, features: Features, ids: Ids | None, one: Features
+    ) -> Candidates:
+        """A batch's candidates in rows; `one` is like features of one candidate each.
+
+        Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids
+        are None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
+        """
         weights = None
         if isinstance(features, dict):
-            weights = features.get(self._negative_weight)
-            other_keys = (self._negatives, self._negative_weight)
-            features = {
-                name: x for name, x in features.items() if name not in other_keys
-            }
+            features = {**features}
+            weights = features.pop(self._negative_weight, None)
+            features.pop(self._negatives, None)
         features = inputs_for(self._encoder, features, argument)
-        ranks, single_ranks = (
-            [
-                tf.TensorShape(x.shape).rank
-                for x in tf.nest.flatten(part)
-                if x is not None
-            ]
-            for part in (features, single)
-        )
-        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers are not several
-        # candidates.
-        min_rank = 3 if argument == "y" else 2
-        has_several = any(
-            rank is not None and rank >= min_rank and rank - 1 == single_rank
-            for rank, single_rank in zip(ranks, single_ranks, strict=False)
-        )
-        # Ragged candidates have no padding: their values are the rows.
+
         if isinstance(ids, tf.RaggedTensor):
-            keys = id_keys(ids.values)
-            features = tf.nest.map_structure(lambda x: x.values, features)
-            positive_rows = ids.with_values(tf.range(tf.size(keys))).to_tensor(-1)
+            candidates = _of_ragged_ids(features, ids)
             weights = None if weights is None else weights.values
-        elif (
-            ids is not None
-            and ids.shape.rank != 1
-            and (has_several or ids.shape[1:] != [1])
+        elif ids is None or ids.shape.rank == 1:
+            candidates = _one_for_each_query(features, ids)
+        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers of `y` are not
+        # several candidates.
+        elif ids.shape[1:] == [1] and not _have_one_axis_more(
+            features, one, min_rank=3 if argument == "y" else 2
         ):
-            ids = _labels.in_rows(ids)
-            # `[batch, P]`, where padding is a row without a key.
-            keys = id_keys(tf.reshape(ids, [-1]))
-            rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
-            # Encode padding as the first candidate: the encoder may reject -1.
-            encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
-            features = tf.nest.map_structure(
-                lambda x: tf.gather(_merged(x), encoded), features
-            )
-            positive_rows = tf.reshape(rows, tf.shape(ids))
-        else:  # One candidate for each query.
-            first = tf.nest.flatten(features)[0]
-            batch = (
-                first.nrows()
-                if isinstance(first, tf.RaggedTensor)
-                else tf.shape(first)[0]
-            )
-            positive_rows = tf.range(tf.cast(batch, tf.int32))
-            keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
-        if weights is not None:
-            weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
-            if keys is not None:
-                rule = "`negative_weight` must have the shape of the ids."
-                weights = same_sizes(weights, keys, rule)
-                weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
-            # Graphs rewrite `~(column > 0)`, and miss a NaN. XLA cannot raise: it gets
-            # NaN weights.
-            column = weights[:, tf.newaxis]
-            is_wrong = (column <= 0) | ~tf.math.is_finite(column)
-            is_wrong = check(
-                is_wrong, column, "`negative_weight` must hold finite numbers > 0"
-            )
-            weights = tf.where(is_wrong, tf.constant(float("nan")), weights)
-        return Candidates(features, keys, positive_rows, weights)
+            candidates = _one_for_each_query(features, ids)
+        else:
+            candidates = _of_padded_ids(features, _labels.in_rows(ids))
+        if weights is None:
+            return candidates
+        return candidates._replace(weights=_checked_weights(weights, candidates.keys))
 
 
-def _merged(x: Array) -> Tensor:
+def _have_one_axis_more(features: Features, one: Features, min_rank: int) -> bool:
+    """Whether a feature has one axis more than that of one candidate for each query."""
+
+    def ranks(structure: Features) -> list[int | None]:
+        parts = tf.nest.flatten(structure)
+        return [tf.TensorShape(x.shape).rank for x in parts if x is not None]
+
+    return any(
+        rank is not None and rank >= min_rank and rank - 1 == rank_of_one
+        for rank, rank_of_one in zip(ranks(features), ranks(one), strict=False)
+    )
+
+
+def _one_for_each_query(features: Features, ids: Tensor | None) -> Candidates:
+    first = tf.nest.flatten(features)[0]
+    is_ragged = isinstance(first, tf.RaggedTensor)
+    batch = first.nrows() if is_ragged else tf.shape(first)[0]
+    keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
+    return Candidates(features, keys, tf.range(tf.cast(batch, tf.int32)))
+
+
+def _of_padded_ids(features: Features, ids: Tensor) -> Candidates:
+    """Candidates `[batch, P]`, where padding is a row without a key."""
+    keys = id_keys(tf.reshape(ids, [-1]))
+    rows = tf.where(keys == -1, -1, tf.range(tf.size(keys)))
+    # Encode padding as the first candidate: the encoder may reject -1.
+    encoded = tf.maximum(rows, tf.cast(tf.argmax(rows >= 0), tf.int32))
+    features = tf.nest.map_structure(lambda x: tf.gather(_merged(x), encoded), features)
+    return Candidates(features, keys, tf.reshape(rows, tf.shape(ids)))
+
+
+def _of_ragged_ids(features: Features, ids: tf.RaggedTensor) -> Candidates:
+    """Ragged candidates, which have no padding: their values are the rows."""
+    keys = id_keys(ids.values)
+    features = tf.nest.map_structure(lambda x: x.values, features)
+    rows = ids.with_values(tf.range(tf.size(keys)))
+    return Candidates(features, keys, rows.to_tensor(-1))
+
+
+def _checked_weights(weights: Array, keys: Tensor | None) -> Tensor:
+    """The weights of candidates `[m]`; NaN for a wrong one where XLA cannot raise."""
+    weights = tf.reshape(tf.cast(weights, tf.float32), [-1])
+    if keys is not None:
+        rule = "`negative_weight` must have the shape of the ids."
+        weights = same_sizes(weights, keys, rule)
+        weights = tf.where(keys == -1, 1.0, weights)  # Padding has any weight.
+    column = weights[:, tf.newaxis]
+    # Graphs rewrite `~(column > 0)`, and miss a NaN.
+    is_wrong = (column <= 0) | ~tf.math.is_finite(column)
+    rule = "`negative_weight` must hold finite numbers > 0"
+    is_wrong = check(is_wrong, column, rule)
+    return tf.where(is_wrong, tf.constant(float("nan")), weights)
+
+
+def _merged(x: Tensor | tf.RaggedTensor) -> Tensor:
     """Features `[batch, P, ...]` as `[batch P, ...]`."""
     if isinstance(x, tf.RaggedTensor):
         return x.merge_dims(0, 1)
@@ -240,7 +261,7 @@ def _merged(x: Array) -> Tensor:
     return tf.reshape(x, tf.concat([[-1], tf.shape(x)[2:]], axis=0))
 
 
-def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
+def id_keys(ids: Ids, argument: str = "candidate_id") -> Tensor:
     """Ids as int64; strings are hashed to enough buckets not to collide in practice."""
     ids = _checks.ids(argument, ids)
     if ids.dtype == tf.string:
@@ -250,30 +271,34 @@ def id_keys(ids: Array, argument: str = "candidate_id") -> Tensor:
     return tf.cast(ids, tf.int64)
 
 
-def inputs_for(encoder: keras.layers.Layer, features: Any, argument: str) -> Any:
+def inputs_for(
+    encoder: keras.layers.Layer, features: Features, argument: str
+) -> Features:
     """The features that an encoder takes: of a dict, those of its named inputs."""
     inputs = _keras.symbolic_inputs(encoder)
-    is_dict = isinstance(features, dict)
-    if is_dict and isinstance(inputs, dict):
+    if isinstance(features, dict) and isinstance(inputs, dict):
         missing = sorted(set(inputs) - set(features))
         rule = f"`{argument}` must have the inputs of its encoder."
         _checks.require(not missing, rule, f"{sorted(features)}, without {missing}")
         return {name: features[name] for name in inputs}
-    num_inputs, num_parts = (len(tf.nest.flatten(x)) for x in (inputs, features))
+    if inputs is None or isinstance(features, dict):
+        return features
+    num_inputs = len(tf.nest.flatten(inputs))
+    num_parts = len(tf.nest.flatten(features))
     rule = (
         f"`{argument}` must have a part for each of the {num_inputs} inputs of its "
         "encoder. A dict may have more if the inputs have names."
     )
-    is_right = inputs is None or is_dict or num_inputs == num_parts
-    _checks.require(is_right, rule, f"{num_parts} parts")
+    _checks.require(num_inputs == num_parts, rule, f"{num_parts} parts")
     return features
 
 
-def feature_at(argument: str, key: str, features: Any) -> Any:
+def feature_at(argument: str, key: str, features: Features) -> Features:
     """The features under a key that the argument of this name gave."""
-    is_dict = isinstance(features, dict)
-    if not is_dict or key not in features:
-        received = sorted(features) if is_dict else type(features).__name__
-        rule = f"`{argument}` must be a key of the features."
-        raise ValueError(f"{rule} Received: {argument}={key!r}, features {received}.")
-    return features[key]
+    received = type(features).__name__
+    if isinstance(features, dict):
+        if key in features:
+            return features[key]
+        received = str(sorted(features))
+    rule = f"`{argument}` must be a key of the features."
+    raise ValueError(f"{rule} Received: {argument}={key!r}, features {received}.")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import functools
-import zlib
 from collections.abc import Callable
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, ops
+from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists import labels as _labels
+from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import places_in
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Array, Features, Size, Tensor, TensorPair
 from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
-from rank4class_tf.models.candidates import id_keys
+from rank4class_tf.models.candidates import Ids, id_keys
+
+
+class _Rows(NamedTuple):
+    """Some of the candidates of a catalogue."""
+
+    features: Features | None  # None if all are from a dataset.
+    ids: Tensor
+    encodings: Tensor
+    numbers: np.ndarray
 
 
 class Catalogue:
@@ -31,14 +40,16 @@ class Catalogue:
 
     def __init__(
         self,
-        features: Any,
+        features: Features | None,
         ids: Tensor | None,
         dataset: tf.data.Dataset | None = None,
         num_from_dataset: int = 0,
         in_shards: bool = False,
     ):
-        self.features, self.in_shards = features, in_shards
-        self.dataset, self.num_from_dataset = dataset, num_from_dataset
+        self.features = features
+        self.in_shards = in_shards
+        self.dataset = dataset
+        self.num_from_dataset = num_from_dataset
         arrays = [] if features is None else tf.nest.flatten(features)
         sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
         size = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
@@ -92,7 +103,9 @@ class Catalogue:
         if not self.in_shards:
             self.search = tf.function(self.head.top_k, reduce_retracing=True)
 
-    def with_candidates(self, features: Any, ids: Tensor, encodings: Tensor) -> Self:
+    def with_candidates(
+        self, features: Features, ids: Tensor, encodings: Tensor
+    ) -> Self:
         """A catalogue with more candidates; one with a known id replaces the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
@@ -100,45 +113,44 @@ class Catalogue:
         new.numbers = np.where(
             replaced < 0, new_numbers, self.numbers[replaced]
         ).astype(np.int32)
-        added = new.features, new.ids, encodings, new.numbers
-        return self._joined(np.setdiff1d(np.arange(self.size), replaced), added)
+        kept = np.setdiff1d(np.arange(self.size), replaced)
+        added = _Rows(new.features, new.ids, encodings, new.numbers)
+        return self._with_rows(kept, added)
 
-    def without(self, ids: Tensor) -> Self:
+    def without_candidates(self, ids: Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
         removed = self.rows(_flat_ids(ids, "ids"), "ids").numpy()
         for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
             rule = "`ids` must be in the index."
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
-        return self._joined(np.setdiff1d(np.arange(self.size), removed))
+        return self._with_rows(np.setdiff1d(np.arange(self.size), removed))
 
     # A change makes a new catalogue, so that an error leaves the older one intact.
 
-    def _joined(self, kept: np.ndarray, *added: tuple) -> Self:
-        """A catalogue of rows `kept` and others: features, ids, encodings, numbers."""
+    def _with_rows(self, kept: np.ndarray, *added: _Rows) -> Self:
+        """A catalogue of the rows `kept` of this one, and of others."""
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
-        selected = (
-            None if self.features is None else _selected(self.features, kept_features)
-        )
-        old = (
-            selected,
-            tf.gather(self.ids, kept),
-            self.head.classes.rows(kept),
-            self.numbers[kept],
-        )
-        all_features, ids, encodings, numbers = zip(old, *added, strict=True)
+        features = None
+        if self.features is not None:
+            features = _selected(self.features, kept_features)
+        ids = tf.gather(self.ids, kept)
+        old = _Rows(features, ids, self.head.classes.rows(kept), self.numbers[kept])
+        parts = [old, *added]
         joined = functools.partial(_checks.joined, "candidates")
-        given = [x for x in all_features if x is not None]
-        features = tf.nest.map_structure(joined, *given) if given else None
+        given = [part.features for part in parts if part.features is not None]
         num_from_dataset = len(kept) - len(kept_features)
-        dataset = self.dataset if num_from_dataset else None
         catalogue = type(self)(
-            features, joined(*ids), dataset, num_from_dataset, self.in_shards
+            tf.nest.map_structure(joined, *given) if given else None,
+            joined(*[part.ids for part in parts]),
+            self.dataset if num_from_dataset else None,
+            num_from_dataset,
+            self.in_shards,
         )
-        catalogue.set_encodings(tf.concat(encodings, axis=0))
-        catalogue.numbers = np.concatenate(numbers)
+        catalogue.set_encodings(tf.concat([part.encodings for part in parts], axis=0))
+        catalogue.numbers = np.concatenate([part.numbers for part in parts])
         return catalogue
 
-    def features_at(self, rows: Tensor) -> Any:
+    def features_at(self, rows: Tensor) -> Features:
         """Features of the candidates of some rows."""
         if self.dataset is not None:
             rule = "`index` must be given the features, not a dataset"
@@ -172,11 +184,14 @@ class Index:
     def __init__(
         self,
         encoder: keras.layers.Layer,
-        encode: Callable[[Any], Tensor],
-        read_ids: Callable[[Any], Any],
+        encode: Callable[[Features], Tensor],
+        read_ids: Callable[[Features], Ids | None],
     ):
-        self._encoder, self.encode, self._read_ids = encoder, encode, read_ids
+        self._encoder = encoder
+        self.encode = encode
+        self._read_ids = read_ids
         self._catalogue: Catalogue | None = None
+        self._checksums = tf.function(checksums)
         self._encoded_with: list[int] | None = None
 
     @property
@@ -195,71 +210,84 @@ class Index:
     @property
     def is_current(self) -> bool:
         """Whether the encoder still has the weights that encoded the candidates."""
-        return self._encoded_with == fingerprint(self._encoder)
+        return self._encoded_with == self._fingerprint()
 
-    def replace(self, candidates: Any, batch_size: int, in_shards: bool) -> None:
+    def _fingerprint(self) -> list[int]:
+        weights = [_keras.variable(weight) for weight in self._encoder.weights]
+        return [int(checksum) for checksum in self._checksums(weights)]
+
+    def replace(
+        self,
+        candidates: Features | tf.data.Dataset,
+        batch_size: int,
+        in_shards: bool,
+    ) -> None:
         """Encodes other candidates; after an error the older ones stay in use."""
         candidates = arrays(candidates)
         if isinstance(candidates, tf.data.Dataset):
-            batches = [
-                (self._read_ids(features), self.encode(features))
-                for features in candidates
-            ]
-            size = sum(len(encodings) for _, encodings in batches)
-            has_ids = size and batches[0][0] is not None
-            ids = tf.concat([ids for ids, _ in batches], axis=0) if has_ids else None
-            catalogue = Catalogue(None, ids, candidates, size, in_shards)
-            catalogue.set_encodings(
-                tf.concat([encodings for _, encodings in batches], axis=0)
-            )
+            catalogue = self._from_dataset(candidates, in_shards)
         else:
-            catalogue = Catalogue(
-                candidates, self._read_ids(candidates), in_shards=in_shards
-            )
+            ids = self._read_ids(candidates)
+            catalogue = Catalogue(candidates, ids, in_shards=in_shards)
             self._encode_all(catalogue, batch_size)
-        self._catalogue, self._encoded_with = catalogue, fingerprint(self._encoder)
+        self._catalogue = catalogue
+        self._encoded_with = self._fingerprint()
 
     def encode_again(self, batch_size: int) -> None:
         """Encodes the same candidates with the present weights."""
         self._encode_all(self.catalogue, batch_size)
-        self._encoded_with = fingerprint(self._encoder)
+        self._encoded_with = self._fingerprint()
+
+    def _from_dataset(self, dataset: tf.data.Dataset, in_shards: bool) -> Catalogue:
+        all_ids = []
+        all_encodings = []
+        for features in dataset:
+            all_ids.append(self._read_ids(features))
+            all_encodings.append(self.encode(features))
+        size = sum(map(len, all_encodings))
+        has_ids = size and all_ids[0] is not None
+        ids = tf.concat(all_ids, axis=0) if has_ids else None
+        catalogue = Catalogue(None, ids, dataset, size, in_shards)
+        catalogue.set_encodings(tf.concat(all_encodings, axis=0))
+        return catalogue
 
     def _encode_all(self, catalogue: Catalogue, batch_size: int) -> None:
-        num_rows = catalogue.num_from_dataset
-        parts: list[Any] = []
+        parts: list[Tensor | np.ndarray] = []
         if catalogue.dataset is not None:
-            # The dataset may give its candidates in another order each time.
-            encodings: dict[int, np.ndarray] = {}
-            first = 0
-            for features in catalogue.dataset:
-                batch, ids = self.encode(features).numpy(), self._read_ids(features)
-                ids = (
-                    tf.range(first, first + len(batch))
-                    if ids is None
-                    else _flat_ids(ids)
-                )
-                rows = catalogue.rows(ids, "candidates").numpy()
-                first += len(batch)
-                # Candidates that were removed or replaced since have no row among the
-                # first.
-                pairs = zip(rows, batch, strict=True)
-                encodings |= {row: x for row, x in pairs if 0 <= row < num_rows}
-            rule = (
-                "`candidates` must be a dataset that gives the same candidates "
-                "each time."
-            )
-            _checks.require(
-                len(encodings) == num_rows, rule, f"{len(encodings)} of {num_rows}"
-            )
-            parts.append(np.stack([encodings[row] for row in range(num_rows)]))
-        numbers = np.arange(catalogue.size - num_rows)
-        for i in range(0, len(numbers), batch_size):
-            parts.append(
-                self.encode(_selected(catalogue.features, numbers[i : i + batch_size]))
-            )
+            parts.append(self._encode_dataset(catalogue.dataset, catalogue))
+        rows = np.arange(catalogue.size - catalogue.num_from_dataset)
+        for i in range(0, len(rows), batch_size):
+            batch = _selected(catalogue.features, rows[i : i + batch_size])
+            parts.append(self.encode(batch))
         catalogue.set_encodings(tf.concat(parts, axis=0))
 
-    def add(self, candidates: Any) -> None:
+    def _encode_dataset(
+        self, dataset: tf.data.Dataset, catalogue: Catalogue
+    ) -> np.ndarray:
+        """The encodings of the candidates of a dataset, in the order of their rows."""
+        # The dataset may give its candidates in another order each time.
+        num_rows = catalogue.num_from_dataset
+        encodings: dict[int, np.ndarray] = {}
+        first = 0
+        for features in dataset:
+            batch = self.encode(features).numpy()
+            ids = self._read_ids(features)
+            if ids is None:
+                ids = tf.range(first, first + len(batch))
+            rows = catalogue.rows(_flat_ids(ids), "candidates").numpy()
+            first += len(batch)
+            for row, encoding in zip(rows, batch, strict=True):
+                # One that was removed or replaced since has no row among the first.
+                if 0 <= row < num_rows:
+                    encodings[row] = encoding
+        rule = (
+            "`candidates` must be a dataset that gives the same candidates each time."
+        )
+        received = f"{len(encodings)} of {num_rows}"
+        _checks.require(len(encodings) == num_rows, rule, received)
+        return np.stack([encodings[row] for row in range(num_rows)])
+
+    def add(self, candidates: Features) -> None:
         """Encodes further candidates; one with a known id replaces the older."""
         candidates = arrays(candidates)
         ids = self._read_ids(candidates)
@@ -270,11 +298,9 @@ class Index:
 
     def remove(self, ids: Array) -> None:
         """Removes the candidates with these ids `[n]`."""
-        self._catalogue = self.catalogue.without(tf.convert_to_tensor(ids))
+        self._catalogue = self.catalogue.without_candidates(tf.convert_to_tensor(ids))
 
-    def top_k(
-        self, encodings: Tensor, k: int | Tensor, exclude: Array | None
-    ) -> TensorPair:
+    def top_k(self, encodings: Tensor, k: Size, exclude: Array | None) -> TensorPair:
         """The k best candidates' scores and ids, `[batch, k]`; see `TwoTower.top_k`."""
         excluded = self._excluded_rows(exclude)
         scores, rows = self.catalogue.search(encodings, k, excluded)
@@ -283,7 +309,7 @@ class Index:
         return scores, tf.where(rows < 0, no_id, tf.gather(ids, tf.maximum(rows, 0)))
 
     def ranks(
-        self, encodings: Tensor, candidates: Any, exclude: Array | None
+        self, encodings: Tensor, candidates: Features, exclude: Array | None
     ) -> ops.Ranks:
         """Ranks of given candidates among all, in float64; see `TwoTower.ranks`."""
         catalogue = self.catalogue
@@ -340,13 +366,47 @@ class Index:
         return self.catalogue.rows(exclude, "exclude")
 
 
-def fingerprint(layer: keras.layers.Layer) -> list[int]:
-    """Checksums of a layer's weights; copies would take another encoder's memory."""
-    arrays = (np.ascontiguousarray(weight.numpy()) for weight in layer.weights)
-    return [zlib.crc32(array.reshape(-1).view(np.uint8).data) for array in arrays]
+# So many words of a weight are summed at once: they fit in a processor's cache.
+_WORDS_AT_ONCE = 1 << 18
+
+_WORDS = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
 
 
-def arrays(features: Any) -> Any:
+def checksums(weights: list[tf.Variable]) -> list[Tensor]:
+    """Sums of the words of each weight times odd numbers, so that swaps are seen."""
+    # A weight is read in blocks: a copy would take the memory of another encoder, and
+    # Python's own checksums took 50 times the search (a million rows of 64 numbers).
+    row_sizes = [x.shape[1:].num_elements() for x in weights if x.shape.rank]
+    longest = max(_WORDS_AT_ONCE, *row_sizes, 1)
+    draws = tf.random.stateless_uniform([longest], [0, 1], None, None, tf.int64)
+    odd = 2 * draws + 1
+
+    def checksum(values: Tensor) -> Tensor:
+        values = tf.reshape(values, [-1])
+        if values.dtype != tf.bool:
+            values = tf.bitcast(values, _WORDS[values.dtype.size])
+        words = tf.cast(values, tf.int64)
+        return tf.reduce_sum(words * odd[: tf.size(words)])
+
+    def checksum_of(weight: tf.Variable) -> Tensor:
+        size = weight.shape.num_elements()
+        if size <= _WORDS_AT_ONCE:
+            return checksum(tf.convert_to_tensor(weight))
+        num_rows = weight.shape[0]
+        rows_at_once = max(_WORDS_AT_ONCE * num_rows // size, 1)
+
+        def add_rows(rows: Tensor, total: Tensor) -> list[Tensor]:
+            return [3 * total + checksum(tf.gather(weight, rows))]
+
+        zero = tf.constant(0, tf.int64)
+        return fold_blocks(add_rows, num_rows, rows_at_once, [zero])[0]
+
+    return [checksum_of(weight) for weight in weights]
+
+
+def arrays(
+    features: Features | tf.data.Dataset,
+) -> Features | tf.data.Dataset:
     """Feature tensors, in dicts, tuples and lists of arrays; other lists are arrays."""
     if isinstance(features, tf.data.Dataset | tf.RaggedTensor):
         return features
@@ -359,11 +419,11 @@ def arrays(features: Any) -> Any:
     return tf.convert_to_tensor(features)
 
 
-def _selected(features: Any, rows: np.ndarray | Tensor) -> Any:
+def _selected(features: Features, rows: np.ndarray | Tensor) -> Features:
     return tf.nest.map_structure(lambda x: tf.gather(x, rows), features)
 
 
-def _flat_ids(ids: Any, argument: str = "candidates") -> Tensor:
+def _flat_ids(ids: Ids, argument: str = "candidates") -> Tensor:
     """Ids `[N]` or `[N, 1]` as `[N]`."""
     ids = _checks.ids(argument, ids)
     if ids.shape.rank == 2 and ids.shape[1] == 1:

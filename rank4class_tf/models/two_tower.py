@@ -12,16 +12,16 @@ from rank4class_tf import _checks, _export, _files, _keras, layers, ops
 from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import same_sizes
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.models.candidates import (
     Candidates,
-    Columns,
     Reader,
     feature_at,
     inputs_for,
 )
 from rank4class_tf.models.catalogue import Index
+from rank4class_tf.models.columns import BatchOfAll, Columns, Expected, Source
 from rank4class_tf.ops.blocks import unit_rows
 
 
@@ -185,39 +185,29 @@ class TwoTower(RetrievalModel):
         self._index = Index(
             candidate_encoder, self._encode_candidates, self._reader.ids
         )
-        shapes = [
-            getattr(x, "output_shape", None) for x in (query_encoder, candidate_encoder)
-        ]
-        widths = {
-            shape[-1] for shape in shapes if isinstance(shape, tuple) and shape
-        } - {None}
-        rule = (
-            "`query_encoder` and `candidate_encoder` must give encodings of one width."
-        )
-        _checks.require(
-            len(widths) <= 1, rule, f"output shapes {shapes[0]} and {shapes[1]}"
-        )
+        _check_widths(query_encoder, candidate_encoder)
         # What can be built is built now, so that a file or a checkpoint finds all
         # weights.
         for layer in (self._remove_hits, self._correct, self._random, frequencies):
             if layer is not None and not layer.built:
                 layer.build(None)
-        if (
-            self._memory is not None
-            and _keras.symbolic_inputs(candidate_encoder) is not None
-        ):
+        has_shape = _keras.symbolic_inputs(candidate_encoder) is not None
+        if self._memory is not None and has_shape:
             self._memory.build((None, candidate_encoder.output_shape[-1]))
         self._build_by(query_encoder)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: tf.TensorShape | None) -> None:
         self.built = True  # The encoders build themselves.
 
-    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
+    def call(self, inputs: Features, training: bool | None = None) -> Tensor:
         inputs = inputs_for(self.query_encoder, inputs, "x")
         return self._encoded(self.query_encoder, inputs, training)
 
     def index(
-        self, candidates: Any = None, batch_size: int = 1024, in_shards: bool = False
+        self,
+        candidates: Features | tf.data.Dataset | None = None,
+        batch_size: int = 1024,
+        in_shards: bool = False,
     ) -> None:
         """Encodes all candidates; after an error an older index stays in use.
 
@@ -244,7 +234,7 @@ class TwoTower(RetrievalModel):
             self._index.replace(candidates, batch_size, in_shards)
         self._read_new_index()
 
-    def add_candidates(self, candidates: Any) -> None:
+    def add_candidates(self, candidates: Features) -> None:
         """Adds candidates to the index, given as features and ids; encodes only these.
 
         A candidate whose id is already in the index replaces the old one.
@@ -261,7 +251,7 @@ class TwoTower(RetrievalModel):
         self._read_new_index()
 
     def top_k(
-        self, queries: Any, k: int | Tensor, exclude: Array | None = None
+        self, queries: Features, k: Size, exclude: Array | None = None
     ) -> TensorPair:
         """Finds the k candidates with the highest scores, in blocks of candidates.
 
@@ -298,21 +288,19 @@ class TwoTower(RetrievalModel):
         ids = self._index.catalogue.ids.numpy()
         id_type = ids.astype("S").dtype if ids.dtype == object else ids.dtype
         search = tf.function(lambda batch: self.top_k(batch, k), reduce_retracing=True)
-        files = (
-            os.path.join(path, "scores.npy"),
-            os.path.join(path, "candidate_ids.npy"),
-        )
+        scores_file = os.path.join(path, "scores.npy")
+        ids_file = os.path.join(path, "candidate_ids.npy")
         with (
-            _files.appending_rows(files[0], (k,)) as add_scores,
-            _files.appending_rows(files[1], (k,), id_type) as add_ids,
+            _files.appending_rows(scores_file, (k,)) as add_scores,
+            _files.appending_rows(ids_file, (k,), id_type) as add_ids,
         ):
             for batch in queries:
-                scores, best = search(batch)
+                scores, found = search(batch)
                 add_scores(scores.numpy())
-                add_ids(best.numpy().astype(id_type))
+                add_ids(found.numpy().astype(id_type))
 
     def ranks(
-        self, queries: Any, candidates: Any, exclude: Array | None = None
+        self, queries: Features, candidates: Features, exclude: Array | None = None
     ) -> ops.Ranks:
         """Ranks given candidates among all, in blocks of candidates.
 
@@ -333,7 +321,7 @@ class TwoTower(RetrievalModel):
         return self._index.ranks(encodings, candidates, exclude)
 
     def export_top_k(
-        self, path: PathLike, queries_spec: Any, k: int | None = None
+        self, path: PathLike, queries_spec: Features, k: int | None = None
     ) -> None:
         """Writes a SavedModel that finds the k candidates with the highest scores.
 
@@ -350,20 +338,19 @@ class TwoTower(RetrievalModel):
         self.encode_what_changed()
         catalogue = self._index.catalogue
 
-        def best(queries: Any, k: int | Tensor) -> dict[str, Tensor]:
-            return dict(
-                zip(("scores", "candidate_ids"), self.top_k(queries, k), strict=True)
-            )
+        def outputs(queries: Features, k: Size) -> dict[str, Tensor]:
+            scores, ids = self.top_k(queries, k)
+            return {"scores": scores, "candidate_ids": ids}
 
-        # The graph reads `head`, a layer that is no part of the model.
         _export.write_top_k(
             path,
             self,
-            best,
+            outputs,
             queries_spec,
             catalogue.size,
             k,
             None,
+            # The graph reads it, and it is no part of the model.
             other_layers=[catalogue.head],
         )
 
@@ -407,12 +394,9 @@ class TwoTower(RetrievalModel):
             all_callbacks = callbacks.callbacks
         else:
             self.encode_what_changed()
-            callbacks = all_callbacks = tf.nest.flatten(
-                [] if callbacks is None else callbacks
-            )
-        if not any(
-            isinstance(callback, _EncodeBeforeTests) for callback in all_callbacks
-        ):
+            callbacks = [] if callbacks is None else tf.nest.flatten(callbacks)
+            all_callbacks = callbacks
+        if not any(isinstance(x, _EncodeBeforeTests) for x in all_callbacks):
             last = _EncodeBeforeTests()
             last.set_model(self)
             all_callbacks.append(last)
@@ -424,7 +408,12 @@ class TwoTower(RetrievalModel):
         return super().test_on_batch(*args, **kwargs)
 
     def extra_loss(
-        self, queries: Tensor, candidates: Tensor, x: Any, y: Any, training: bool
+        self,
+        queries: Tensor,
+        candidates: Tensor,
+        x: Features,
+        y: Features,
+        training: bool,
     ) -> Tensor | None:
         """Returns a second loss of a step, for subclasses, added to the retrieval loss.
 
@@ -444,26 +433,22 @@ class TwoTower(RetrievalModel):
         return None  # No second loss; else a scalar, such as a mean over the batch.
 
     def _losses_of_step(
-        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
+        self,
+        x: Features,
+        y_pred: Tensor,
+        y: Features,
+        sample_weight: Array | None,
+        training: bool,
     ) -> tuple[Tensor, Array]:
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
             # Evaluation reads only the ids. NaN goes through the compiled loss, since
             # Keras 2 reports what that has seen.
-            batch = tf.shape(y_pred)[0]
-            unknown = tf.fill([batch, 2], float("nan"))
-            return self._compiled_losses(
-                tf.zeros([batch], tf.int32), unknown, sample_weight
-            )
+            labels = tf.zeros(tf.shape(y_pred)[:1], tf.int32)
+            unknown = tf.fill([tf.shape(y_pred)[0], 2], float("nan"))
+            return self._compiled_losses(labels, unknown, sample_weight)
         candidates = self._reader.candidates(y, ids, training)
-        encodings = self._encoded(self.candidate_encoder, candidates.features, training)
-        rule = (
-            "`candidate_encoder` must give encodings [batch, d] of the candidates "
-            "in `y`."
-        )
-        _checks.require(
-            encodings.shape.rank == 2, rule, f"encodings of shape {encodings.shape}"
-        )
+        encodings = self._encodings_of_step(candidates, training)
         rule = "`y` must have the features of a candidate for each query."
         rows = same_sizes(candidates.positive_rows, y_pred, rule)
         positives = tf.gather(encodings, tf.maximum(rows, 0))
@@ -479,32 +464,46 @@ class TwoTower(RetrievalModel):
         columns = self._columns(candidates, encodings, training)
         queries = self._scaled_queries(y_pred)
         if candidates.is_invalid is not None:
-            queries = tf.where(
-                candidates.is_invalid[:, tf.newaxis], float("nan"), queries
-            )
-        if self.score_in is None:
-            scores, labels = self._lists(queries, labels, columns)
-            return self._compiled_losses(labels, scores, sample_weight)
+            is_invalid = candidates.is_invalid[:, tf.newaxis]
+            queries = tf.where(is_invalid, float("nan"), queries)
+        if self.score_in is not None:
+            size = self.score_in
+            losses = self._losses_in_pieces(size, queries, labels, columns)
+            return losses, sample_weight
+        scores, labels = self._lists(queries, labels, columns)
+        return self._compiled_losses(labels, scores, sample_weight)
 
-        # The same losses in pieces of `score_in` queries.
+    def _encodings_of_step(self, candidates: Candidates, training: bool) -> Tensor:
+        encodings = self._encoded(self.candidate_encoder, candidates.features, training)
+        rule = (
+            "`candidate_encoder` must give encodings [batch, d] of the candidates "
+            "in `y`."
+        )
+        is_right = encodings.shape.rank == 2
+        _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
+        return encodings
+
+    def _losses_in_pieces(
+        self, size: int, queries: Tensor, labels: Tensor, columns: Columns
+    ) -> Tensor:
+        """The same losses, of `size` queries at once."""
+
         def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
-            scores, labels = self._lists(
-                queries, labels, columns._replace(encodings=encodings)
-            )
+            in_piece = columns._replace(encodings=encodings)
+            scores, labels = self._lists(queries, labels, in_piece)
             return self._compiled_losses(labels, scores, None)[0]
 
-        spec = tf.TensorSpec([self.score_in], tf.float32)
-        losses = in_pieces(
-            piece_losses, labels, self.score_in, spec, [queries], [columns.encodings]
+        spec = tf.TensorSpec([size], tf.float32)
+        return in_pieces(
+            piece_losses, labels, size, spec, [queries], [columns.encodings]
         )
-        return losses, sample_weight
 
     def get_config(self) -> dict[str, Any]:
         names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
         plain = {name: getattr(self, name) for name in names if name not in self._parts}
         return {**super().get_config(), **plain}
 
-    def _check_loss(self, loss: Any) -> None:
+    def _check_loss(self, loss: keras.losses.Loss) -> None:
         super()._check_loss(loss)
         rule = (
             "`loss` must draw no random numbers with `score_in`, since all pieces of a "
@@ -528,20 +527,20 @@ class TwoTower(RetrievalModel):
         if tf.executing_eagerly() and not self._index.is_current:
             self.index()
 
-    def _excluded(self, queries: Any, exclude: Array | None) -> Array | None:
+    def _excluded(self, queries: Features, exclude: Array | None) -> Array | None:
         # The argument takes precedence over ids in the features of the queries.
         if exclude is None and self.exclude is not None:
             return feature_at("exclude", self.exclude, queries)
         return exclude
 
     def ranks_of_batch(
-        self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
+        self, x: Features, y: Features, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, None]:
         return self._index.ranks(
             self._scaled_queries(y_pred), y, self._excluded(x, None)
         ), None
 
-    def _encode_candidates(self, features: Any, training: bool = False) -> Tensor:
+    def _encode_candidates(self, features: Features, training: bool = False) -> Tensor:
         inputs = inputs_for(self.candidate_encoder, features, "candidates")
         return self._scaled(self._encoded(self.candidate_encoder, inputs, training))
 
@@ -553,7 +552,7 @@ class TwoTower(RetrievalModel):
         return self._scaled(encodings) / self.temperature
 
     def _encoded(
-        self, encoder: keras.layers.Layer, features: Any, training: bool | None
+        self, encoder: keras.layers.Layer, features: Features, training: bool | None
     ) -> Tensor:
         if not training or self.encode_in is None or not encoder.built:
             return encoder(features, training=training)
@@ -570,112 +569,133 @@ class TwoTower(RetrievalModel):
     def _columns(
         self, candidates: Candidates, encodings: Tensor, training: bool
     ) -> Columns:
-        """The `Columns` of a step: candidates of batch, memory and index."""
-        if candidates.keys is None and (
-            self.frequencies is not None or self._memory is not None
-        ):
-            rule = (
+        """Joins the candidates of batch, memory and index."""
+        needs_ids = self.frequencies is not None or self._memory is not None
+        if needs_ids and candidates.keys is None:
+            raise ValueError(
                 "`candidate_id` must be given with `frequencies` or `memory_size`, "
-                "unless the"
+                "unless the features are ids. Received: candidate_id=None, "
+                f"features={candidates.features!r}."
             )
-            received = f"candidate_id=None, features={candidates.features!r}"
-            raise ValueError(f"{rule} features are ids. Received: {received}.")
-        # Those of all replicas: positives, padding of positives, and the user's own
-        # negatives.
-        exchange = Exchange()
-        encodings = exchange.joined(encodings)
-        keys = None if candidates.keys is None else exchange.joined(candidates.keys)
-        is_positive = None
-        if candidates.num_positives is not None:  # Strategies exchange no booleans.
-            is_first = tf.range(tf.size(candidates.keys)) < candidates.num_positives
-            is_positive = exchange.joined(tf.cast(is_first, tf.int32)) > 0
-        has_gaps = candidates.allows_several or is_positive is not None
-        is_present = (
-            keys != -1 if has_gaps else tf.ones(tf.shape(encodings)[:1], tf.bool)
-        )
-        parts = [(encodings, keys, is_present)]
-
-        # Only positives are draws from the frequencies; padding has the key -1.
-        is_draw = is_present if is_positive is None else is_present & is_positive
-        drawn_keys = None if keys is None else tf.where(is_draw, keys, -1)
+        batch = BatchOfAll.gathered(candidates, encodings)
         if self.frequencies is not None:
-            self.frequencies(drawn_keys, training=training)
-        num_draws = tf.math.count_nonzero(is_draw, dtype=tf.int32)
-        if self._memory is not None:
-            kept, kept_keys, filled = self._memory(
-                encodings, drawn_keys, training=training
-            )
-            parts.append((kept, kept_keys, filled & (kept_keys != -1)))
-            num_draws += tf.math.count_nonzero(parts[-1][2], dtype=tf.int32)
-        random_rate = 0.0
-        if self._random is not None:
-            catalogue = self._index.catalogue
-            rows = self._random(catalogue.keys, training=training)
-            drawn = self._encode_candidates(catalogue.features_at(rows), training)
-            parts.append(
-                (drawn, tf.gather(catalogue.keys, rows), tf.ones(rows.shape, tf.bool))
-            )
-            random_rate = rows.shape[0] / catalogue.size
-        all_encodings, all_keys, all_present = (
-            None if column[0] is None else tf.concat(column, axis=0)
-            for column in zip(*parts, strict=True)
+            self.frequencies(batch.drawn_keys, training=training)
+        num_draws = tf.math.count_nonzero(batch.is_draw, dtype=tf.int32)
+        sources = [Source(batch.encodings, batch.keys, batch.is_present)]
+        for earlier in self._earlier(batch, training):
+            num_draws += tf.math.count_nonzero(earlier.is_present, dtype=tf.int32)
+            sources.append(earlier)
+        sources += self._drawn(training)
+
+        all_encodings, all_keys, all_present = zip(*sources, strict=True)
+        is_present = tf.concat(all_present, axis=0)
+        keys = None if batch.keys is None else tf.concat(all_keys, axis=0)
+        has_gaps = batch.has_padding or self._memory is not None
+        return Columns(
+            encodings=tf.concat(all_encodings, axis=0),
+            keys=keys,
+            is_present=is_present if has_gaps else None,
+            num_draws=tf.cast(num_draws, tf.float32),
+            expected=self._expected(batch, keys, tf.size(is_present)),
         )
 
-        def extended(values: Tensor, filler: Any) -> Tensor:
-            """Values of batch candidates, extended by one value for all others."""
-            others = tf.fill([tf.size(all_present) - tf.size(values)], filler)
+    def _earlier(self, batch: BatchOfAll, training: bool) -> list[Source]:
+        """Candidates of earlier batches; the memory then takes those of this one."""
+        if self._memory is None:
+            return []
+        encodings, keys, is_filled = self._memory(
+            batch.encodings, batch.drawn_keys, training=training
+        )
+        return [Source(encodings, keys, is_filled & (keys != -1))]
+
+    def _drawn(self, training: bool) -> list[Source]:
+        """Random candidates of the index."""
+        if self._random is None:
+            return []
+        catalogue = self._index.catalogue
+        rows = self._random(catalogue.keys, training=training)
+        encodings = self._encode_candidates(catalogue.features_at(rows), training)
+        keys = tf.gather(catalogue.keys, rows)
+        return [Source(encodings, keys, tf.ones(rows.shape, tf.bool))]
+
+    def _expected(
+        self, batch: BatchOfAll, keys: Tensor | None, num_columns: Tensor
+    ) -> Expected | None:
+        """What log-Q and weights correct for the columns; None for nothing."""
+
+        def extended(values: Tensor, filler: float | bool) -> Tensor:
+            """Values of the batch, extended by one value for all other columns."""
+            others = tf.fill([num_columns - tf.size(values)], filler)
             return tf.concat([values, others], axis=0)
 
-        # How often each column is expected: `rate` times the draws, and `base` besides.
-        # The user's negatives are no draws; a negative of weight w is expected 1 / w
-        # times.
-        rate = base = None
+        expected = None
         if self.frequencies is not None:
-            rate = self.frequencies(all_keys, training=False)
+            random_rate = 0.0
+            if self._random is not None:
+                random_rate = self.num_random / self._index.catalogue.size
+            rate = self.frequencies(keys, training=False)
             base = tf.fill(tf.shape(rate), random_rate)
-            if is_positive is not None:
-                is_draw = extended(is_positive, True)
-                rate, base = tf.where(is_draw, rate, 0.0), tf.where(is_draw, base, 1.0)
-        if candidates.weights is not None:
-            weights = extended(exchange.joined(candidates.weights), 1.0)
-            rate = tf.zeros_like(weights) if rate is None else rate / weights
-            base = (1.0 if base is None else base) / weights
-        if self._memory is None and not has_gaps:
-            all_present = None
-        num_draws = tf.cast(num_draws, tf.float32)
-        return Columns(all_encodings, all_keys, all_present, num_draws, rate, base)
+            if batch.is_positive is not None:
+                # The user's negatives are no draws.
+                is_draw = extended(batch.is_positive, True)
+                rate = tf.where(is_draw, rate, 0.0)
+                base = tf.where(is_draw, base, 1.0)
+            expected = Expected(rate, base)
+        if batch.weights is None:
+            return expected
+        # A negative of weight w is expected 1 / w times.
+        weights = extended(batch.weights, 1.0)
+        if expected is None:
+            return Expected(rate=tf.zeros_like(weights), base=1.0 / weights)
+        return Expected(expected.rate / weights, expected.base / weights)
 
     def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
-        several = labels.shape.rank == 2
         scores = tf.matmul(queries, columns.encodings, transpose_b=True)
         if columns.is_present is not None:
             scores = tf.where(columns.is_present, scores, -float("inf"))
         if columns.keys is not None:
             scores = self._remove_hits(scores, labels, columns.keys)
-        if columns.rate is not None:
-            # The positives of a query are no draws of its negatives.
-            positives = (
-                tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True)
-                if several
-                else 1
-            )
-            num_draws = columns.num_draws - tf.cast(positives, tf.float32)
-            if (
-                self._random is None
-            ):  # A batch of one example has no draws, and 0 no logarithm.
-                num_draws = tf.maximum(num_draws, 1.0)
-            scores = self._correct(
-                scores, labels, num_draws * columns.rate + columns.base
-            )
-        # Losses need a column, which an empty batch may lack. They read labels that are
-        # as wide as the scores as relevance: one more column keeps ids apart.
-        if several or not scores.shape[1]:
-            num_labels = tf.shape(labels)[1] if several else 0
-            missing = tf.cast(tf.shape(scores)[1] <= num_labels, tf.int32)
-            fill = -float("inf") if several else 0.0
-            scores = tf.pad(scores, [[0, 0], [0, missing]], constant_values=fill)
+        if columns.expected is not None:
+            num_draws = self._num_draws(labels, columns)
+            rate, base = columns.expected
+            scores = self._correct(scores, labels, num_draws * rate + base)
+        scores = _with_a_negative(scores, labels)
         num_mined = self.num_mined or (self.loss and self.loss.num_mined)
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
+
+    def _num_draws(self, labels: Tensor, columns: Columns) -> Tensor:
+        """How many draws are negatives of a query: its own positives are none."""
+        num_positives: Size = 1
+        if labels.shape.rank == 2:
+            num_positives = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True)
+        num_draws = columns.num_draws - tf.cast(num_positives, tf.float32)
+        if self._random is not None:
+            return num_draws
+        # A batch of one example has no draws, and 0 no logarithm.
+        return tf.maximum(num_draws, 1.0)
+
+
+def _check_widths(*encoders: keras.layers.Layer) -> None:
+    shapes = [getattr(encoder, "output_shape", None) for encoder in encoders]
+    widths = {shape[-1] for shape in shapes if isinstance(shape, tuple) and shape}
+    rule = "`query_encoder` and `candidate_encoder` must give encodings of one width."
+    received = f"output shapes {shapes[0]} and {shapes[1]}"
+    _checks.require(len(widths - {None}) <= 1, rule, received)
+
+
+def _with_a_negative(scores: Tensor, labels: Tensor) -> Tensor:
+    """Scores with one more column where a loss would lack one, or misread labels.
+
+    An empty batch may lack a column. Labels that are as wide as the scores would be
+    read as relevance.
+    """
+    several = labels.shape.rank == 2
+    if not several and scores.shape[1]:
+        return scores
+    num_labels = tf.shape(labels)[1] if several else 0
+    missing = tf.cast(tf.shape(scores)[1] <= num_labels, tf.int32)
+    filler = -float("inf") if several else 0.0
+    return tf.pad(scores, [[0, 0], [0, missing]], constant_values=filler)

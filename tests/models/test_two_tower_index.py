@@ -8,6 +8,7 @@ from tensorflow import keras
 
 import rank4class_tf
 from rank4class_tf import _keras, losses, metrics, models
+from rank4class_tf.models.catalogue import checksums
 
 from ..rounding import assert_all_close, assert_same_sums
 from .two_towers import (
@@ -96,6 +97,80 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
     model.index()
     model.load_weights(path)
     assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
+
+
+def swap_two_rows(table):
+    rows = tf.gather(table, [3, 5])
+    table.assign(tf.tensor_scatter_nd_update(table, [[3], [5]], rows[::-1]))
+
+
+def swap_two_numbers(table):
+    first, second = (table[3, 0].numpy(), table[3, 1].numpy())
+    table[3, :2].assign([second, first])
+
+
+CHANGES = {
+    "fit": lambda model, table: model.fit(np.ones([4, FEATURES]), np.arange(4)),
+    "train_on_batch": lambda model, table: model.train_on_batch(
+        np.ones([4, FEATURES]), np.arange(4)
+    ),
+    "set_weights": lambda model, table: model.set_weights(
+        [w + 1 if w.dtype == np.float32 else w for w in model.get_weights()]
+    ),
+    "load_weights": lambda model, table: model.load_weights(model.older_weights),
+    "assign": lambda model, table: table.assign(-table),
+    "in a graph": lambda model, table: tf.function(
+        lambda: table.assign_add(tf.ones_like(table))
+    )(),
+    "one number": lambda model, table: table[7, 2].assign(table[7, 2] + 1e-6),
+    "rows of a sparse step": lambda model, table: table.scatter_update(
+        tf.IndexedSlices(tf.ones([1, WIDTH]), [2])
+    ),
+    "swapped rows": lambda model, table: swap_two_rows(table),
+    "swapped numbers": lambda model, table: swap_two_numbers(table),
+}
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("change", CHANGES)
+def test_every_change_of_a_weight_is_noticed(change, tmp_path):
+    model = by_ids()
+    table = _keras.variable(model.candidate_encoder.weights[0])
+    # Powers of two differ in few bits of their words.
+    values = 2.0 ** np.random.default_rng(0).integers(-3, 3, table.shape)
+    values[3, :2] = 1, 2
+    table.assign(-values)
+    model.older_weights = tmp_path / "older.weights.h5"
+    model.save_weights(model.older_weights)
+    table.assign(values)
+    assert not model._index.is_current
+    model.index()
+    assert model._index.is_current
+    calls = []
+    encode = model._index.encode
+    model._index.encode = lambda x: calls.append(1) or encode(x)
+    CHANGES[change](model, table)
+    model.top_k(np.ones([1, FEATURES]), 2)
+    assert len(calls) == 1 and model._index.is_current
+
+
+@pytest.mark.parametrize(
+    "shape", [(), (3,), (0, 4), (7, 100_000), (2, 600_000), (600_000,)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
+def test_checksums_see_each_word(shape, dtype):
+    """Also in weights that are summed in several blocks, of which the last is short."""
+    weight = tf.Variable(np.zeros(shape), dtype=dtype)
+    zeros = checksums([weight])
+    assert zeros == checksums([weight])
+    found = set()
+    for place in {0, weight.shape.num_elements() // 2, -1} if np.prod(shape) else ():
+        values = np.zeros(shape)
+        values.reshape(-1)[place] = 1
+        weight.assign(tf.cast(values, dtype))
+        found.add(int(checksums([weight])[0]))
+    places = min(weight.shape.num_elements(), 3)
+    assert len(found - {int(zeros[0])}) == places
 
 
 @pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 has no such callback.")
