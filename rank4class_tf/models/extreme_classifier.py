@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
@@ -12,7 +13,7 @@ from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.positions import Positions, last_of, positions_of
 from rank4class_tf._tf.raising import check
-from rank4class_tf._types import Array, PathLike, Tensor, TensorPair
+from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
 from rank4class_tf.models.base import RetrievalModel
 from rank4class_tf.optimizers import Rowwise
@@ -21,6 +22,24 @@ from rank4class_tf.optimizers import Rowwise
 # gradient before its parts are summed.
 _NOT_PLAIN = ["momentum", "weight_decay", "use_ema", "gradient_accumulation_steps"]
 _NOT_PLAIN += ["clipnorm", "global_clipnorm", "clipvalue"]
+
+
+class _CompiledSearch:
+    """`top_k` of a head, compiled once: eagerly, it makes calls for each block."""
+
+    # A plain object: Keras would save a `tf.function` as a part of the model.
+
+    def __init__(self, scores: SampledScores):
+        self._scores = scores
+        self._num_classes: int | None = None
+
+    def __call__(self, encodings: Tensor, k: Size) -> TensorPair:
+        num_classes = self._scores.num_classes
+        if num_classes != self._num_classes:  # At first, and when classes were added.
+            self._num_classes = num_classes
+            self._function = tf.function(self._scores.top_k, reduce_retracing=True)
+        # A tensor or a number of NumPy would be unknown in the graph, which checks it.
+        return self._function(encodings, np.asarray(k).tolist())
 
 
 @_keras.register
@@ -84,7 +103,7 @@ class ExtremeClassifier(RetrievalModel):
     def __init__(
         self,
         encoder: keras.layers.Layer,
-        classes: Any,
+        classes: int | Classes,
         embedding_dim: int,
         num_sampled: int | None = 1024,
         normalize: bool = True,
@@ -98,6 +117,7 @@ class ExtremeClassifier(RetrievalModel):
             classes, num_sampled, normalize, seed, name="scores"
         )
         self.scores.build((None, embedding_dim))
+        self._search = _CompiledSearch(self.scores)
         self._build_by(encoder)
 
     @property
@@ -151,7 +171,7 @@ class ExtremeClassifier(RetrievalModel):
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
 
-    def call(self, inputs: Any, training: bool | None = None) -> Tensor:
+    def call(self, inputs: Features, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)
         is_tensor = hasattr(encodings, "shape")
         _checks.require(
@@ -165,7 +185,12 @@ class ExtremeClassifier(RetrievalModel):
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
 
-    def top_k(self, features: Any, k: int, last: Any = False) -> TensorPair:
+    def top_k(
+        self,
+        features: Features,
+        k: int,
+        last: bool | Array | Callable[[Features], Array] = False,
+    ) -> TensorPair:
         """Finds the k best classes for a batch of features, like `SampledScores.top_k`.
 
         Args:
@@ -179,19 +204,25 @@ class ExtremeClassifier(RetrievalModel):
         """
         encodings = self(features, training=False)
         last = last(features) if callable(last) else last
-        return self.scores.top_k(last_of(encodings, last, self.name), k)
+        encodings = last_of(encodings, last, self.name)
+        # A graph compiles the search with what is around it. Replicas that exchange
+        # scores cannot do so inside a function of their own.
+        is_sharded = isinstance(self.classes, ShardedClassTable)
+        if is_sharded or not tf.executing_eagerly():
+            return self.scores.top_k(encodings, k)
+        return self._search(encodings, k)
 
-    def ranks(self, features: Any, class_ids: Array) -> TensorPair:
+    def ranks(self, features: Features, class_ids: Array) -> TensorPair:
         """Ranks given classes for a batch of features, like `SampledScores.ranks`."""
         return self.scores.ranks(self(features, training=False), class_ids)
 
     def export_top_k(
         self,
         path: PathLike,
-        features_spec: Any,
+        features_spec: Features,
         k: int | None = None,
         class_names: Sequence[str] | None = None,
-        last: bool | Callable[[Any], Array] = False,
+        last: bool | Callable[[Features], Array] = False,
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -210,14 +241,13 @@ class ExtremeClassifier(RetrievalModel):
         rule = "`last` must be True, False or a function of the features in an export."
         _checks.require(isinstance(last, bool) or callable(last), rule, repr(last))
 
-        def best(features: Any, k: Tensor) -> dict[str, Tensor]:
-            return dict(
-                zip(("scores", "class_ids"), self.top_k(features, k, last), strict=True)
-            )
+        def outputs(features: Features, k: Size) -> dict[str, Tensor]:
+            scores, class_ids = self.top_k(features, k, last)
+            return {"scores": scores, "class_ids": class_ids}
 
         num_classes = self.classes.num_classes
         _export.write_top_k(
-            path, self, best, features_spec, num_classes, k, class_names
+            path, self, outputs, features_spec, num_classes, k, class_names
         )
 
     def export_classes(self, path: PathLike) -> None:
@@ -235,7 +265,12 @@ class ExtremeClassifier(RetrievalModel):
         self.scores.export_embeddings(path)
 
     def _losses_of_step(
-        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
+        self,
+        x: Features,
+        y_pred: Tensor,
+        y: Array,
+        sample_weight: Array | None,
+        training: bool,
     ) -> tuple[Tensor, Array]:
         if training:
             self._check_optimizer()

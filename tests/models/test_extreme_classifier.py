@@ -1,5 +1,7 @@
 """ExtremeClassifier: its step, evaluation, and that it is a Keras model like others."""
 
+import pickle
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, ops, optimizers
+from rank4class_tf._tf import search
 from rank4class_tf.layers import sampled
 
 from ..rounding import assert_all_close
@@ -131,6 +134,40 @@ def dense_scores(model, features):
     table = np.array(model.classes.embeddings)
     unit = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in (encodings, table)]
     return unit[0] @ unit[1].T
+
+
+@pytest.mark.keras2
+def test_top_k_is_compiled_once_and_sees_what_changes(data, monkeypatch):
+    model, traces = compiled(), []
+    by_blocks = search.top_k_by_blocks
+
+    def traced(*args):
+        traces.append(1)
+        return by_blocks(*args)
+
+    monkeypatch.setattr(search, "top_k_by_blocks", traced)
+
+    def check(model):
+        _, ids = model.top_k(data[0], 3)
+        best = np.argsort(-dense_scores(model, data[0]))[:, :3]
+        np.testing.assert_array_equal(ids, best)
+
+    check(model)
+    before = model.classes.rows().numpy()
+    model.fit(*data, verbose=0)
+    assert (model.classes.rows().numpy() != before).any()
+    check(model)
+    model.classes.assign(before[::-1])
+    check(model)
+    assert len(traces) == 1
+    model.classes.add(-before[:3])
+    check(model)
+    assert len(traces) == 2
+    assert model.top_k(data[0], NUM_CLASSES + 3)[1].shape == (16, NUM_CLASSES + 3)
+    # Saved, exported and copied as before.
+    loaded = pickle.loads(pickle.dumps(model))
+    check(loaded)
+    check(models.ExtremeClassifier.from_config(model.get_config()))
 
 
 @pytest.mark.slow
