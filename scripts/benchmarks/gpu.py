@@ -5,8 +5,9 @@
     python -m scripts.benchmarks.gpu --shapes 256x1x1000000x128 --losses list_mle
 
 A step is a loss over all classes with its gradients, as Keras's `fit` hands it to XLA,
-for `DotProductHead` by blocks and for Keras's `Dense` with its softmax. XLA's own
-compiler for GPUs, which comes with JAX (1.2 GB), compiles it for an H200 on a CPU.
+for `DotProductHead` by blocks and for Keras's `Dense` with its softmax, both without
+biases. XLA's own compiler for GPUs, which comes with JAX (1.2 GB), compiles it for an
+H200 on a CPU.
 
 - Launches and temporary memory are XLA's. A loop whose length XLA does not know counts
   once, a condition as its longer branch.
@@ -69,11 +70,11 @@ def step_for_xla(shape, loss, policy, known_batch):
     keras.mixed_precision.set_global_policy(policy)
     batch, positions, classes, width = shape
     if loss is None:
-        head = keras.layers.Dense(classes, kernel_initializer="zeros")
+        head = keras.layers.Dense(classes, use_bias=False, kernel_initializer="zeros")
         compute = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         scores = head
     else:
-        head = layers.DotProductHead(classes)
+        head = layers.DotProductHead(layers.ClassTable(classes, use_bias=False))
         compute = losses.get(f"{loss}_loss")
         scores = head.over_classes
     head.build((None, width))
