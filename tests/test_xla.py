@@ -1,0 +1,188 @@
+"""Models that XLA compiles, as Keras 3 does by default on a GPU, equal their graphs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow import keras
+
+from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
+
+from .contract.tables import LOSSES
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 compiles on demand only."),
+]
+
+BATCH, TIME, FEATURES, DIM = 4, 3, 3, 4
+N = 20  # So many that XLA takes the ways of many positives.
+
+# A dataset has an order of its own.
+QUIET = {"shuffle": False, "verbose": 0}
+
+
+@pytest.fixture(autouse=True)
+def _with_gpu(monkeypatch):
+    """Keras chooses by the devices that TensorFlow lists."""
+    device = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda *_: [device])
+
+
+def batches(*arrays):
+    """Two batches, of a size that the dataset leaves open."""
+    dataset = tf.data.Dataset.from_tensor_slices(arrays).batch(BATCH)
+    assert tf.nest.flatten(dataset.element_spec)[0].shape[0] is None
+    return dataset
+
+
+def assert_as_in_a_graph(train, **options):
+    """`train` maps arguments of `compile` to a model and numbers, equal in both."""
+    keras.utils.set_random_seed(0)
+    model, found = train(**options)
+    assert model.jit_compile
+
+    keras.utils.set_random_seed(0)
+    model, expected = train(**options, jit_compile=False)
+    assert not model.jit_compile
+
+    assert found.keys() == expected.keys()
+    for name, numbers in found.items():
+        assert np.all(np.isfinite(numbers))
+        np.testing.assert_allclose(numbers, expected[name], 1e-5, 1e-6, err_msg=name)
+
+
+def features(rng, *shape):
+    return rng.normal(size=(2 * BATCH, *shape, FEATURES)).astype(np.float32)
+
+
+def several_ids(rng, *shape):
+    """Three classes of each example or position."""
+    drawn = rng.permuted(np.tile(np.arange(N), (2 * BATCH, *shape, 1)), axis=-1)
+    return drawn[..., :3].astype(np.int32)
+
+
+def relevance(ids):
+    return np.eye(N, dtype=np.float32)[ids].sum(axis=-2)
+
+
+def encoder(width=DIM):
+    return keras.Sequential(
+        [keras.layers.Input((FEATURES,)), keras.layers.Dense(width)]
+    )
+
+
+ONE_OF_EACH = {case.loss: case for case in reversed(LOSSES)}.values()
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda case: case.name)
+def test_losses(case, rng):
+    """Of each class: class ids, several of them, and relevance, in one model."""
+    ids = several_ids(rng)
+    labels = {"one": ids[:, 0], "several": ids, "relevance": relevance(ids)}
+    dataset = batches(features(rng), labels)
+
+    def train(**options):
+        x = keras.layers.Input((FEATURES,))
+        scores = {name: keras.layers.Dense(N, name=name)(x) for name in labels}
+        model = keras.Model(x, scores)
+        model.compile("sgd", {name: case.make() for name in labels}, **options)
+        return model, model.fit(dataset, **QUIET).history
+
+    assert_as_in_a_graph(train)
+
+
+@pytest.mark.parametrize("form", ["several", "relevance"])
+def test_several_labels_at_each_position(form, rng):
+    labels = several_ids(rng, TIME)
+    if form == "relevance":
+        labels = relevance(labels)
+    dataset = batches(features(rng, TIME), labels)
+
+    def train(**options):
+        model = keras.Sequential([keras.layers.Dense(N)])
+        model.compile("sgd", losses.RankmaxLoss(), **options)
+        return model, model.fit(dataset, **QUIET).history
+
+    assert_as_in_a_graph(train)
+
+
+def trained(model, dataset, queries, loss, optimizer="sgd", **options):
+    """A model after a fit, and what it reports, evaluates and finds."""
+    precision = metrics.PrecisionAtK(3)
+    model.compile(optimizer, loss, metrics=[precision], **options)
+    history = model.fit(dataset, validation_data=dataset, **QUIET).history
+    find = tf.function(lambda x: model.top_k(x, 3), jit_compile=model.jit_compile)
+    scores, ids = find(queries)
+    return model, {**history, "scores": scores.numpy(), "ids": ids.numpy()}
+
+
+@pytest.mark.parametrize("positions", [False, True], ids=["examples", "positions"])
+@pytest.mark.parametrize("num_sampled", [None, 8])
+def test_extreme_classifier(num_sampled, positions, rng):
+    shape = [TIME] * positions
+    queries = features(rng, *shape)
+    dataset = batches(queries, several_ids(rng, *shape)[..., 0])
+
+    def train(**options):
+        model = models.ExtremeClassifier(
+            keras.Sequential(
+                [keras.layers.Input((*shape, FEATURES)), keras.layers.Dense(DIM)]
+            ),
+            N,
+            embedding_dim=DIM,
+            num_sampled=num_sampled,
+        )
+        return trained(model, dataset, queries, losses.SoftmaxLoss(), **options)
+
+    assert_as_in_a_graph(train)
+
+
+@pytest.mark.parametrize("name", ["RowwiseAdagrad", "RowwiseAdam"])
+def test_a_table_in_shards_on_one_device(name, rng):
+    queries = features(rng)
+    dataset = batches(queries, several_ids(rng)[:, 0])
+
+    def train(**options):
+        optimizer = getattr(optimizers, name)(0.03)
+        classes = layers.ShardedClassTable(N, DIM, optimizer, seed=0)
+        model = models.ExtremeClassifier(
+            encoder(), classes, embedding_dim=DIM, num_sampled=8
+        )
+        return trained(model, dataset, queries, losses.SoftmaxLoss(), **options)
+
+    assert_as_in_a_graph(train)
+
+
+def test_two_tower(rng):
+    queries, candidates = features(rng), {"x": features(rng)}
+    candidates["id"] = np.arange(2 * BATCH)
+    dataset = batches(queries, candidates)
+
+    def train(**options):
+        model = two_tower()
+        model.index(candidates)
+        return trained(model, dataset, queries, losses.SoftmaxLoss(), **options)
+
+    assert_as_in_a_graph(train)
+
+
+def two_tower():
+    inputs = {"x": keras.layers.Input((FEATURES,), name="x")}
+    encode = keras.Model(inputs, keras.layers.Dense(DIM)(inputs["x"]))
+    return models.TwoTower(encoder(), encode, candidate_id="id")
+
+
+def test_a_two_tower_with_strings_before_its_index(rng):
+    """Keras asks a model when it is compiled, before it sees an id."""
+    candidates = {"x": features(rng), "id": np.arange(2 * BATCH).astype(str)}
+    dataset = batches(features(rng), candidates)
+    model = two_tower()
+    model.compile("sgd", losses.SoftmaxLoss())
+    with pytest.raises(ValueError, match=r"`candidate_id` .*\(jit_compile=False\)"):
+        model.fit(dataset, **QUIET)
+
+    model = two_tower()
+    model.index(candidates)
+    model.compile("sgd", losses.SoftmaxLoss())
+    assert not model.jit_compile
+    model.fit(dataset, **QUIET)
