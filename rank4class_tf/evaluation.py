@@ -17,7 +17,7 @@ from rank4class_tf import _checks, _files, _intervals
 from rank4class_tf import metrics as _metrics
 from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
-from rank4class_tf._lists.batch import Batch
+from rank4class_tf._lists.batch import Batch, Rows
 from rank4class_tf._types import Array, Cutoffs, PathLike, Tensor, TensorPair
 from rank4class_tf.metrics.base import read, without_weightless
 from rank4class_tf.metrics.ranked_ids import ids_as_integers
@@ -225,8 +225,6 @@ class Evaluator:
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
 
         formats = [x.metric.label_format for x in self._metrics] or [None]
-        # The first batch, whose shapes are known, decides on labels of either format.
-        decided = {label_format: label_format for label_format in formats}
         mean_rank = _metrics.MeanRank()
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(mean.prefix for mean in self._metrics)
@@ -243,18 +241,14 @@ class Evaluator:
                 batch, _ = Batch.of_ranks(ranks, sample_weight, positions).counted()
                 batches = dict.fromkeys(formats, batch)
                 items = _items_of_ranks(batch.ranks)
+                given = [batch.ranks, None, batch.list_weights]
             else:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
-                batches = {
-                    label_format: _read(labels, scores, sample_weight, left_out, known)
-                    for label_format, known in decided.items()
-                }
+                given = [labels, scores, sample_weight, left_out]
+                batches = {x: _read(*given, x) for x in dict.fromkeys(formats)}
                 batch = batches[formats[0]]
-                if None in decided and batches[None].labels is not None:
-                    is_ids = batches[None].labels.class_ids is not None
-                    decided[None] = "ids" if is_ids else "relevance"
                 if isinstance(scores, _metrics.RankedIds):
                     items = _items_of_ranks(batch.ranks, scores)
                     # The mean rank of a list without a hit is infinite.
@@ -265,18 +259,18 @@ class Evaluator:
 
             if not keeps_classes:
                 items = items._replace(positives=items.positives[:, :0])
-            values = [mean_rank.per_list(batch)]
+            values = [mean_rank.of_batch(batch)]
             for mean in self._metrics:
                 metric = mean.metric
-                batch = batches[metric.label_format]
-                # A metric may have a `per_list` of its own, which reads scores.
-                scores = None if batch.labels is None else batch.labels.scores
-                values.append(metric.per_list(batch, scores))
+                if type(metric).per_list is _metrics.RankingMetric.per_list:
+                    values.append(metric.of_batch(batches[metric.label_format]))
+                else:
+                    values.append(_of_own(metric, given))
             return items, values
 
-        # One graph serves all widths and numbers of lists. TensorFlow warns if it often
-        # traces the same function. A new partial is another function.
-        self._step = tf.function(functools.partial(measure), reduce_retracing=True)
+        # TensorFlow warns if it often traces the same function. A new partial is
+        # another function.
+        self._step = tf.function(functools.partial(measure))
 
     def __call__(
         self, dataset: Dataset, batch_size: int = 256, name: str = "dataset"
@@ -577,6 +571,20 @@ def _read(*arguments: Any) -> Batch:
         return batch
     ranks = ranks_of_few(batch.labels, tf.float64)
     return batch if ranks is None else batch._replace(ranks=ranks)
+
+
+def _of_own(metric: _metrics.RankingMetric, given: list[Any]) -> TensorPair:
+    """What a metric with a `per_list` of its own makes of the lists that count."""
+    labels, scores = given[:2]
+    if scores is None or isinstance(scores, _metrics.RankedIds):
+        return metric.per_list(*given)
+    rows = Rows.of(*given)
+    if rows.positions is None:
+        return metric.per_list(*given)
+    batch = Batch.of(labels, scores, label_format=metric.label_format)
+    _, places = batch.counted()
+    values, weights = metric.per_list(*rows[:4])
+    return tf.gather_nd(values, places), tf.gather_nd(weights, places)
 
 
 def _items_of_ranks(ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:

@@ -11,7 +11,7 @@ from scipy import stats
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _intervals, evaluation, plots
+from rank4class_tf import _intervals, evaluation, metrics, plots
 from rank4class_tf._batches import batches
 
 
@@ -226,6 +226,54 @@ def test_comparison_tells_models_apart_or_not(scores, ids):
     one.values["mrr"][3] = np.nan
     comparison = r4c.compare(one, other)["mrr"]
     assert np.isnan([comparison.difference, comparison.p_value]).all()
+
+
+class OfDistances(metrics.MRR):
+    """Lower is better, and examples weigh the same."""
+
+    def per_list(self, y_true, y_pred, sample_weight=None, exclude=None):
+        return super().per_list(tf.reshape(y_true, [-1]), -y_pred, None, exclude)
+
+
+def test_a_metric_reads_what_it_is_given(scores, ids):
+    weights = np.arange(1.0, len(ids) + 1)
+    result = r4c.evaluate(None, (-scores, ids, weights), [OfDistances(name="own")])
+    expected = r4c.evaluate(None, (scores, ids), ["mrr"])
+    assert_array_equal(result.values["own"], expected.values["mrr"])
+    assert_array_equal(result.weights["own"], np.ones(len(ids)))
+
+
+@pytest.mark.parametrize("dtype, bound", [("float16", 0.1), ("bfloat16", 0.7)])
+def test_a_bound_is_rounded_as_the_grades_are(dtype, bound):
+    grades = tf.cast(bound * np.eye(3), dtype)
+    scores = np.arange(9.0).reshape(3, 3)
+    metric = metrics.MRR(relevant_from=bound)
+    assert r4c.evaluate(None, (scores, grades), [metric])["mrr"].value == metric(
+        grades, scores
+    )
+
+
+def test_scores_of_functions_that_read_static_shapes(rng):
+    features = rng.normal(size=(10, 3))
+
+    def as_scores(x):
+        return tf.reshape(x, [x.shape[0], 3])
+
+    result = r4c.evaluate(
+        as_scores,
+        (features, np.arange(10) % 3),
+        ["mrr"],
+        exclude=lambda x: np.full([x.shape[0], 1], -1),
+        batch_size=4,
+    )
+    assert len(result.ranks) == 10
+
+
+def test_each_batch_has_its_own_form_of_labels(scores):
+    batches = [(scores[:2], [0, 1]), (scores[2:4], np.eye(scores.shape[1])[:2])]
+    result = r4c.evaluate(None, batches, ["mrr"])
+    expected = r4c.evaluate(None, (scores[:4], [0, 1, 0, 1]), ["mrr"])
+    assert_array_equal(result.values["mrr"], expected.values["mrr"])
 
 
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):

@@ -65,6 +65,8 @@ class Batch(NamedTuple):
     list_weights: Tensor | None = None  # A scalar or `[lists]`; None means 1.
     item_weights: Tensor | None = None  # `[lists, n]`, in the dtype of the scores.
     positions: Positions | None = None  # Where the lists stand, and which count.
+    # The name of the dtype that labels were given in, to which bounds on them round.
+    given_dtype: str | None = None
 
     @classmethod
     def of(
@@ -101,7 +103,8 @@ class Batch(NamedTuple):
         )
         if positions is not None:
             positions = positions.without(labels.is_padding)
-        batch = cls(labels, positions=positions)
+        given_dtype = getattr(getattr(y_true, "dtype", None), "name", None)
+        batch = cls(labels, positions=positions, given_dtype=given_dtype)
 
         weights = rows.sample_weight
         if weights is None:

@@ -121,8 +121,8 @@ class RankingMetric(Metric):
 
     def per_list(
         self,
-        y_true: Array | ops.Ranks | Batch,
-        y_pred: Array | RankedIds | None = None,
+        y_true: Array | ops.Ranks,
+        y_pred: Array | RankedIds | None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
     ) -> TensorPair:
@@ -139,40 +139,36 @@ class RankingMetric(Metric):
             exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or
                 booleans `[batch, n]`.
         """
-        batch = self._read(y_true, y_pred, sample_weight, exclude)
-        values, weights = self._values_and_weights(batch, tf.float64)
+        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        return self.of_batch(batch)
+
+    def of_batch(self, batch: Batch) -> TensorPair:
+        """`per_list` of what `read` gave, for callers with several metrics."""
+        values, weights = self._values_and_weights(self._prepared(batch), tf.float64)
         return tf.stack(values, axis=-1), weights
 
     def update_state(
         self,
-        y_true: Array | ops.Ranks | Batch,
-        y_pred: Array | RankedIds | None = None,
+        y_true: Array | ops.Ranks,
+        y_pred: Array | RankedIds | None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        self._add_batch(self._read(y_true, y_pred, sample_weight, exclude))
+        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        self._add_batch(self._prepared(batch))
 
-    def _read(
-        self,
-        y_true: Array | ops.Ranks | Batch,
-        y_pred: Array | RankedIds | None,
-        sample_weight: Array | None,
-        exclude: Array | None,
-    ) -> Batch:
-        """What a caller hands in; one that has read it already hands in a `Batch`."""
-        batch = y_true
-        if not isinstance(batch, Batch):
-            batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+    def _prepared(self, batch: Batch) -> Batch:
+        """The batch as this metric measures it."""
         ranks = batch.ranks
         if ranks is not None and ranks.num_items is None:
             self._check_depth(ranks.max_items)
         if self.relevant_from is None:
             return batch
         # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
-        name = getattr(getattr(y_true, "dtype", None), "name", None)
-        is_short = name in ("float16", "bfloat16")
-        bound = tf.constant(self.relevant_from, name if is_short else tf.float32)
+        is_short = batch.given_dtype in ("float16", "bfloat16")
+        dtype = batch.given_dtype if is_short else tf.float32
+        bound = tf.constant(self.relevant_from, dtype)
         return self._with_relevant(batch, tf.cast(bound, tf.float32))
 
     def _with_relevant(self, batch: Batch, bound: Tensor) -> Batch:

@@ -11,7 +11,12 @@ from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Function, Tensor
-from rank4class_tf.metrics.base import RankingMetric, weighted, without_weightless
+from rank4class_tf.metrics.base import (
+    RankingMetric,
+    read,
+    weighted,
+    without_weightless,
+)
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import RunningSums
@@ -83,8 +88,8 @@ class MacroAverage(RankingMetric):
 
     def update_state(
         self,
-        y_true: Array | ops.Ranks | Batch,
-        y_pred: Array | RankedIds | None = None,
+        y_true: Array | ops.Ranks,
+        y_pred: Array | RankedIds | None,
         sample_weight: Array | None = None,
         exclude: Array | None = None,
         groups: Array | None = None,
@@ -95,7 +100,8 @@ class MacroAverage(RankingMetric):
         none; None means the classes of the positives.
         """
         dtype = self.sums.dtype
-        batch = self._read(y_true, y_pred, sample_weight, exclude)
+        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        batch = self._prepared(batch)
         values, weights = self._values_and_weights(batch, dtype)
 
         nan_or_0 = tf.zeros_like(weights)
@@ -191,8 +197,8 @@ class ExpectedCalibrationError(RankingMetric):
     def compute(self, ranks: ops.Ranks) -> list[Tensor]:
         return [hits(ranks, k=1)]
 
-    def _read(self, *args: Any) -> Batch:
-        batch = super()._read(*args)
+    def _prepared(self, batch: Batch) -> Batch:
+        batch = super()._prepared(batch)
         if self.probabilities is None:
             return batch
         labels = batch.labels

@@ -201,7 +201,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         weighted = Batch.of_ranks(ranks, weights, positions).masked()
         unweighted = Batch.of_ranks(ranks, None, positions).masked()
         for metric, is_weighted in metrics:
-            metric.update_state(weighted if is_weighted else unweighted)
+            batch = weighted if is_weighted else unweighted
+            metric.update_state(ranks, None, batch.list_weights)
         return self.get_metrics_result()  # Also the loss.
 
     def get_config(self) -> dict[str, Any]:
