@@ -390,12 +390,11 @@ def _labelled_scores(
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
-        # One batch may look like probabilities by chance, so that every batch must look
-        # like them.
-        activation = activation and _checks.function_behind(scores)
-
         batch = Batch.of(y_true, scores, *sample_weight, label_format=label_format)
         batch, _ = batch.counted()  # Padding is no example.
+        # One batch may look like probabilities by chance, so that every batch must look
+        # like them.
+        activation = activation and _checks.function_behind(batch.labels.scores)
         labels = batch.labels
         scores = labels.scores
         number, width = scores.shape

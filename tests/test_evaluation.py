@@ -276,6 +276,19 @@ def test_each_batch_has_its_own_form_of_labels(scores):
     assert_array_equal(result.values["mrr"], expected.values["mrr"])
 
 
+@pytest.mark.parametrize("make", [metrics.MRR, metrics.MeanAveragePrecision])
+def test_padding_may_have_any_weight(make, normal):
+    scores = tf.constant(normal(2, 3, 4))
+    labels = np.eye(4)[[[0, 1, 2], [3, 0, 1]]]
+    mask = np.array([[True, True, False], [True, False, False]])
+    scores._keras_mask = tf.constant(mask)
+    metric = make(4) if make is metrics.MeanAveragePrecision else make()
+    expected = make(4) if make is metrics.MeanAveragePrecision else make()
+    metric.update_state(labels, scores, np.where(mask, 2.0, -1.0))
+    expected.update_state(labels[mask], scores[mask])
+    assert float(metric.result()) == pytest.approx(float(expected.result()))
+
+
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
     result = r4c.evaluate(None, dataset(ids, scores), ["mrr", "ndcg_at_3"])
     result.save(tmp_path / "ranks.csv")

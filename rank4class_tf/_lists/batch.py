@@ -109,6 +109,8 @@ class Batch(NamedTuple):
         weights = rows.sample_weight
         if weights is None:
             return batch
+        if positions is not None and not signed:
+            weights = positions.masked(weights)  # Padding may have any weight.
         if not item_weights:
             weights = _keras.weights_of_lists(weights, rows.y_pred)
         weights = _labels.example_weights(weights, rows.y_pred, item_weights, signed)
@@ -128,7 +130,7 @@ class Batch(NamedTuple):
         if sample_weight is not None:
             sample_weight = owned(sample_weight)
             if positions is not None:
-                sample_weight = positions.weights(sample_weight)
+                sample_weight = positions.masked(positions.weights(sample_weight))
             sample_weight = _labels.example_weights(
                 sample_weight, ranks.above, per_item=False, signed=False
             )
@@ -149,16 +151,13 @@ class Batch(NamedTuple):
 
     def masked(self) -> Batch:
         """The same, with a weight of 0 for a position that does not count."""
-        counted = None if self.positions is None else self.positions.flat_mask
-        if counted is None:
+        if self.positions is None:
             return self
         if self.item_weights is not None:
-            zero = tf.zeros_like(self.item_weights)
-            weights = tf.where(counted[:, tf.newaxis], self.item_weights, zero)
+            weights = self.positions.masked(self.item_weights)
             return self._replace(item_weights=weights)
         weights = tf.ones([]) if self.list_weights is None else self.list_weights
-        weights = tf.where(counted, weights, tf.zeros([], weights.dtype))
-        return self._replace(list_weights=weights)
+        return self._replace(list_weights=self.positions.masked(weights))
 
     def counted(self) -> tuple[Batch, Tensor | None]:
         """The lists that count, and their places `[m, 1]`; None for all of them."""

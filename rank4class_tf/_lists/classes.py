@@ -125,8 +125,12 @@ def with_record(formula: Function, products: ClassProducts) -> Tensor:
             if shard is not None:
                 shard.update(of_tables)
                 of_tables = [tf.zeros_like(shard.anchor)]
-            # All replicas have the same gradient of a variable; optimizers add them up.
-            of_variables = [x if x is None else x / exchange.size for x in of_variables]
+            if exchange.size > 1:
+                # All replicas have the same gradient of a variable; optimizers add them
+                # up.
+                of_variables = [
+                    x if x is None else x / exchange.size for x in of_variables
+                ]
             gradients = (found.encodings[own_rows], *of_tables)
             return (gradients, of_variables) if variables else gradients
 

@@ -117,6 +117,15 @@ class Positions(NamedTuple):
             weights, "sample_weight", int(weights.shape.rank > self.shape.rank)
         )
 
+    def masked(self, weights: Tensor) -> Tensor:
+        """Weights as by `weights`, 0 for a position that does not count."""
+        counted = self.flat_mask
+        if counted is None:
+            return weights
+        if weights.shape.rank == 2:
+            counted = counted[:, tf.newaxis]
+        return tf.where(counted, weights, tf.zeros([], weights.dtype))
+
     def unflat(self, values: Tensor) -> Tensor:
         """Values `[lists, ...]` with the leading axes restored."""
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[1:]], axis=0)

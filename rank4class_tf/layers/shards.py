@@ -23,6 +23,7 @@ from rank4class_tf._random import start_seed
 from rank4class_tf._tf.exchange import Exchange, best_of_shards
 from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.private import Trackable
+from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import (
     Array,
     PathLike,
@@ -468,7 +469,8 @@ class ShardedClassTable(_registry.Configured, Classes):
                 local = tf.pad(upstream[:num_local], places)
                 total = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
                 rows = found.rows
-                if self.shards.size > 1:  # XLA could not sum as many as a mask leaves.
+                # XLA could not sum as many as a mask leaves; one shard has all rows.
+                if self.shards.size > 1 or not in_xla():
                     total = tf.boolean_mask(total, found.is_here)
                     rows = tf.boolean_mask(rows, found.is_here)
                 self._update(shard, tf.IndexedSlices(total, rows, shard.variable.shape))

@@ -92,12 +92,12 @@ class DatasetMetric(Metric):
 
         batch_size = tf.shape(scores)[0]
         weights = tf.ones([batch_size], self._dtype_kept)
-        if rows.sample_weight is not None:
-            given = example_weights(rows.sample_weight, scores, signed=False)
+        given = rows.sample_weight
+        if rows.positions is not None:
+            given = rows.positions.masked(tf.ones([]) if given is None else given)
+        if given is not None:
+            given = example_weights(given, scores, signed=False)
             weights *= tf.cast(given, self._dtype_kept)
-        positions = rows.positions
-        if positions is not None and positions.mask is not None:
-            weights = tf.where(positions.flat_mask, weights, 0)
         self._append(labels, scores, weights, tf.cast(batch_size, tf.int64))
 
     def _as_columns(self, name: str, values: Array) -> Tensor:

@@ -376,21 +376,26 @@ def checksums(weights: list[tf.Variable]) -> list[Tensor]:
     """Sums of the words of each weight times odd numbers, so that swaps are seen."""
     # A weight is read in blocks: a copy would take the memory of another encoder, and
     # Python's own checksums took 50 times the search (a million rows of 64 numbers).
-    row_sizes = [x.shape[1:].num_elements() for x in weights if x.shape.rank]
-    longest = max(_WORDS_AT_ONCE, *row_sizes, 1)
-    draws = tf.random.stateless_uniform([longest], [0, 1], None, None, tf.int64)
-    odd = 2 * draws + 1
+
+    def odd_numbers(count: int | Tensor) -> Tensor:
+        draws = tf.random.stateless_uniform([count], [0, 1], None, None, tf.int64)
+        return 2 * draws + 1
+
+    row_sizes = [x.shape[1:].num_elements() or 1 for x in weights if x.shape.rank]
+    odd = odd_numbers(max(_WORDS_AT_ONCE, *row_sizes, 1))
 
     def checksum(values: Tensor) -> Tensor:
+        is_known = values.shape.is_fully_defined()
         values = tf.reshape(values, [-1])
         if values.dtype != tf.bool:
             values = tf.bitcast(values, _WORDS[values.dtype.size])
         words = tf.cast(values, tf.int64)
-        return tf.reduce_sum(words * odd[: tf.size(words)])
+        count = tf.size(words)
+        return tf.reduce_sum(words * (odd[:count] if is_known else odd_numbers(count)))
 
     def checksum_of(weight: tf.Variable) -> Tensor:
-        size = weight.shape.num_elements()
-        if size <= _WORDS_AT_ONCE:
+        size = weight.shape.num_elements()  # Keras 2 counts documents in `(None,)`.
+        if size is None or size <= _WORDS_AT_ONCE:
             return checksum(tf.convert_to_tensor(weight))
         num_rows = weight.shape[0]
         rows_at_once = max(_WORDS_AT_ONCE * num_rows // size, 1)

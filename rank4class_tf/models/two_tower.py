@@ -632,7 +632,8 @@ class TwoTower(RetrievalModel):
         if self.frequencies is not None:
             random_rate = 0.0
             if self._random is not None:
-                random_rate = self.num_random / self._index.catalogue.size
+                size = self._index.catalogue.size
+                random_rate = min(self.num_random, size) / size
             rate = self.frequencies(keys, training=False)
             base = tf.fill(tf.shape(rate), random_rate)
             if batch.is_positive is not None:

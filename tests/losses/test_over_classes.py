@@ -275,3 +275,22 @@ def test_random_losses_draw_anew_for_each_chunk():
     values = loss([3] * 4, a_head().over_classes(same)).numpy()
     assert len(set(values)) == 4
     assert_array_equal(values, loss([3] * 4, a_head().over_classes(same)))
+
+
+def test_a_gradient_of_rows_of_a_variable_of_the_loss():
+    """A formula may read some numbers of a variable of its own."""
+    margins = tf.Variable(tf.zeros([4]))
+
+    class WithMargins(losses.RankingLoss):
+        def compute(self, lists):
+            total, highest = lists.log_sum_exp()
+            losses = total + highest - lists.positive_scores
+            return losses[:, 0] + tf.gather(margins, [1])
+
+    head = a_head()
+    x = encodings()
+    head(x)
+    with tf.GradientTape() as tape:
+        value = WithMargins()([0, 1, 2], head.over_classes(x))
+    gradient = tf.convert_to_tensor(tape.gradient(value, margins))
+    assert_allclose(gradient, np.eye(4)[1], rtol=1e-6)

@@ -415,3 +415,13 @@ def test_what_is_excluded_may_be_ragged_or_twice_or_strings(pairs, candidates):
     # Padding is no id.
     assert b"" in found[0].numpy() and b"item 1" in found[1].numpy()
     assert b"item 1" not in found[0].numpy()
+
+
+def test_checksums_of_a_weight_of_unknown_shape():
+    """As Keras 2's `TextVectorization` counts documents."""
+    weight = tf.Variable([1.0, 2.0, 3.0], shape=(None,))
+    (before,) = checksums([weight])
+    weight.assign([2.0, 1.0, 3.0])
+    (swapped,) = checksums([weight])
+    weight.assign([1.0, 2.0, 3.0])
+    assert int(before) == int(*checksums([weight])) != int(swapped)

@@ -147,7 +147,9 @@ SOURCES = {
 STEPS = [
     ("all", losses.SoftmaxLoss),
     *itertools.product(SOURCES, (small.top_3, Linear)),
+    ("more than there are", losses.SoftmaxLoss),
 ]
+SOURCES["more than there are"] = {"num_random": 10_000, "frequencies": True}
 
 
 @pytest.mark.keras2
