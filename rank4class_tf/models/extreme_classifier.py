@@ -362,7 +362,13 @@ class ExtremeClassifier(RetrievalModel):
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, Positions | None]:
         num_classes = self.classes.num_classes
-        batch = Batch.of(y, y_pred, num_classes=num_classes)
+        positions = positions_of(y_pred)
+        if positions is None:
+            y = _class_ids(y, num_classes)
+        else:
+            ids = _class_ids(positions.flat(y, "y_true"), num_classes)
+            y = positions.unflat(ids)
+        batch = Batch.of(y, y_pred, num_classes=num_classes, label_format="ids")
         ids = batch.labels.class_ids
         above, tied = self.scores.ranks(batch.labels.scores, ids)
         # Under XLA, which cannot raise, the ranks of a list with an invalid id become
