@@ -1,7 +1,7 @@
 """Measures how well each loss is calibrated, and how large its prediction sets are.
 
-    python -m scripts.reproductions.calibration python -m
-    scripts.reproductions.calibration --dataset goemotions --preset FOLDER --seeds 0 1 2
+    python -m scripts.reproductions.calibration
+    python -m scripts.reproductions.calibration --dataset goemotions --preset FOLDER
 
 For several seeds, a small model is trained with each loss, either on a few images per
 class of scikit-learn's digits (ten minutes of one core), or on GoEmotions comments

@@ -1,7 +1,7 @@
 """Losses × heads, as in Tables 7 to 12 of Rank4Class, each pair tuned like the others.
 
-    python -m scripts.reproductions.rank4class --task cifar10 --file FILE python -m
-    scripts.reproductions.rank4class --task banking77 --file FILE --per-class 5
+    python -m scripts.reproductions.rank4class --task cifar10 --file FILE
+    python -m scripts.reproductions.rank4class --task banking77 --file CSV --per-class 5
 
 `dot product of 10 h` and `from 0` tell whether another head only has a better scale, or
 another start. The paper fine-tunes BERT, ELECTRA, ResNet-50 and VGG-16 on a GPU; here

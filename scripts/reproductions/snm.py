@@ -1,7 +1,7 @@
 """Stochastic negative mining against negative sampling: Table 2 of its paper.
 
-    python -m scripts.reproductions.snm --wordnet /usr/share/wordnet --files wordnet
-    --methods python -m scripts.reproductions.snm --files wordnet
+    python -m scripts.reproductions.snm --methods --files wordnet --wordnet FOLDER
+    python -m scripts.reproductions.snm --files wordnet
 
 The first command only writes WordNet's concepts as train.txt, validation.txt and
 test.txt in the format of the Extreme Classification Repository (a minute). The second
