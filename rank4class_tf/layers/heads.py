@@ -100,8 +100,8 @@ class Head(keras.layers.Layer):
         return Head(classes, self.interaction, dtype=self.dtype_policy)
 
     def build(self, input_shape: Shape) -> None:
-        width = input_shape[-1]
-        is_right = len(input_shape) >= 2 and width is not None
+        width = input_shape[-1] if len(input_shape) >= 2 else None
+        is_right = width is not None
         rule = (
             "`inputs` must have the shape [batch, d] or [batch, ..., d] with d known."
         )
