@@ -242,12 +242,16 @@ class Evaluator:
                 batches = dict.fromkeys(formats, batch)
                 items = _items_of_ranks(batch.ranks)
                 given = [batch.ranks, None, batch.list_weights]
+                places = dict.fromkeys(formats)
             else:
                 labels = one_output("`dataset` must give labels", labels)
                 scores = scores_of(model, features)
                 left_out = None if exclude is None else exclude(features)
                 given = [labels, scores, sample_weight, left_out]
-                batches = {x: _read(*given, x) for x in dict.fromkeys(formats)}
+                batches, places = {}, {}
+                for label_format in dict.fromkeys(formats):
+                    read_so = _read(*given, label_format)
+                    batches[label_format], places[label_format] = read_so
                 batch = batches[formats[0]]
                 if isinstance(scores, _metrics.RankedIds):
                     items = _items_of_ranks(batch.ranks, scores)
@@ -262,10 +266,11 @@ class Evaluator:
             values = [mean_rank.of_batch(batch)]
             for mean in self._metrics:
                 metric = mean.metric
+                label_format = metric.label_format
                 if type(metric).per_list is _metrics.RankingMetric.per_list:
-                    values.append(metric.of_batch(batches[metric.label_format]))
+                    values.append(metric.of_batch(batches[label_format]))
                 else:
-                    values.append(_of_own(metric, given))
+                    values.append(_of_own(metric, given, places[label_format]))
             return items, values
 
         # TensorFlow warns if it often traces the same function. A new partial is
@@ -564,26 +569,28 @@ class Items(NamedTuple):
     positives: Tensor  # `[lists, P]`, padded with -1.
 
 
-def _read(*arguments: Any) -> Batch:
-    """The batch to measure, with ranks that all metrics share where these are cheap."""
-    batch, _ = read(*arguments).counted()
+def _read(*arguments: Any) -> tuple[Batch, Tensor | None]:
+    """The lists that count, and their places; None for all of them.
+
+    Where ranks are cheap, all metrics share them.
+    """
+    batch, places = read(*arguments).counted()
     if batch.labels is None or batch.item_weights is not None:
-        return batch
+        return batch, places
     ranks = ranks_of_few(batch.labels, tf.float64)
-    return batch if ranks is None else batch._replace(ranks=ranks)
+    return batch if ranks is None else batch._replace(ranks=ranks), places
 
 
-def _of_own(metric: _metrics.RankingMetric, given: list[Any]) -> TensorPair:
+def _of_own(
+    metric: _metrics.RankingMetric, given: list[Any], places: Tensor | None
+) -> TensorPair:
     """What a metric with a `per_list` of its own makes of the lists that count."""
-    labels, scores = given[:2]
-    if scores is None or isinstance(scores, _metrics.RankedIds):
+    if places is None:
         return metric.per_list(*given)
     rows = Rows.of(*given)
-    if rows.positions is None:
-        return metric.per_list(*given)
-    batch = Batch.of(labels, scores, label_format=metric.label_format)
-    _, places = batch.counted()
-    values, weights = metric.per_list(*rows[:4])
+    values, weights = metric.per_list(
+        rows.y_true, rows.y_pred, rows.sample_weight, rows.exclude
+    )
     return tf.gather_nd(values, places), tf.gather_nd(weights, places)
 
 

@@ -84,7 +84,8 @@ class Batch(NamedTuple):
     ) -> Batch:
         """Reads labels and scores of any form; with `num_classes`, ids and encodings.
 
-        Weights of items raise unless `item_weights`; negative ones unless `signed`.
+        Weights of items raise unless `item_weights`. Negative ones raise unless
+        `signed`; if not, a position that does not count has the weight 0.
         """
         rows = Rows.of(y_true, y_pred, sample_weight, exclude)
         if rows.positions is not None and isinstance(y_true, tf.RaggedTensor):
@@ -107,10 +108,10 @@ class Batch(NamedTuple):
         batch = cls(labels, positions=positions, given_dtype=given_dtype)
 
         weights = rows.sample_weight
-        if weights is None:
-            return batch
         if positions is not None and not signed:
             weights = positions.masked(weights)  # Padding may have any weight.
+        if weights is None:
+            return batch
         if not item_weights:
             weights = _keras.weights_of_lists(weights, rows.y_pred)
         weights = _labels.example_weights(weights, rows.y_pred, item_weights, signed)
@@ -127,14 +128,16 @@ class Batch(NamedTuple):
         positions: Positions | None = None,
     ) -> Batch:
         """Ranks that a model or an index counted, with the weights of their lists."""
-        if sample_weight is not None:
-            sample_weight = owned(sample_weight)
-            if positions is not None:
-                sample_weight = positions.masked(positions.weights(sample_weight))
-            sample_weight = _labels.example_weights(
-                sample_weight, ranks.above, per_item=False, signed=False
+        weights = None if sample_weight is None else owned(sample_weight)
+        if positions is not None:
+            if weights is not None:
+                weights = positions.weights(weights)
+            weights = positions.masked(weights)
+        if weights is not None:
+            weights = _labels.example_weights(
+                weights, ranks.above, per_item=False, signed=False
             )
-        return cls(ranks=ranks, list_weights=sample_weight, positions=positions)
+        return cls(ranks=ranks, list_weights=weights, positions=positions)
 
     @property
     def value_if_empty(self) -> Tensor:
@@ -148,16 +151,6 @@ class Batch(NamedTuple):
     def with_labels(self, labels: Labels) -> Batch:
         """The same lists with other labels, whose ranks are not counted."""
         return self._replace(labels=labels, ranks=None)  # type: ignore[arg-type]
-
-    def masked(self) -> Batch:
-        """The same, with a weight of 0 for a position that does not count."""
-        if self.positions is None:
-            return self
-        if self.item_weights is not None:
-            weights = self.positions.masked(self.item_weights)
-            return self._replace(item_weights=weights)
-        weights = tf.ones([]) if self.list_weights is None else self.list_weights
-        return self._replace(list_weights=self.positions.masked(weights))
 
     def counted(self) -> tuple[Batch, Tensor | None]:
         """The lists that count, and their places `[m, 1]`; None for all of them."""

@@ -145,7 +145,7 @@ def parse(
 
 
 def _with_items(scores: Tensor) -> Tensor:
-    """The scores, of which a list must have one."""
+    """The scores; raises unless each list has at least one."""
     if scores.shape[1]:
         return scores
     # Their number is 0, or known only at run time.
@@ -366,7 +366,7 @@ def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
 
 
 def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> Labels:
-    """`Labels` of relevance `[batch, n]`, of which a list has `max_positives`."""
+    """`Labels` of relevance `[batch, n]`, with up to `max_positives` a list."""
     rule = "`y_true` must hold relevance of the shape of `y_pred`."
     require(labels.shape.rank == 2, rule, f"shapes {labels.shape} and {scores.shape}")
     labels = tf.cast(same_sizes(labels, scores, rule, num_axes=2), scores.dtype)

@@ -77,7 +77,7 @@ class Positions(NamedTuple):
         return tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
 
     def without(self, is_padding: Tensor) -> Positions:
-        """The positions, of which those with padding as labels, `[lists]`, are masked.
+        """The same, without the positions whose labels are padding, `[lists]`.
 
         With a single leading axis, only the mask leaves out a list: an example without
         a class counts, with loss 0.
@@ -117,11 +117,13 @@ class Positions(NamedTuple):
             weights, "sample_weight", int(weights.shape.rank > self.shape.rank)
         )
 
-    def masked(self, weights: Tensor) -> Tensor:
-        """Weights as by `weights`, 0 for a position that does not count."""
+    def masked(self, weights: Tensor | None) -> Tensor | None:
+        """Weights as by `weights`, or 1; 0 for a position that does not count."""
         counted = self.flat_mask
         if counted is None:
             return weights
+        if weights is None:
+            weights = tf.ones([])
         if weights.shape.rank == 2:
             counted = counted[:, tf.newaxis]
         return tf.where(counted, weights, tf.zeros([], weights.dtype))

@@ -210,14 +210,15 @@ class RankingMetric(Metric):
         values, weights = self._values_and_weights(batch, self.sums.dtype)
         self.sums.add(weighted(values, weights))
 
+    def _formula(self) -> Function:
+        """What is computed of the ranks, `compute` unless a subclass needs more."""
+        return _keras.with_autograph_of_caller(self.compute)
+
     def _values_and_weights(
-        self,
-        batch: Batch,
-        dtype: tf.DType,
-        compute: Function | None = None,
+        self, batch: Batch, dtype: tf.DType
     ) -> tuple[list[Tensor], Tensor]:
-        """Values, a list, and weights, `[batch]`; `compute` may replace the formula."""
-        compute = compute or _keras.with_autograph_of_caller(self.compute)
+        """Values, a list, and weights, `[batch]`."""
+        compute = self._formula()
 
         def values_of(ranks: ops.Ranks | BestPositive) -> list[Tensor]:
             return [tf.cast(values, dtype) for values in compute(ranks)]
@@ -380,8 +381,7 @@ def read(
         rule = "`label_format` must not be 'relevance' for `RankedIds`."
         _checks.require(label_format != "relevance", rule, "'relevance'")
         return Batch.of_ranks(y_pred.ranks(y_true), sample_weight)
-    batch = Batch.of(y_true, y_pred, sample_weight, exclude, label_format=label_format)
-    return batch.masked()
+    return Batch.of(y_true, y_pred, sample_weight, exclude, label_format=label_format)
 
 
 def _wide(x: Tensor | int | None) -> Tensor | int | None:

@@ -94,7 +94,7 @@ class DatasetMetric(Metric):
         weights = tf.ones([batch_size], self._dtype_kept)
         given = rows.sample_weight
         if rows.positions is not None:
-            given = rows.positions.masked(tf.ones([]) if given is None else given)
+            given = rows.positions.masked(given)
         if given is not None:
             given = example_weights(given, scores, signed=False)
             weights *= tf.cast(given, self._dtype_kept)

@@ -10,7 +10,7 @@ from rank4class_tf import _checks, _keras, _registry, ops
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import distinct_ids, padded_ids
 from rank4class_tf._tf.raising import checked
-from rank4class_tf._types import Array, Function, Tensor
+from rank4class_tf._types import Array, Tensor
 from rank4class_tf.metrics.base import (
     RankingMetric,
     read,
@@ -82,9 +82,9 @@ class MacroAverage(RankingMetric):
         ]
 
     def _values_and_weights(
-        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
+        self, batch: Batch, dtype: tf.DType
     ) -> tuple[list[Tensor], Tensor]:
-        return self.metric._values_and_weights(batch, dtype, compute)
+        return self.metric._values_and_weights(batch, dtype)
 
     def update_state(
         self,

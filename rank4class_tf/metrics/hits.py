@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf import _checks, _registry
 from rank4class_tf._counts import count_labels
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import padded_ids
@@ -149,18 +149,19 @@ class RecallAtK(ReadsLeadingRanks, CutoffMetric):
     def compute_at(self, ranks: Ranks, k: int | None) -> Tensor:
         return tf.math.divide_no_nan(hits(ranks, k), ranks.num_positives)
 
-    def _values_and_weights(
-        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
-    ) -> tuple[list[Tensor], Tensor]:
+    def _formula(self) -> Function:
+        compute = super()._formula()
         if self.average == "samples":
-            return super()._values_and_weights(batch, dtype, compute)
+            return compute
+        # The number of positives, as much as a list weighs, is a further value.
+        return lambda ranks: [*compute(ranks), ranks.num_positives]
 
-        # A list weighs as much as it has positives; their number is a further value.
-        def with_count(ranks: Ranks) -> list[Tensor]:
-            compute = _keras.with_autograph_of_caller(self.compute)
-            return [*compute(ranks), ranks.num_positives]
-
-        values, weights = super()._values_and_weights(batch, dtype, with_count)
+    def _values_and_weights(
+        self, batch: Batch, dtype: tf.DType
+    ) -> tuple[list[Tensor], Tensor]:
+        values, weights = super()._values_and_weights(batch, dtype)
+        if self.average == "samples":
+            return values, weights
         *values, number = values
         return values, weights * number
 
@@ -341,12 +342,15 @@ class PropensityScored(ReadsLeadingRanks):
         """The formula: `Ranks` of 1 / propensity -> gains and best gains, `[batch]`."""
         raise NotImplementedError
 
+    def _formula(self) -> Function:
+        return self.gains
+
     def _values_and_weights(
-        self, batch: Batch, dtype: tf.DType, compute: Function | None = None
+        self, batch: Batch, dtype: tf.DType
     ) -> tuple[list[Tensor], Tensor]:
         # The mean over all lists, weighted by their best possible gains, is the ratio
         # of the sums.
-        (gains, best), weights = super()._values_and_weights(batch, dtype, self.gains)
+        (gains, best), weights = super()._values_and_weights(batch, dtype)
         weights *= tf.where(tf.math.is_nan(best), tf.ones_like(best), best)
         return [tf.math.divide_no_nan(gains, best)], weights
 

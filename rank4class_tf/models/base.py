@@ -198,11 +198,10 @@ class RetrievalModel(MultiWorker, keras.Model):
         dtype = tf.float64 if is_wide else tf.float32
         ranks, positions = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
         weights = _example_weights(sample_weight)
-        weighted = Batch.of_ranks(ranks, weights, positions).masked()
-        unweighted = Batch.of_ranks(ranks, None, positions).masked()
+        weighted = Batch.of_ranks(ranks, weights, positions).list_weights
+        unweighted = Batch.of_ranks(ranks, None, positions).list_weights
         for metric, is_weighted in metrics:
-            batch = weighted if is_weighted else unweighted
-            metric.update_state(ranks, None, batch.list_weights)
+            metric.update_state(ranks, None, weighted if is_weighted else unweighted)
         return self.get_metrics_result()  # Also the loss.
 
     def get_config(self) -> dict[str, Any]:
