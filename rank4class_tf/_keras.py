@@ -337,7 +337,7 @@ def layers_of(model: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:
-    """The number of this process among a strategy's workers; None if it is alone."""
+    """The number of this process among a strategy's workers; None for the only one."""
     extended = strategy.extended
     is_one_of_many = private(extended, "_in_multi_worker_mode")()
     return private(extended, "_id_in_cluster") if is_one_of_many else None

@@ -111,7 +111,7 @@ NAMES = {
 }
 MINE = 3 if KERAS_3 else 2
 HERE = sorted(x for x, (_, *keras_of) in NAMES.items() if keras_of in ([], [MINE]))
-# Those of TF-Ranking, which `tests/tfr` call, and strings that are no names.
+# Names of TF-Ranking, which `tests/tfr` call, and strings that name nothing.
 OTHERS = {
     "_context_feature_spec",
     "_example_feature_spec",

@@ -15,7 +15,7 @@ removed.
 - `exchange`: tensors between the replicas of a strategy, in code that all of them run
   alike.
 - `memory`: copies of what a caller's arrays share with a batch.
-- `private`: names that are not public, of which there should be few.
+- `private`: names that are not public. There should be few.
 - `raising`: errors for bad values, from graphs that XLA does not compile; for sizes,
   also from XLA.
 - `seeds`: a new seed from a seed and a number.

@@ -261,7 +261,7 @@ class _Sum(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """A gradient of rows, of which each piece has some: they follow one another."""
+    """A gradient of rows. Each piece has the rows after those of the last one."""
 
     spec: tf.TensorSpec
     num_pieces: Size

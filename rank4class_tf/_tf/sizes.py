@@ -9,10 +9,16 @@ import tensorflow as tf
 
 from rank4class_tf._types import Tensor
 
-# On a GPU or TPU a block has an eighth of the classes. Fewer scores than these, 64 MB,
-# take less time than the launch of their kernels; more, 256 MB, save little time. The
-# rows of a block and their gradient take memory, too.
-_SHARE, _FEWEST_SCORES, MOST_SCORES, _MOST_CLASSES = 8, 1 << 24, 1 << 26, 1 << 16
+# On a GPU or TPU a block has an eighth of the classes.
+_SHARE = 8
+
+# Fewer scores, 64 MB, take less time than the launch of their kernels; more than the
+# second number, 256 MB, save little time.
+_FEWEST_SCORES = 1 << 24
+MOST_SCORES = 1 << 26
+
+# The rows of a block and their gradient take memory, too.
+_MOST_CLASSES = 1 << 16
 
 # Tensor cores and TPUs multiply tiles of so many columns.
 _TILE = 128

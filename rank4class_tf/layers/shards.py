@@ -260,7 +260,7 @@ class Shards(Trackable):
                     variable.assign(values[name])
 
     def _assign_rows(self, shard: TableShard, name: str, values: Any) -> None:
-        # `values` may be files, of which a slice reads the rows that it asks for.
+        # `values` may be files: a slice reads only the rows that it asks for.
         width = shard.saved[name].shape[1:]
         shape = tf.TensorShape([self.num_classes, *width])
         rule = f"`{name}` must have the shape {shape}."

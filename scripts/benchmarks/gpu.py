@@ -39,8 +39,8 @@ LOSSES = [
     "ordered_weighted",
 ]
 
-# Of an H200: its description for XLA, the bytes and products that it reaches a second,
-# about .8 and .5 of the data sheet's, and the seconds to launch a kernel.
+# XLA's description of an H200, and what one reaches: bytes and products a second, about
+# .8 and .5 of the data sheet's, and the seconds to launch a kernel.
 TARGET = pathlib.Path(__file__).with_name("h200.txtpb")
 BYTES = 3.8e12
 PRODUCTS_OF_HALVES, PRODUCTS = 500e12, 250e12  # The latter in TF32.

@@ -240,7 +240,7 @@ REPRESENTATIVES = {
     "median_rank",
 }
 
-# One for each kind of these, of which the base needs less.
+# One for each kind of loss: tests of the base class need no more.
 KINDS = {"softmax", "pairwise_hinge_lambda", "warp_sampled", "ndcg"}
 
 # One for each formula of a loss; the others differ from one of these in an option.

@@ -15,7 +15,7 @@ def as_float(parts):
 
 
 def test_sums_of_groups(rng):
-    """Each as exact as if it were alone, whatever the size of the others."""
+    """The size of other groups does not change how exact a sum is."""
     groups = rng.integers(-1, 4, 500)
     values = (rng.uniform(size=(500, 1)) * 1e10 ** groups[:, None]).astype(np.float32)
     sums = RunningSums(keras.metrics.Mean(), "sums", (5, 1))

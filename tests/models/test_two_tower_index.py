@@ -159,7 +159,7 @@ def test_every_change_of_a_weight_is_noticed(change, tmp_path):
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "bool"])
 def test_checksums_see_each_word(shape, dtype):
-    """Also in weights that are summed in several blocks, of which the last is short."""
+    """Also in weights that take several blocks, with a short last one."""
     weight = tf.Variable(np.zeros(shape), dtype=dtype)
     zeros = checksums([weight])
     assert zeros == checksums([weight])
