@@ -330,8 +330,13 @@ class TiedClasses(_registry.Configured, Classes):
         if not layer.built:
             layer.build((None,))
         table, are_columns = self._table()
-        self.num_classes, self.width = table.shape[::-1] if are_columns else table.shape
+        self.width = table.shape[0 if are_columns else 1]
         self.built = True
+
+    @property
+    def num_classes(self) -> int:  # type: ignore[override]
+        table, are_columns = self._table()
+        return table.shape[1 if are_columns else 0]
 
     def _table(self) -> tuple[Any, bool]:
         """The weights of the rows, and whether the classes are the columns."""

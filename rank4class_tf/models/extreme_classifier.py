@@ -11,7 +11,12 @@ from tensorflow import keras
 from rank4class_tf import _checks, _export, _keras, ops
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.batch import Batch
-from rank4class_tf._lists.positions import Positions, last_of, positions_of
+from rank4class_tf._lists.positions import (
+    Positions,
+    at_positions,
+    last_of,
+    positions_of,
+)
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
@@ -39,7 +44,9 @@ class _CompiledSearch:
             self._num_classes = num_classes
             self._function = tf.function(self._scores.top_k, reduce_retracing=True)
         # A tensor or a number of NumPy would be unknown in the graph, which checks it.
-        return self._function(encodings, np.asarray(k).tolist())
+        number = np.asarray(k).tolist()
+        # Always by rows: a function that has seen two ranks takes the rank as unknown.
+        return at_positions(lambda rows, *_: self._function(rows, number), encodings)
 
 
 @_keras.register
