@@ -5,8 +5,8 @@
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
 #   scripts/test.sh --slow        also what is marked slow; so does CI
 #   scripts/test.sh --all         also TensorFlow 2.15
-#   scripts/test.sh --weekly      also what is marked weekly, and the numerical tests as other processors
-#                                 run them; so does CI once a week
+#   scripts/test.sh --weekly      also what is marked weekly, the numerical tests as other processors run
+#                                 them, and the pages and examples compiled by XLA; so does CI once a week
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
@@ -71,6 +71,9 @@ case "$part" in
 esac
 
 if [ "$part" = --weekly ]; then
+  # As on a GPU, where XLA is Keras's default.
+  tests_of_keras 3 --xla tests/test_docs.py tests/examples "$@"
+
   # Values and steps with the sums of other processors, which are in another order: oneDNN with AVX2
   # alone, and none. Processors without AVX cannot run TensorFlow.
   for setting in ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do

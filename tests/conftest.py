@@ -58,6 +58,9 @@ def pytest_addoption(parser):
     parser.addoption(
         "--quick", action="store_true", help="run a row of each table of the contract"
     )
+    parser.addoption(
+        "--xla", action="store_true", help="Keras 3 compiles as on a GPU, by default"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` looks at the markers.
@@ -120,6 +123,26 @@ def _seeds(monkeypatch):
         context.pywrap_tfe, "TFE_ContextClearCaches", lambda handle: None
     )
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def seen_gpu(monkeypatch):
+    """Keras chooses XLA by the devices that TensorFlow lists."""
+    listed = tf.config.list_physical_devices
+    gpu = tf.config.PhysicalDevice("/physical_device:GPU:0", "GPU")
+
+    def with_gpu(kind=None):
+        if kind is None:
+            return [*listed(), gpu]
+        return [gpu] if kind == "GPU" else listed(kind)
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", with_gpu)
+
+
+@pytest.fixture(autouse=True)
+def _seen_gpu(request):
+    if request.config.getoption("xla"):
+        request.getfixturevalue("seen_gpu")
 
 
 @pytest.fixture
