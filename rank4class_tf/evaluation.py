@@ -224,7 +224,16 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
 
-        formats = [x.metric.label_format for x in self._metrics] or [None]
+        formats = [_format(x.metric) for x in self._metrics] or [(None, None)]
+        if self._ranks_all:
+            ignored = getattr(model.loss, "ignore_class", None)
+            for _, ignore_class in formats:
+                rule = (
+                    "`metrics` must have the `ignore_class` of the loss that the model "
+                    "was compiled with, or None."
+                )
+                is_right = ignore_class in (None, ignored)
+                _checks.require(is_right, rule, ignore_class)
         mean_rank = _metrics.MeanRank()
         # The classes of each list are kept only for an average over classes.
         keeps_classes = any(mean.prefix for mean in self._metrics)
@@ -249,9 +258,8 @@ class Evaluator:
                 left_out = None if exclude is None else exclude(features)
                 given = [labels, scores, sample_weight, left_out]
                 batches, places = {}, {}
-                for label_format in dict.fromkeys(formats):
-                    read_so = _read(*given, label_format)
-                    batches[label_format], places[label_format] = read_so
+                for form in dict.fromkeys(formats):
+                    batches[form], places[form] = _read(*given, *form)
                 batch = batches[formats[0]]
                 if isinstance(scores, _metrics.RankedIds):
                     items = _items_of_ranks(batch.ranks, scores)
@@ -266,11 +274,11 @@ class Evaluator:
             values = [mean_rank.of_batch(batch)]
             for mean in self._metrics:
                 metric = mean.metric
-                label_format = metric.label_format
+                form = _format(metric)
                 if type(metric).per_list is _metrics.RankingMetric.per_list:
-                    values.append(metric.of_batch(batches[label_format]))
+                    values.append(metric.of_batch(batches[form]))
                 else:
-                    values.append(_of_own(metric, given, places[label_format]))
+                    values.append(_of_own(metric, given, places[form]))
             return items, values
 
         # TensorFlow warns if it often traces the same function. A new partial is
@@ -567,6 +575,11 @@ class Items(NamedTuple):
     most_relevant: Tensor  # `[lists]`, -1 if there is none.
     top: Tensor  # `[lists, m]`, those with the highest scores, padded with -1.
     positives: Tensor  # `[lists, P]`, padded with -1.
+
+
+def _format(metric: _metrics.RankingMetric) -> tuple[str | None, int | None]:
+    """How a metric reads labels, in the order of the arguments of `read`."""
+    return metric.label_format, metric.ignore_class
 
 
 def _read(*arguments: Any) -> tuple[Batch, Tensor | None]:

@@ -78,6 +78,7 @@ class Batch(NamedTuple):
         *,
         num_classes: int | None = None,
         label_format: str | None = None,
+        ignore_class: int | None = None,
         max_positives: int | None = None,
         item_weights: bool = True,
         signed: bool = False,
@@ -93,6 +94,9 @@ class Batch(NamedTuple):
             label_format = label_format or "ids"
 
         positions = rows.positions
+        in_sequences = positions is not None and positions.shape.rank > 1
+        # Else an example without a class counts, with a loss of 0.
+        padding_leaves = in_sequences or ignore_class is not None
         labels = _labels.parse(
             rows.y_true,
             rows.y_pred,
@@ -100,9 +104,11 @@ class Batch(NamedTuple):
             label_format=label_format,
             max_positives=max_positives,
             num_classes=num_classes,
-            finds_padding=positions is not None,
+            ignore_class=ignore_class,
+            finds_padding=padding_leaves,
         )
-        if positions is not None:
+        if padding_leaves:
+            positions = positions or Positions(labels.scores)
             positions = positions.without(labels.is_padding)
         given_dtype = getattr(getattr(y_true, "dtype", None), "name", None)
         batch = cls(labels, positions=positions, given_dtype=given_dtype)

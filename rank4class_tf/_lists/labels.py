@@ -7,8 +7,9 @@ in `lists`, which the caller passes (`padded_ids`, `excluded_items`), or in
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _keras
@@ -90,6 +91,18 @@ def check_label_format(label_format: str | None) -> None:
     require(label_format in _FORMATS, rule, repr(label_format))
 
 
+def checked_ignore_class(ignore_class: Any, label_format: str | None) -> int | None:
+    """The id as an int; raises unless it is an integer, and labels may be ids."""
+    if ignore_class is None:
+        return None
+    rule = "`ignore_class` must be None or an integer."
+    is_integer = isinstance(ignore_class, int | np.integer)
+    require(is_integer and not isinstance(ignore_class, bool), rule, ignore_class)
+    rule = "`ignore_class` must be None with label_format='relevance'."
+    require(label_format != "relevance", rule, ignore_class)
+    return int(ignore_class)
+
+
 def parse(
     y_true: Array,
     y_pred: Tensor | tf.RaggedTensor,
@@ -98,6 +111,7 @@ def parse(
     label_format: str | None = None,
     max_positives: int | None = None,
     num_classes: int | None = None,
+    ignore_class: int | None = None,
     finds_padding: bool = False,
 ) -> Labels:
     """Brings labels and scores of any accepted form to `Labels`.
@@ -107,7 +121,8 @@ def parse(
     scores are. A list of relevance may have `max_positives`; None means n.
 
     With `num_classes`, there are encodings `[batch, d]` in place of scores, which are
-    never computed, and the labels must be class ids.
+    never computed, and the labels must be class ids. So they must with `ignore_class`,
+    an id that is padding, as -1 is.
     """
     scores, mask, width = y_pred, None, num_classes
     if num_classes is None:
@@ -128,6 +143,10 @@ def parse(
         rule = "`y_true` must hold class ids, not a label for each class."
         received = f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes}"
         require(is_ids, rule, f"{received} classes, label_format={label_format!r}")
+    if ignore_class is not None:
+        rule = "`ignore_class` needs class ids, but `y_true` has a label for each item."
+        require(is_ids, rule, f"ignore_class={ignore_class}, shape {y_true.shape}")
+        y_true = without_class(y_true, ignore_class)
     if is_ids:
         labels = _of_ids(scores, y_true, inferred, num_classes)
     else:
@@ -360,6 +379,13 @@ def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
     if not (ids.dtype.is_floating or ids.dtype in (tf.int32, tf.int64, keep)):
         ids = tf.cast(ids, tf.int64)
     return ids.to_tensor(default_value=-1) if isinstance(ids, tf.RaggedTensor) else ids
+
+
+def without_class(ids: Array, ignore_class: int) -> Tensor:
+    """Ids in which -1 stands for the class that is padding."""
+    ids = dense_ids(ids)
+    is_ignored = tf.equal(ids, tf.cast(ignore_class, ids.dtype))
+    return tf.where(is_ignored, tf.cast(-1, ids.dtype), ids)
 
 
 # Labels of all items.

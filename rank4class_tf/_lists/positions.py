@@ -77,13 +77,7 @@ class Positions(NamedTuple):
         return tf.where(is_kept, labels, tf.cast(-1, labels.dtype))
 
     def without(self, is_padding: Tensor) -> Positions:
-        """The same, without the positions whose labels are padding, `[lists]`.
-
-        With a single leading axis, only the mask leaves out a list: an example without
-        a class counts, with loss 0.
-        """
-        if self.shape.rank == 1:
-            return self
+        """The same, without the positions whose labels are padding, `[lists]`."""
         is_counted = self.unflat(~is_padding)
         if self.mask is not None:
             is_counted &= self.mask

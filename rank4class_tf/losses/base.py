@@ -19,6 +19,7 @@ from rank4class_tf._lists.labels import (
     WAYS_WITH_ONE_SCORE,
     Labels,
     check_label_format,
+    checked_ignore_class,
     mean_weights,
 )
 from rank4class_tf._lists.lists import Lists
@@ -51,6 +52,9 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         label_format: `"ids"`, `"relevance"`, or None to tell them apart by static
             shapes: labels as wide as the scores (n > 1) are relevance. Ids `[batch, P]`
             of a floating dtype need `"ids"`.
+        ignore_class: an id that is padding, as -1 is, such as 0 or PyTorch's -100; None
+            means no other. Lists whose ids are all padding then leave the mean, as in
+            Keras.
         max_positives: the most positives of a list of relevance labels, 1 for one-hot
             ones; None for no bound, which costs time and memory. A list with more
             raises, or is NaN under XLA.
@@ -98,6 +102,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         self,
         *,
         label_format: str | None = None,
+        ignore_class: int | None = None,
         max_positives: int | None = None,
         class_weight: Mapping[int, float] | Sequence[float] | None = None,
         reduction: str | None = "sum_over_batch_size",
@@ -110,6 +115,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         name = name or _registry.snake_case(type(self).__name__)
         _keras.init_loss(self, name, reduction, dtype)
         self.label_format = label_format
+        self.ignore_class = checked_ignore_class(ignore_class, label_format)
         self.max_positives = max_positives
         self.class_weight = (
             None if class_weight is None else _checked_class_weight(class_weight)
@@ -144,13 +150,17 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return self.per_example(y_true, y_pred)[0]
 
     def per_example(
-        self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None
+        self,
+        y_true: Tensor,
+        y_pred: Tensor,
+        sample_weight: Tensor | None = None,
+        ignores: bool = True,
     ) -> Weighted:
         """The loss of each list, `[batch]`, and the weights left for Keras's reduction.
 
-        A model may pass `ClassProducts`, which make the scores of all classes. Scores
-        of many positions have losses `[...]`, with the mask of the positions that
-        count.
+        A model may pass `ClassProducts`, which make the scores of all classes. If it
+        scores a sample, whose columns are no class ids, no id `ignores`. Scores of many
+        positions have losses `[...]`, with the mask of the positions that count.
         """
         products, num_classes, outputs = None, None, y_pred
         if isinstance(y_pred, ClassProducts):
@@ -162,6 +172,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             sample_weight,
             num_classes=num_classes,
             label_format=self.label_format,
+            ignore_class=self.ignore_class if ignores else None,
             max_positives=self.max_positives,
             item_weights=self.item_weights is not None and products is None,
             signed=True,
@@ -518,12 +529,25 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         numbers = [loss.num_mined for loss in self.losses]
         return None if None in numbers else max(numbers)
 
+    @property
+    def ignore_class(self) -> int | None:
+        """The id that all losses ignore, as in `RankingLoss`."""
+        ignored = [loss.ignore_class for loss in self.losses]
+        rule = "`ignore_class` must be the same for all of `losses`."
+        _checks.require(len({*ignored}) == 1, rule, ignored)
+        return ignored[0]
+
     def per_example(
-        self, y_true: Array, y_pred: Array, sample_weight: Array | None = None
+        self,
+        y_true: Array,
+        y_pred: Array,
+        sample_weight: Array | None = None,
+        ignores: bool = True,
     ) -> Weighted:
         """As in `RankingLoss`, which all losses must be, with equal example weights."""
         parts = [
-            loss.per_example(y_true, y_pred, sample_weight) for loss in self.losses
+            loss.per_example(y_true, y_pred, sample_weight, ignores)
+            for loss in self.losses
         ]
         losses, weights = zip(*parts, strict=True)
         total = tf.add_n([w * x for w, x in zip(self.weights, losses, strict=True)])

@@ -11,8 +11,10 @@ from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.labels import (
     Labels,
     check_label_format,
+    checked_ignore_class,
     mean_weights,
     without,
+    without_class,
 )
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.ranked_ids import RankedIds
@@ -64,6 +66,7 @@ class RankingMetric(Metric):
         relevant_from: the lowest grade of a positive, > 0; an item of a lower one
             counts as wrong. None means any grade above 0. Class ids have the grade 1.
         label_format: as in `losses.RankingLoss`.
+        ignore_class: an id that is padding, as -1 is; None means no other.
         dtype: that of the result. If it is not float64, values of lists are float32,
             and their sums are kept to twice as many digits.
     """
@@ -85,6 +88,7 @@ class RankingMetric(Metric):
         *,
         relevant_from: float | None = None,
         label_format: str | None = None,
+        ignore_class: int | None = None,
         name: str | None = None,
         dtype: Any = None,
     ):
@@ -96,6 +100,7 @@ class RankingMetric(Metric):
             name=name or _registry.snake_case(type(self).__name__), dtype=dtype
         )
         self.label_format = label_format
+        self.ignore_class = checked_ignore_class(ignore_class, label_format)
         self._add_states()
 
     def _add_states(self) -> None:
@@ -139,8 +144,7 @@ class RankingMetric(Metric):
             exclude: items to mask: ids `[batch, E]`, padded with -1 or ragged; or
                 booleans `[batch, n]`.
         """
-        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
-        return self.of_batch(batch)
+        return self.of_batch(self._read(y_true, y_pred, sample_weight, exclude))
 
     def of_batch(self, batch: Batch) -> TensorPair:
         """`per_list` of what `read` gave, for callers with several metrics."""
@@ -155,8 +159,12 @@ class RankingMetric(Metric):
         exclude: Array | None = None,
     ) -> None:
         """Adds a batch; the arguments are those of `per_list`."""
-        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        batch = self._read(y_true, y_pred, sample_weight, exclude)
         self._add_batch(self._prepared(batch))
+
+    def _read(self, *given: Any) -> Batch:
+        """The batch of the arguments of `per_list`."""
+        return read(*given, self.label_format, self.ignore_class)
 
     def _prepared(self, batch: Batch) -> Batch:
         """The batch as this metric measures it."""
@@ -368,6 +376,7 @@ def read(
     sample_weight: Array | None = None,
     exclude: Array | None = None,
     label_format: str | None = None,
+    ignore_class: int | None = None,
 ) -> Batch:
     """The batch that a metric measures, in which padding of sequences weighs 0."""
     if isinstance(y_true, ops.Ranks):
@@ -380,8 +389,17 @@ def read(
         _checks.require(exclude is None, rule, "items")
         rule = "`label_format` must not be 'relevance' for `RankedIds`."
         _checks.require(label_format != "relevance", rule, "'relevance'")
+        if ignore_class is not None:
+            y_true = without_class(y_true, ignore_class)
         return Batch.of_ranks(y_pred.ranks(y_true), sample_weight)
-    return Batch.of(y_true, y_pred, sample_weight, exclude, label_format=label_format)
+    return Batch.of(
+        y_true,
+        y_pred,
+        sample_weight,
+        exclude,
+        label_format=label_format,
+        ignore_class=ignore_class,
+    )
 
 
 def _wide(x: Tensor | int | None) -> Tensor | int | None:

@@ -58,6 +58,7 @@ class MacroAverage(RankingMetric):
         super().__init__(
             name=name or f"macro_{metric.name}",
             label_format=metric.label_format,
+            ignore_class=metric.ignore_class,
             dtype=dtype,
         )
         self.metric = metric
@@ -100,7 +101,7 @@ class MacroAverage(RankingMetric):
         none; None means the classes of the positives.
         """
         dtype = self.sums.dtype
-        batch = read(y_true, y_pred, sample_weight, exclude, self.label_format)
+        batch = self._read(y_true, y_pred, sample_weight, exclude)
         batch = self._prepared(batch)
         values, weights = self._values_and_weights(batch, dtype)
 
@@ -150,6 +151,7 @@ class MacroAverage(RankingMetric):
         config = super().get_config()
         # `metric` has these.
         del config["label_format"]
+        del config["ignore_class"]
         del config["relevant_from"]
         return config
 

@@ -110,6 +110,8 @@ class RetrievalModel(MultiWorker, keras.Model):
     _scores_all: bool = (
         False  # Whether a step scores all classes, in the order of their ids.
     )
+    _has_class_ids: bool = False  # Whether labels are class ids.
+    _metrics_in_training: bool = False
 
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
@@ -143,6 +145,11 @@ class RetrievalModel(MultiWorker, keras.Model):
                 )
                 rule = f"`{argument}` must hold metrics of examples, not of classes."
                 _checks.require(not reads_classes, rule, metric)
+                rule = (
+                    f"`{argument}` must have the `ignore_class` of the loss, or None."
+                )
+                same = (None, getattr(loss, "ignore_class", None))
+                _checks.require(metric.ignore_class in same, rule, metric.ignore_class)
         super().compile(optimizer, loss, **kwargs)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
@@ -163,6 +170,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         training: bool | None = None,
     ) -> Tensor:
         training = not _is_test_step.get() if training is None else training
+        given_weight = sample_weight
         losses, sample_weight = self._losses_of_step(
             x,
             y_pred,
@@ -170,6 +178,10 @@ class RetrievalModel(MultiWorker, keras.Model):
             _example_weights(sample_weight),
             training,
         )
+        if training and self._metrics_in_training:
+            # Here the classes are those that made the loss; `compute_metrics` comes
+            # after the optimizer's step.
+            self._update_metrics(x, y, y_pred, given_weight)
         # Keras passes these losses as labels and as scores to the loss, which only
         # reduces them.
         losses = _keras.as_losses(losses)
@@ -185,15 +197,25 @@ class RetrievalModel(MultiWorker, keras.Model):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
     ) -> dict:
-        """Updates the metrics in evaluation; training reports only the loss."""
-        metrics = _keras.compiled_metrics(self)
-        if not _is_test_step.get() or not metrics:
+        """Updates the metrics of evaluation, and of training if it reports them."""
+        is_test_step = _is_test_step.get()
+        if is_test_step:
+            self._update_metrics(x, y, y_pred, sample_weight)
+        if not (is_test_step or self._metrics_in_training):
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):
                 result = metric.result()
                 results |= result if isinstance(result, dict) else {metric.name: result}
             return results
+        return self.get_metrics_result()  # Also the loss.
+
+    def _update_metrics(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None
+    ) -> None:
+        metrics = _keras.compiled_metrics(self)
+        if not metrics:
+            return
         is_wide = any(tf.as_dtype(metric.dtype) == tf.float64 for metric, _ in metrics)
         dtype = tf.float64 if is_wide else tf.float32
         ranks, positions = self.ranks_of_batch(x, _keras.given_labels(y), y_pred, dtype)
@@ -202,7 +224,6 @@ class RetrievalModel(MultiWorker, keras.Model):
         unweighted = Batch.of_ranks(ranks, None, positions).list_weights
         for metric, is_weighted in metrics:
             metric.update_state(ranks, None, weighted if is_weighted else unweighted)
-        return self.get_metrics_result()  # Also the loss.
 
     def get_config(self) -> dict[str, Any]:
         serialized = keras.utils.serialize_keras_object
@@ -235,7 +256,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         """`per_example` of the compiled loss; without one, zeros unread by Keras."""
         if self.loss is None:
             return tf.zeros([1]), None
-        return self.loss.per_example(labels, scores, sample_weight)
+        ignores = self._scores_all  # Else labels are columns, not classes.
+        return self.loss.per_example(labels, scores, sample_weight, ignores)
 
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
@@ -267,6 +289,9 @@ class RetrievalModel(MultiWorker, keras.Model):
             "misread."
         )
         _checks.require(isinstance(loss, RankingLoss), rule, repr(loss))
+        if not self._has_class_ids:
+            rule = "`loss` must have no `ignore_class`, since no labels are class ids."
+            _checks.require(loss.ignore_class is None, rule, loss.ignore_class)
         if self._scores_all:
             return
         for name in loss.by_class_id:

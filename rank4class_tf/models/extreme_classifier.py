@@ -106,6 +106,7 @@ class ExtremeClassifier(RetrievalModel):
 
     _parts = ("encoder",)
     _scored = "a sample of the classes"
+    _has_class_ids = True
 
     def __init__(
         self,
@@ -135,6 +136,37 @@ class ExtremeClassifier(RetrievalModel):
     @property
     def _scores_all(self) -> bool:  # type: ignore[override]
         return self.scores.num_negatives == self.classes.num_classes
+
+    def compile(
+        self,
+        optimizer: Any = "rmsprop",
+        loss: Any = None,
+        metrics_in_training: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        """Configures the model for training, as Keras does.
+
+        Args:
+            optimizer: as in Keras.
+            loss: a loss of `rank4class_tf.losses`; with a sample, without
+                `class_weight`, `class_prior` or `transition`.
+            metrics_in_training: whether `fit` also reports the metrics of the training
+                examples. Each step then ranks all classes, as evaluation does; the page
+                of large outputs says what that costs.
+            **kwargs: other arguments of Keras's `compile`. `metrics` and
+                `weighted_metrics` hold metrics of `rank4class_tf.metrics` that are
+                means over examples.
+        """
+        super().compile(optimizer, loss, **kwargs)
+        self._metrics_in_training = _checks.flag(
+            "metrics_in_training", metrics_in_training
+        )
+
+    def get_compile_config(self) -> dict[str, Any] | None:
+        config = super().get_compile_config()
+        if not config:
+            return config
+        return {**config, "metrics_in_training": self._metrics_in_training}
 
     def fit(
         self,
@@ -286,6 +318,7 @@ class ExtremeClassifier(RetrievalModel):
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
+        y = self._without_ignored(y)
         if self._scores_all:  # The loss asks for the scores block by block.
             products = self.scores.over_classes(y_pred)
             # A tied table has another gradient, through the encoder, and Keras's rules
@@ -301,9 +334,24 @@ class ExtremeClassifier(RetrievalModel):
             y_pred, class_ids=y, num_mined=num_mined, training=training
         )
         # The class is in column 0, unless the example has none.
-        labels = tf.where(tf.math.is_inf(scores[..., 0]), -1, 0)
-        scores = _keras.with_mask(scores, None if positions is None else positions.mask)
+        has_none = tf.math.is_inf(scores[..., 0])
+        mask = None if positions is None else positions.mask
+        if positions is None and self._ignored is not None:
+            mask = ~has_none  # An example that is ignored leaves the mean.
+        labels = tf.where(has_none, -1, 0)
+        scores = _keras.with_mask(scores, mask)
         return self._compiled_losses(labels, scores, sample_weight)
+
+    @property
+    def _ignored(self) -> int | None:
+        """The class that is padding, as the compiled loss has it."""
+        return getattr(self.loss, "ignore_class", None)
+
+    def _without_ignored(self, class_ids: Array) -> Array:
+        ignored = self._ignored
+        if ignored is None:
+            return class_ids
+        return _labels.without_class(class_ids, ignored)
 
     def get_config(self) -> dict[str, Any]:
         # The classes come after the encoder, so that layers shared with it are marked
@@ -375,6 +423,7 @@ class ExtremeClassifier(RetrievalModel):
         else:
             ids = _class_ids(positions.flat(y, "y_true"), num_classes)
             y = positions.unflat(ids)
+        y = self._without_ignored(y)
         batch = Batch.of(y, y_pred, num_classes=num_classes, label_format="ids")
         ids = batch.labels.class_ids
         above, tied = self.scores.ranks(batch.labels.scores, ids)
