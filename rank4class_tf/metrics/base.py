@@ -162,9 +162,11 @@ class RankingMetric(Metric):
         batch = self._read(y_true, y_pred, sample_weight, exclude)
         self._add_batch(self._prepared(batch))
 
-    def _read(self, *given: Any) -> Batch:
-        """The batch of the arguments of `per_list`."""
-        return read(*given, self.label_format, self.ignore_class)
+    def _read(
+        self, y_true: Any, y_pred: Any, sample_weight: Any, exclude: Any
+    ) -> Batch:
+        formats = self.label_format, self.ignore_class
+        return read(y_true, y_pred, sample_weight, exclude, *formats)
 
     def _prepared(self, batch: Batch) -> Batch:
         """The batch as this metric measures it."""

@@ -13,7 +13,6 @@ from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.metrics.base import (
     RankingMetric,
-    read,
     weighted,
     without_weightless,
 )
