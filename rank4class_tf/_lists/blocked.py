@@ -18,11 +18,12 @@ from rank4class_tf._checks import require
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import Block, ClassProducts, Record, with_record
 from rank4class_tf._lists.dense import (
-    UnlinkedLists,
+    ChosenLists,
     dense_lists,
     fill_masked,
     without_padding,
 )
+from rank4class_tf._lists.labels import distinct_ids
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
 from rank4class_tf._lists.positives import (
     ColumnPositives,
@@ -157,7 +158,9 @@ class BlockedLists(Lists):
         )
         if self._excluded is None:
             return count
-        return count - tf.reduce_sum(tf.cast(self._excluded >= 0, self.dtype), axis=-1)
+        # A positive may be left out twice.
+        is_excluded = distinct_ids(self._excluded) >= 0
+        return count - tf.reduce_sum(tf.cast(is_excluded, self.dtype), axis=-1)
 
     @property
     def max_items(self) -> int:
@@ -432,7 +435,7 @@ class BlockedLists(Lists):
         return self._replace(_excluded=places)  # As `top_k` returns them: class ids.
 
     def only(self, places: Tensor) -> Lists:
-        return UnlinkedLists(
+        return ChosenLists(
             filled=tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype]),
             class_ids=None,
             relevance=self.relevance,
