@@ -1,11 +1,12 @@
-"""Trains a many-class classifier by stochastic negative mining and shows the best five.
+r"""Trains a many-class classifier by stochastic negative mining; shows the best five.
 
     python examples/extreme_classification.py --train train.txt --test test.txt
 
 It reads files of the Extreme Classification Repository. Those of WordNet, to predict
 the concepts above a concept from the words of its definition, come from
-`python -m scripts.reproductions.snm --wordnet /usr/share/wordnet --files wordnet
---methods`.
+
+    python -m scripts.reproductions.snm --wordnet /usr/share/wordnet \
+        --files wordnet --methods
 
 The model follows Reddi et al. 2019: sparse features, a layer of 512 with ReLU, a linear
 layer of 512, and class embeddings, all scaled to length 1. As in that paper, the rows

@@ -37,9 +37,10 @@ def replacing(path: PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
-    """As `replacing`, for the folder of a SavedModel."""
+    """Yields a temporary folder, then moves its files to `path`, one by one."""
     # Makes missing parent folders and keeps other files of the folder. While files
-    # change, the folder lacks the file by which a loader finds the model.
+    # move, the folder lacks the file by which a loader finds the model; it still lacks
+    # it if a move fails.
     target = _resolved(path)
     tf.io.gfile.makedirs(os.path.dirname(target))
     with _temporary_beside(target) as temporary:

@@ -17,7 +17,7 @@ __all__ = ["ImageEncoder", "TextEncoder"]
 
 # Layers of keras-hub's backbones at which we can cut, since the layers above read only
 # their output: a transformer layer, a block of a ResNet, a block of a VGG.
-_BLOCK = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
+_BLOCK_NAME = re.compile(r"transformer_layer_\d+|stack\d+_block\d+_out|block\d+_pool")
 
 
 def _import_hub() -> Any:
@@ -57,7 +57,9 @@ class PretrainedEncoder:
         preset: str,
         frozen: int | str,
     ) -> None:
-        blocks = [layer for layer in backbone.layers if _BLOCK.fullmatch(layer.name)]
+        blocks = [
+            layer for layer in backbone.layers if _BLOCK_NAME.fullmatch(layer.name)
+        ]
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
         received = f"preset={preset!r}, a {type(backbone).__name__}"
         _checks.require(bool(blocks), rule, received)

@@ -62,8 +62,9 @@ class Rowwise:
     ) -> None:
         """The rule, for ids `[n]` and the summed gradient of each id's row, `[n, ...]`.
 
-        An id that occurs twice has the same gradient both times: a rule must set rows,
-        not add.
+        An id that occurs twice has the same sum both times, so a rule must set rows,
+        not add to them. Only one whose `update_slices` passes gradients that are not
+        summed adds, as that of `RowwiseSGD` does without momentum.
         """
         raise NotImplementedError
 

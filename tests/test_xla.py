@@ -6,6 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
+from rank4class_tf._tf.loops import fold_blocks
 
 from .contract.tables import LOSSES, REPRESENTATIVES
 
@@ -182,3 +183,19 @@ def test_a_two_tower_with_strings_before_its_index(rng):
     model.compile("sgd", losses.SoftmaxLoss())
     assert not model.jit_compile
     model.fit(dataset, **QUIET)
+
+
+def test_a_loop_over_no_blocks():
+    def count(rows):
+        sizes = []
+        for size in (4, tf.shape(rows)[0]):
+
+            def step(ids, total):
+                return [total + tf.size(ids)]
+
+            sizes += fold_blocks(step, 0, size, [tf.constant(0)])
+        return sizes
+
+    signature = [tf.TensorSpec([None])]
+    compiled = tf.function(count, jit_compile=True, input_signature=signature)
+    assert [int(x) for x in compiled(tf.zeros([3]))] == [0, 0]

@@ -18,17 +18,23 @@ from rank4class_tf._checks import require
 from rank4class_tf._lists import positives as _positives
 from rank4class_tf._lists.classes import Block, ClassProducts, Record, with_record
 from rank4class_tf._lists.dense import (
-    UnlinkedLists,
+    ChosenLists,
     dense_lists,
     fill_masked,
     without_padding,
 )
+from rank4class_tf._lists.labels import distinct_ids
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
-from rank4class_tf._lists.positives import FlatPositives, are_few, excess, masked
+from rank4class_tf._lists.positives import (
+    ColumnPositives,
+    FlatPositives,
+    are_few,
+    excess,
+    masked,
+)
 from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
-from rank4class_tf._tf.gradients import cond
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.search import add_columns
 from rank4class_tf._tf.seeds import fold_in
@@ -98,6 +104,11 @@ def _by_classes(
     )
 
 
+def _terms_of_lists(function: Function, items: Tensors, parameters: Tensors) -> Tensor:
+    """The terms of one sum for each list, `[batch, m]`."""
+    return function(*items, *parameters)
+
+
 class BlockedLists(Lists):
     """All classes of each example as items; see the module and `Lists`."""
 
@@ -114,8 +125,11 @@ class BlockedLists(Lists):
         self.relevance = relevance
         self.seed = seed
         # The flat length is known only at run time, so XLA gets the padded columns.
-        needs_columns = relevance.shape[1] == 1 or raising.in_xla()
-        self._flat = None if needs_columns else FlatPositives.from_relevance(relevance)
+        self._positives: ColumnPositives | FlatPositives
+        if relevance.shape[1] == 1 or raising.in_xla():
+            self._positives = ColumnPositives(relevance)
+        else:
+            self._positives = FlatPositives.from_relevance(relevance)
         self._raw_positive_scores = record.single_scores(class_ids)
         self._has_gradient = True
         self._excluded: Tensor | None = None  # `[batch, E]`, padded with -1.
@@ -144,7 +158,9 @@ class BlockedLists(Lists):
         )
         if self._excluded is None:
             return count
-        return count - tf.reduce_sum(tf.cast(self._excluded >= 0, self.dtype), axis=-1)
+        # A positive may be left out twice.
+        is_excluded = distinct_ids(self._excluded) >= 0
+        return count - tf.reduce_sum(tf.cast(is_excluded, self.dtype), axis=-1)
 
     @property
     def max_items(self) -> int:
@@ -204,7 +220,7 @@ class BlockedLists(Lists):
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-        terms: Function = lambda f, items, parameters: f(*items, *parameters),
+        terms: Function = _terms_of_lists,
         value: Tensor | None = None,
     ) -> Tensor:
         """Sums `terms(function, [scores, *items], parameters)` over all classes."""
@@ -221,7 +237,8 @@ class BlockedLists(Lists):
             if tends_to_zero or vanishes:
                 return terms(function, [scores, *item_values], parameters)
             is_item = scores != LOWEST[self.dtype]
-            mask, scores = tf.cast(is_item, self.dtype), tf.where(is_item, scores, 0.0)
+            mask = tf.cast(is_item, self.dtype)
+            scores = tf.where(is_item, scores, 0.0)
             return terms(masked(function), [mask, scores, *item_values], parameters)
 
         if not self._has_gradient:
@@ -229,57 +246,42 @@ class BlockedLists(Lists):
         return self._record.sum(
             block_terms,
             {"transform": self._transform, "parameters": [*parameters]},
-            tf.zeros_like(start),
-            self._has_gradient,
-            vanishes,
-            value,
+            start=tf.zeros_like(start),
+            has_gradient=self._has_gradient,
+            vanishes=vanishes,
+            value=value,
         )
 
     def _sum_for_positives(
         self,
         function: Function,
-        positives: Tensors,
+        values: Tensors,
         items: Sequence[Function] = (),
         tends_to_zero: bool = False,
         vanishes: bool = False,
-        sum_many: Function = _positives.sum_over_items,
+        sum_columns: Function = _positives.sum_over_items,
     ) -> Tensor:
-        """Sums `function(scores, *items, *positives)` per positive, `[batch, P]`."""
-        # The positives stand in columns, or flat, without padding. Few are compared
-        # with all classes of a block at once, many by `sum_many`.
-        flat, has_few = self._flat, are_few(self.max_positives, num_items=None)
+        """Sums `function(scores, *items, *values)` per positive, `[batch, P]`."""
+        # Few positives are compared with all classes of a block at once, many by
+        # `sum_columns(function, items, values, relevance)`.
+        positives = self._positives
+        has_few = are_few(self.max_positives, num_items=None)
 
-        def sum_columns(f: Function, items: Tensors, positives: Tensors) -> Tensor:
-            return sum_many(f, items, positives, self.relevance)
-
-        def terms(f: Function, items: Tensors, positives: Tensors) -> Tensor:
-            if has_few:
-                terms_of = _positives.terms if flat is None else flat.terms
-                return terms_of(f, items, positives)
-            if flat is None:
-                return sum_columns(f, items, positives)[..., tf.newaxis]
-
-            def sums_of_few(items: Tensors, positives: Tensors) -> Tensor:
-                return tf.reduce_sum(flat.terms(f, items, positives), axis=-1)
-
-            def sums_of_many(items: Tensors, positives: Tensors) -> Tensor:
-                columns = [flat.to_columns(x) for x in positives]
-                return flat.to_flat(sum_columns(f, items, columns))
-
-            # Few on average, or many: known only at run time.
-            sums = cond(flat.are_few, sums_of_few, sums_of_many, [*items], positives)
+        def sums(function: Function, items: Tensors, values: Tensors) -> Tensor:
+            sums = positives.sums(sum_columns, function, items, values)
             return sums[..., tf.newaxis]
 
-        start = self.relevance
-        if flat is not None:
-            start, *positives = (flat.to_flat(x) for x in (start, *positives))
-        # Only few positives have terms of single classes, which show the classes with a
-        # gradient.
-        tends_to_zero, vanishes = tends_to_zero or vanishes, vanishes and has_few
         result = self._sum(
-            function, positives, start, items, tends_to_zero, vanishes, terms
+            function,
+            [positives.from_columns(x) for x in values],
+            start=positives.from_columns(self.relevance),
+            items=items,
+            tends_to_zero=tends_to_zero or vanishes,
+            # Only terms of single classes show which classes have a gradient.
+            vanishes=vanishes and has_few,
+            terms=positives.terms if has_few else sums,
         )
-        return result if flat is None else flat.to_columns(result)
+        return positives.to_columns(result)
 
     def sum(
         self,
@@ -289,8 +291,14 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        start = self.relevance[:, 0]
-        return self._sum(function, parameters, start, items, tends_to_zero, vanishes)
+        return self._sum(
+            function,
+            parameters,
+            start=self.relevance[:, 0],
+            items=items,
+            tends_to_zero=tends_to_zero,
+            vanishes=vanishes,
+        )
 
     def sum_over_items(
         self,
@@ -300,45 +308,34 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        positives = [self.positive_scores, *positives]
-        return self._sum_for_positives(
-            function, positives, items, tends_to_zero, vanishes
-        )
+        values = [self.positive_scores, *positives]
+        return self._sum_for_positives(function, values, items, tends_to_zero, vanishes)
 
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
+        if levels is None:
+            levels = self.positive_scores
+
+        def sums_of_columns(
+            _: Function, items: Tensors, values: Tensors, *rest: Tensor
+        ) -> Tensor:
+            (scores,) = items
+            (levels,) = values
+            sums, _ = excess(scores, levels, margin)
+            return sums
+
         return self._sum_for_positives(
             lambda s, p: violation(s - p, margin),
-            [self.positive_scores if levels is None else levels],
+            [levels],
             vanishes=True,
-            sum_many=lambda _, items, positives, *rest: excess(
-                items[0], positives[0], margin
-            )[0],
+            sum_columns=sums_of_columns,
         )
 
     def log_sum_exp(
         self, temperature: Array = 1.0, smoothing: Array = 0.0
     ) -> TensorPair:
-        exchange, is_smoothed = self._record.exchange, not is_zero(smoothing)
-
-        # The value takes one pass, which keeps the highest score so far and the sum
-        # relative to it.
-        def add(block: Block, previous: Tensor, total: Tensor) -> list[Tensor]:
-            scores = self._filled(block, self._transform)
-            highest = tf.maximum(
-                previous, tf.reduce_max(scores, axis=-1, keepdims=True)
-            )
-            total *= tf.exp((previous - highest) / temperature)
-            powers = tf.exp((scores - highest) / temperature)
-            return [highest, total + tf.reduce_sum(powers, axis=-1, keepdims=True)]
-
-        lowest = tf.fill([tf.shape(self.relevance)[0], 1], LOWEST[self.dtype])
-        highest_here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
+        is_smoothed = not is_zero(smoothing)
+        highest, log_total = self._log_total(temperature)
         with self._record.tape.stop_recording():
-            highest = exchange.highest(highest_here)
-            total = exchange.total(
-                total * tf.exp((highest_here - highest) / temperature)
-            )
-            log_total = tf.math.log(total)
             mean_weight = smoothing / tf.maximum(self.num_items, 1)[:, tf.newaxis]
 
         def smoothing_term(scores: Tensor, temperature: Array) -> Tensor:
@@ -354,13 +351,39 @@ class BlockedLists(Lists):
         # denominator. That sum is recorded for its gradient only, with a known value.
         def softmax(scores: Tensor, temperature: Array = temperature) -> Tensor:
             share = tf.exp((scores - highest) / temperature - log_total)
-            return share + smoothing_term(scores, temperature) if is_smoothed else share
+            if is_smoothed:
+                share += smoothing_term(scores, temperature)
+            return share
 
-        parameters = [] if isinstance(temperature, int | float) else [temperature]
+        is_number = isinstance(temperature, int | float)
         result = self._sum(
-            softmax, parameters, mean, tends_to_zero=not is_smoothed, value=mean
+            softmax,
+            parameters=[] if is_number else [temperature],
+            start=mean,
+            tends_to_zero=not is_smoothed,
+            value=mean,
         )
         return log_total + result[:, tf.newaxis], highest
+
+    def _log_total(self, temperature: Array) -> TensorPair:
+        """The highest score, and the value of `log_sum_exp`, constants `[batch, 1]`."""
+
+        # One pass keeps the highest score so far and the sum relative to it.
+        def add(block: Block, previous: Tensor, total: Tensor) -> list[Tensor]:
+            scores = self._filled(block, self._transform)
+            highest = tf.reduce_max(scores, axis=-1, keepdims=True)
+            highest = tf.maximum(previous, highest)
+            total *= tf.exp((previous - highest) / temperature)
+            powers = tf.exp((scores - highest) / temperature)
+            return [highest, total + tf.reduce_sum(powers, axis=-1, keepdims=True)]
+
+        exchange = self._record.exchange
+        lowest = tf.fill([tf.shape(self.relevance)[0], 1], LOWEST[self.dtype])
+        highest_here, total = self._record.fold(add, lowest, tf.zeros_like(lowest))
+        with self._record.tape.stop_recording():
+            highest = exchange.highest(highest_here)
+            total *= tf.exp((highest_here - highest) / temperature)
+            return highest, tf.math.log(exchange.total(total))
 
     def top_k(self, k: Any) -> tuple[Tensor, Tensor, Tensor]:  # k is an int.
         n = self.max_items
@@ -412,9 +435,13 @@ class BlockedLists(Lists):
         return self._replace(_excluded=places)  # As `top_k` returns them: class ids.
 
     def only(self, places: Tensor) -> Lists:
-        filled = tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype])
-        class_ids, relevance, scores = None, self.relevance, self.positive_scores
-        return UnlinkedLists(filled, class_ids, relevance, scores, seed=self.seed)
+        return ChosenLists(
+            filled=tf.where(places >= 0, self._scores_at(places), LOWEST[self.dtype]),
+            class_ids=None,
+            relevance=self.relevance,
+            positive_scores=self.positive_scores,
+            seed=self.seed,
+        )
 
     def keep_nan(self, losses: Tensor) -> Tensor:
         # A sum of a NaN is NaN by itself, but a search may miss the NaN of a row.
@@ -427,6 +454,5 @@ def _columns(ids: Tensor, wanted: Tensor) -> TensorPair:
     flat = tf.reshape(wanted, [-1])
     column = tf.minimum(tf.searchsorted(ids, flat), tf.size(ids) - 1)
     is_in_block = tf.equal(tf.gather(ids, column), flat)
-    return tf.reshape(column, tf.shape(wanted)), tf.reshape(
-        is_in_block, tf.shape(wanted)
-    )
+    shape = tf.shape(wanted)
+    return tf.reshape(column, shape), tf.reshape(is_in_block, shape)

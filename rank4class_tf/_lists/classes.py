@@ -121,7 +121,8 @@ def with_record(formula: Function, products: ClassProducts) -> Tensor:
             upstream: Tensor, variables: Sequence[tf.Variable] = ()
         ) -> tuple[Any, ...]:
             found = record.gradients(values, exchange.joined(upstream), variables)
-            of_tables, of_variables = found.tables, found.variables
+            of_tables = found.tables
+            of_variables = found.variables
             if shard is not None:
                 shard.update(of_tables)
                 of_tables = [tf.zeros_like(shard.anchor)]
@@ -179,6 +180,20 @@ class _PerBlock(NamedTuple):
     parameters: dict[str, Any]
 
 
+class _Leaves(NamedTuple):
+    """Where the tape of a formula begins, and in the same form the gradients there."""
+
+    scores: list[Tensor | None]  # Of single classes, `[batch, m]` each.
+    variables: Sequence[Tensor | None]  # That the formula reads.
+
+    def plus(self, other: _Leaves) -> _Leaves:
+        """The sum of two gradients."""
+        return _Leaves(
+            [*map(_add, self.scores, other.scores)],
+            [*map(_add, self.variables, other.variables)],
+        )
+
+
 class Gradients(NamedTuple):
     """Gradients of what a formula read."""
 
@@ -207,7 +222,8 @@ class Record:
         self._block_size = self._size_of_blocks(sizes.TRAINED)
 
     def _size_of_blocks(self, on_cpu: sizes.CpuBlocks) -> int | Tensor:
-        products, device = self._products, sizes.device_type()
+        products = self._products
+        device = sizes.device_type()
         rows = num_rows(products.encodings)
         if device == "CPU" and not products.has_positions:
             # Few rows fit in the cache whatever their number is. Sizes that are static
@@ -217,7 +233,9 @@ class Record:
 
     def single_scores(self, ids: Tensor) -> Tensor:
         """Scores of classes of each example, `[batch, m]`."""
-        products, places, is_local = self._products, ids, None
+        products = self._products
+        places = ids
+        is_local = None
         with self.tape.stop_recording():
             if products.shard is not None:
                 places, is_local = within(
@@ -335,9 +353,10 @@ class Record:
         value: Tensor | None = None,
     ) -> Tensor:
         """Sums `terms(block, **parameters)`, `[batch, ..., m]`, over all classes."""
-        # `start` is zeros of the shape of the sum. Terms that vanish are never
-        # negative, have no slope where they are 0, and are one for each class. A known
-        # `value` saves the pass.
+        # The parameters are tensors, in any structure, which get gradients. `start` is
+        # zeros of the shape of the sum. Terms that vanish are never negative, have no
+        # slope where they are 0, and are one for each class. A known `value` saves the
+        # pass.
         if has_gradient and self._sum is not None:
             raise EveryItemNeeded("A formula asks for several sums over all classes.")
         # Copies: the gradient of a tensor passed twice would count twice.
@@ -346,14 +365,15 @@ class Record:
         def of_block(block: Block, **parameters: Any) -> Tensor:
             return tf.reduce_sum(terms(block, **parameters), axis=-1)
 
+        def add(block: Block, total: Tensor) -> list[Tensor]:
+            return [total + of_block(block, **parameters)]
+
         is_used = None
         if value is None:
             if vanishes and has_gradient and not raising.in_xla():
                 value, is_used = self._sum_and_used(terms, parameters, start)
             else:
-                (value,) = self.fold(
-                    lambda block, total: [total + of_block(block, **parameters)], start
-                )
+                (value,) = self.fold(add, start)
             with self.tape.stop_recording():
                 value = self.exchange.total(value)
         value = tf.stop_gradient(value)
@@ -366,7 +386,8 @@ class Record:
         self, terms_of: Function, parameters: dict[str, Any], start: Tensor
     ) -> TensorPair:
         """The sum over local classes of their terms, and which have a term above 0."""
-        num_local, first_id = self._products.num_local, self._ids(tf.constant(0))
+        num_local = self._products.num_local
+        first_id = self._ids(tf.constant(0))
 
         def add(block: Block, total: Tensor, used_blocks: tf.TensorArray) -> list:
             terms = terms_of(block, **parameters)
@@ -396,23 +417,22 @@ class Record:
         # The tape reaches from the values to the scores of single classes, to variables
         # and to the sum. Beyond the sum lies one backward pass over all classes, which
         # may lead to single classes and variables again, through its parameters.
-        tape, products = self.tape, self._products
-        leaves = {"scores": [x.scores for x in self._singles], "variables": variables}
+        products = self._products
+        leaves = _Leaves([x.scores for x in self._singles], variables)
         total = self._sum
         totals = [] if total is None else [total.result]
-        found, of_totals = tape.gradient(values, [leaves, totals], upstream)
-        of_scores, of_variables = found["scores"], found["variables"]
-        of_encodings, of_rows = tf.zeros_like(products.encodings), _RowGradients([])
+        found, of_totals = self.tape.gradient(values, [leaves, totals], upstream)
+        of_encodings = tf.zeros_like(products.encodings)
+        of_rows = _RowGradients([])
         if total is not None and of_totals[0] is not None:
             of_encodings, of_rows, of_parameters = self._backward_pass(
                 total, of_totals[0]
             )
-            through_sum = tape.gradient(total.parameters, leaves, of_parameters)
-            of_scores = [*map(_add, of_scores, through_sum["scores"])]
-            of_variables = [*map(_add, of_variables, through_sum["variables"])]
+            through_sum = self.tape.gradient(total.parameters, leaves, of_parameters)
+            found = found.plus(through_sum)
 
-        pairs = zip(self._singles, of_scores, strict=True)
-        with_gradient = [(x, g) for x, g in pairs if g is not None]
+        pairs = zip(self._singles, found.scores, strict=True)
+        with_gradient = [(single, g) for single, g in pairs if g is not None]
         if with_gradient:
             singles, upstreams = zip(*with_gradient, strict=True)
             through_singles, places, rows = self._of_singles(singles, upstreams)
@@ -420,7 +440,8 @@ class Record:
             of_rows = of_rows.plus(places, rows)
         of_encodings, of_rows = together([of_encodings, of_rows])
         of_tables = of_rows.by_table(products.tables, products.dense_gradients)
-        return Gradients(self.exchange.total(of_encodings), of_tables, of_variables)
+        of_encodings = self.exchange.total(of_encodings)
+        return Gradients(of_encodings, of_tables, found.variables)
 
     def _of_singles(
         self, singles: Sequence[_Single], upstreams: Tensors
@@ -428,9 +449,8 @@ class Record:
         """The gradient of encodings, places `[m]`, and gradients of their rows."""
         products = self._products
         # From the rows that the forward pass read.
-        rows = [
-            tf.concat(x, axis=1) for x in zip(*(x.rows for x in singles), strict=True)
-        ]
+        rows_by_table = zip(*(x.rows for x in singles), strict=True)
+        rows = [tf.concat(rows, axis=1) for rows in rows_by_table]
         places = tf.concat([x.places for x in singles], axis=1)
         upstream = tf.concat(upstreams, axis=1)
         with tf.GradientTape() as tape:
@@ -452,8 +472,10 @@ class Record:
         self, total: _Sum, upstream: Tensor
     ) -> tuple[Tensor, _RowGradients, dict[str, Any]]:
         """The gradients of the sum in encodings, tables and parameters."""
-        products, num_rows = self._products, self._products.num_local
-        used_places = is_few = None
+        products = self._products
+        num_rows = products.num_local
+        used_places = None
+        is_few = None
         if total.is_used is not None:
             # Classes whose terms are 0 have no gradient. Where they are most, the pass
             # gathers the others; where they are few, it takes all in order, since
@@ -512,10 +534,8 @@ class _RowGradients(NamedTuple):
             return _RowGradients([sums_once(places, x) for x in rows], places)
 
         def added() -> list[Tensor]:
-            return [
-                _add_rows(total, places, g)
-                for total, g in zip(self.rows, rows, strict=True)
-            ]
+            pairs = zip(self.rows, rows, strict=True)
+            return [_add_rows(total, places, new) for total, new in pairs]
 
         if self.places is None:
             return _RowGradients(added())
@@ -578,4 +598,6 @@ def _add_rows(x: Tensor, places: Tensor, rows: Tensor) -> Tensor:
 def _add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     if a is None:
         return b
-    return a if b is None else a + b
+    if b is None:
+        return a
+    return a + b

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -223,29 +223,27 @@ class DenseLists(Lists):
         )
 
     def negatives(self) -> DenseLists:
-        if self.class_ids is not None:
-            return self.without(self.class_ids)
-        filled = tf.where(self.is_positive, self._lowest, self.filled)
-        return self._against(filled)
+        if self.class_ids is None:
+            filled = tf.where(self.is_positive, self._lowest, self.filled)
+            return self._against(filled)
+        # All columns of a list without a positive hold item 0, which stays.
+        has_positive = tf.reduce_any(self.is_positive, axis=-1, keepdims=True)
+        low = tf.where(has_positive, self._lowest, gather(self.filled, self.class_ids))
+        return self._against(_with_lower(self.filled, self.class_ids, low))
 
     def without(self, places: Tensor) -> DenseLists:
-        @tf.custom_gradient
-        def masked_there(filled: Tensor) -> WithGradient:
-            low = tf.fill(tf.shape(places), self._lowest)
-            filled = tf.tensor_scatter_nd_update(filled, indices(places), low)
-            # The gradient needs no mask: whatever reads `LOWEST` is constant.
-            return filled, lambda upstream: upstream
-
-        return self._against(masked_there(self.filled))
+        low = tf.fill(tf.shape(places), self._lowest)
+        return self._against(_with_lower(self.filled, places, low))
 
     def only(self, places: Tensor) -> DenseLists:
         filled = gather(self.filled, tf.maximum(places, 0))
-        return self._against(tf.where(places >= 0, filled, self._lowest))
+        lists = self._against(tf.where(places >= 0, filled, self._lowest))
+        return ChosenLists(**vars(lists))
 
     def _against(self, filled: Tensor) -> DenseLists:
         return UnlinkedLists(
             filled,
-            None,
+            self.class_ids,
             self.relevance,
             self.positive_scores,
             self.positive_weights,
@@ -277,7 +275,7 @@ class DenseLists(Lists):
 
 
 class UnlinkedLists(DenseLists):
-    """Lists whose items `[batch, m]` are not linked to the columns of the positives."""
+    """Lists of which some items are gone, among them perhaps positives."""
 
     def by_item(self, values: Tensor) -> Tensor:
         raise ValueError(
@@ -286,6 +284,30 @@ class UnlinkedLists(DenseLists):
         )
 
     at_positives = by_item
+
+    def _against(self, filled: Tensor) -> DenseLists:
+        return dataclasses.replace(self, filled=filled, unshifted=None)
+
+
+class ChosenLists(UnlinkedLists):
+    """Lists of chosen items, of which it is not known whether they are positive."""
+
+    def negatives(self) -> NoReturn:
+        raise ValueError(
+            "`negatives` must come before `only`. Received: lists made by `only`."
+        )
+
+
+def _with_lower(filled: Tensor, places: Tensor, low: Tensor) -> Tensor:
+    """The filled scores, in which the items at the places `[batch, k]` are `low`."""
+
+    @tf.custom_gradient
+    def lowered(filled: Tensor) -> WithGradient:
+        filled = tf.tensor_scatter_nd_update(filled, indices(places), low)
+        # The gradient needs no mask: whatever reads `LOWEST` is constant.
+        return filled, lambda upstream: upstream
+
+    return lowered(filled)
 
 
 @tf.custom_gradient

@@ -17,7 +17,7 @@ from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import indices, num_rows
 from rank4class_tf._tf.raising import check, checked, in_xla, replaced, same_sizes
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._types import Array, Size, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
 
@@ -50,15 +50,12 @@ class Labels(NamedTuple):
     # What a list without positives counts as, `[batch]`: 0, or NaN if XLA compiles
     # labels that break the rules. Such a list has no positives.
     value_if_empty: Tensor
-    max_positives: int | None = (
-        None  # The most that a list can have; None if not static.
-    )
-    highest: Tensor | None = (
-        None  # `[batch]`, the highest relevance, if it takes no further pass.
-    )
-    item_weights: Tensor | None = (
-        None  # `[batch, n]`, 0 for a masked item; None means 1.
-    )
+    # The most that a list can have; None if not static.
+    max_positives: int | None = None
+    # `[batch]`, the highest relevance, if it takes no further pass.
+    highest: Tensor | None = None
+    # `[batch, n]`, 0 for a masked item; None means 1.
+    item_weights: Tensor | None = None
     # `[batch]` booleans, True where all that was given is padding; None if not asked.
     is_padding: Tensor | None = None
 
@@ -270,40 +267,66 @@ def _of_ids(
     scores: Tensor, ids: Tensor, inferred: bool, num_classes: int | None = None
 ) -> Labels:
     """`Labels` of class ids; with `num_classes`, encodings are in place of scores."""
-    # Ids whose format is inferred must not look like labels of all items.
     static_items = num_classes or scores.shape[1]
     num_items = static_items or tf.shape(scores)[1]
-    zero, is_checked = tf.zeros([num_rows(scores)], scores.dtype), False
+    nan_or_0 = tf.zeros([num_rows(scores)], scores.dtype)
+
+    may_be_relevance = False
     if inferred and ids.shape.rank != 1:
         ids = in_rows(ids)
         width = ids.shape[1]
-        is_checked = None in (width, static_items) or width > 2
-        if None in (width, static_items):
-            as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
-            rule = (
-                "`label_format` must be 'ids' or 'relevance' for integer labels of a "
-                "shape that is not known when the graph is made, and that are as wide "
-                "as the scores"
-            )
-            zero = checked(zero, tf.fill(tf.shape(ids), as_wide), ids, rule)
-        if width is None or width > 2:
-            rule = (
-                "`y_true` must hold class ids or labels of all items; a list of "
-                f"{width or 'more than two'} zeros and ones is neither, since `y_pred` "
-                f"scores {static_items} items"
-            )
-            is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
-            is_binary &= tf.reduce_all(is_binary, axis=-1, keepdims=True)
-            if width is None:
-                is_binary &= tf.shape(ids)[1] > 2
-            zero = checked(zero, is_binary, ids, rule)
-    ids, value_if_empty = padded_ids(ids, num_items, zero)
-    if is_checked:
+        may_be_relevance = None in (width, static_items) or width > 2
+    if may_be_relevance:
+        nan_or_0 = _nan_if_as_wide(nan_or_0, ids, static_items, num_items)
+        nan_or_0 = _nan_if_binary(nan_or_0, ids, static_items)
+
+    ids, value_if_empty = padded_ids(ids, num_items, nan_or_0)
+    if may_be_relevance:
         ids = replaced(ids, tf.math.is_nan(value_if_empty), -1)
     ids = distinct_ids(ids)
     return Labels(
-        scores, None, ids, tf.cast(ids >= 0, scores.dtype), value_if_empty, ids.shape[1]
+        scores=scores,
+        mask=None,
+        class_ids=ids,
+        relevance=tf.cast(ids >= 0, scores.dtype),
+        value_if_empty=value_if_empty,
+        max_positives=ids.shape[1],
     )
+
+
+# Ids whose format is inferred must not look like labels of all items.
+
+
+def _nan_if_as_wide(
+    nan_or_0: Tensor, ids: Tensor, static_items: int | None, num_items: Size
+) -> Tensor:
+    """Raises, or is NaN under XLA, where ids turn out to be as wide as the scores."""
+    if None not in (ids.shape[1], static_items):
+        return nan_or_0  # `are_ids` compared them.
+    as_wide = (tf.shape(ids)[1] == num_items) & (num_items > 1)
+    rule = (
+        "`label_format` must be 'ids' or 'relevance' for integer labels of a "
+        "shape that is not known when the graph is made, and that are as wide "
+        "as the scores"
+    )
+    return checked(nan_or_0, tf.fill(tf.shape(ids), as_wide), ids, rule)
+
+
+def _nan_if_binary(nan_or_0: Tensor, ids: Tensor, static_items: int | None) -> Tensor:
+    """Raises, or is NaN under XLA, for more than two ids that are all 0 or 1."""
+    width = ids.shape[1]
+    if width is not None and width <= 2:
+        return nan_or_0
+    rule = (
+        "`y_true` must hold class ids or labels of all items; a list of "
+        f"{width or 'more than two'} zeros and ones is neither, since `y_pred` "
+        f"scores {static_items} items"
+    )
+    is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
+    is_binary &= tf.reduce_all(is_binary, axis=-1, keepdims=True)
+    if width is None:
+        is_binary &= tf.shape(ids)[1] > 2
+    return checked(nan_or_0, is_binary, ids, rule)
 
 
 def padded_ids(

@@ -4,6 +4,8 @@ Blocks and pieces run one after the other: parallel ones would need all their me
 once.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,16 +19,24 @@ from rank4class_tf._types import Features, Size, Tensor, Tensors, WithGradient
 
 def fold(step: Callable, count: Size, state: Sequence, first: int = 0) -> list:
     """Folds `state = step(index, *state)` over [first, count), without a gradient."""
-    if isinstance(count, int) and count <= first:
+    # XLA compiles the gradient of a variable that a step reads only if it knows this
+    # number.
+    num_steps = count - first if isinstance(count, int) else None
+    if num_steps is not None and num_steps <= 0:
         return list(state)
+
+    def is_before_end(index: Tensor, *_: Any) -> Tensor:
+        return index < count
+
+    def next_step(index: Tensor, *state: Any) -> tuple:
+        return index + 1, *step(index, *state)
+
     _, *result = tf.while_loop(
-        lambda index, *_: index < count,
-        lambda index, *state: (index + 1, *step(index, *state)),
+        is_before_end,
+        next_step,
         (tf.constant(first), *state),
         parallel_iterations=1,
-        # XLA compiles the gradient of a variable that a step reads only if it knows
-        # this number.
-        maximum_iterations=count - first if isinstance(count, int) else None,
+        maximum_iterations=num_steps,
     )
     return result
 
@@ -35,31 +45,47 @@ def fold_blocks(step: Callable, number: Size, size: Size, state: Sequence = ()) 
     """Folds `state = step(ids, *state)` over blocks of `size` ids in [0, number)."""
     # The last block may be shorter. The lengths of blocks are static only if both are
     # ints.
-    if isinstance(number, int) and not isinstance(size, int) and in_xla():
-        # A constant by the time XLA compiles, so the blocks of the loop must be of this
-        # size: all but the last, which has 1 to `size` ids.
+    is_static = isinstance(number, int)
+    if is_static and number == 0:
+        return list(state)
+    if is_static and isinstance(size, int):
+        return _fold_static_blocks(step, number, size, state)
+    if is_static and in_xla():
+        # The size is a constant by the time XLA compiles, so the blocks of the loop
+        # must be of this size: all but the last, which has 1 to `size` ids.
         num_full = -(-number // size) - 1
-        state = fold(
-            lambda block, *s: step(block * size + tf.range(size), *s), num_full, state
-        )
+        state = _fold_full_blocks(step, num_full, size, state)
         return list(step(tf.range(num_full * size, number), *state))
-    if not (isinstance(number, int) and isinstance(size, int)):
 
-        def block_step(block: Tensor, *state: Any) -> Sequence:
-            return step(
-                tf.range(block * size, tf.minimum((block + 1) * size, number)), *state
-            )
+    def block_step(block: Tensor, *state: Any) -> Sequence:
+        start = block * size
+        end = tf.minimum(start + size, number)
+        return step(tf.range(start, end), *state)
 
-        return fold(block_step, -(-number // size), state)
+    return fold(block_step, -(-number // size), state)
+
+
+def _fold_static_blocks(
+    step: Callable, number: int, size: int, state: Sequence
+) -> list:
     size = min(size, number)
     num_full, rest = divmod(number, size)
-    if num_full == 1:
+    if num_full == 1:  # Needs no loop.
         state = step(tf.range(size), *state)
     else:
-        state = fold(
-            lambda block, *s: step(block * size + tf.range(size), *s), num_full, state
-        )
-    return list(step(tf.range(num_full * size, number), *state) if rest else state)
+        state = _fold_full_blocks(step, num_full, size, state)
+    if rest:
+        state = step(tf.range(num_full * size, number), *state)
+    return list(state)
+
+
+def _fold_full_blocks(
+    step: Callable, num_full: Size, size: Size, state: Sequence
+) -> list:
+    def block_step(block: Tensor, *state: Any) -> Sequence:
+        return step(block * size + tf.range(size), *state)
+
+    return fold(block_step, num_full, state)
 
 
 class States(NamedTuple):
@@ -87,14 +113,21 @@ def in_pieces(
     # variables that the function reads. `spec` describes the values of a full piece,
     # `[size, ...]`. A layer may look at all rows of a piece, so the last piece is not
     # padded.
-    batch = _num_rows(tf.nest.flatten([data, inputs])[0])
-    maximum = max if isinstance(batch, int) else tf.maximum
+    first_array = tf.nest.flatten([data, inputs])[0]
+    batch = _num_rows(first_array)
     # The last piece runs outside the loops, so that their shapes are static. Only that
     # of an empty batch is empty.
+    maximum = max if isinstance(batch, int) else tf.maximum
     num_full = maximum(batch - 1, 0) // size
-    last_size = batch - num_full * size
     pieces = _Pieces(
-        function, data, size, spec, len(inputs), states, num_full, last_size
+        function=function,
+        data=data,
+        size=size,
+        spec=spec,
+        num_inputs=len(inputs),
+        states=states,
+        num_full=num_full,
+        last_size=batch - num_full * size,
     )
 
     @tf.custom_gradient
@@ -102,15 +135,18 @@ def in_pieces(
         forward = pieces.forward(tensors)
 
         def gradient(upstream: Tensor, variables: Tensors | None = None) -> Any:
-            sums = pieces.backward(tensors, variables or [], forward, upstream)
-            gradients = [tf.convert_to_tensor(x) for x in sums[: len(tensors)]]
-            return (gradients, sums[len(tensors) :]) if variables else gradients
+            found = pieces.backward(tensors, variables or [], forward, upstream)
+            of_tensors = [tf.convert_to_tensor(x) for x in found[: len(tensors)]]
+            of_variables = found[len(tensors) :]
+            return (of_tensors, of_variables) if variables else of_tensors
 
         # `[pieces, size, ...]` -> `[pieces size, ...]`.
-        shape = tf.concat([[-1], tf.shape(forward.values)[2:]], axis=0)
-        return tf.reshape(forward.values, shape)[:batch], gradient
+        row_shape = tf.shape(forward.values)[2:]
+        rows = tf.reshape(forward.values, tf.concat([[-1], row_shape], axis=0))
+        return rows[:batch], gradient
 
-    return tf.ensure_shape(values(*inputs, *shared), [None, *spec.shape[1:]])
+    result = values(*inputs, *shared)
+    return tf.ensure_shape(result, [None, *spec.shape[1:]])
 
 
 def _num_rows(x: Tensor | tf.RaggedTensor) -> Size:
@@ -126,6 +162,13 @@ class _Forward(NamedTuple):
     values: Tensor  # `[pieces, size, ...]`, the last piece padded.
     # `[pieces, ...]` of each generator, its state before each piece.
     generators: list[Tensor]
+
+
+class _Piece(NamedTuple):
+    """Some rows of a batch, as the function takes them."""
+
+    data: Features
+    arguments: list[Tensor]  # Rows of the inputs, then all of what is shared.
 
 
 class _Pieces(NamedTuple):
@@ -146,8 +189,9 @@ class _Pieces(NamedTuple):
 
         def step(number: Size, *arrays: Any, length: Size = self.size) -> list:
             before = [tf.identity(state) for state in generators]
-            data, arguments = self._piece(number, length, tensors)
-            values = self._padded(self.function(data, *arguments), self.size)
+            piece = self._piece(number, length, tensors)
+            values = self.function(piece.data, *piece.arguments)
+            values = self._padded(values, self.size)
             written = zip(arrays, [values, *before], strict=True)
             return [array.write(number, x) for array, x in written]
 
@@ -175,25 +219,24 @@ class _Pieces(NamedTuple):
             # The piece draws the numbers that it drew in the forward pass.
             for state, before in zip(generators, forward.generators, strict=True):
                 state.assign(before[number])
-            data, arguments = self._piece(number, length, tensors)
+            piece = self._piece(number, length, tensors)
             with tf.GradientTape() as tape:
-                tape.watch(arguments)
-                values = self.function(data, *arguments)
+                tape.watch(piece.arguments)
+                values = self.function(piece.data, *piece.arguments)
             return tape.gradient(
                 values,
-                [*arguments, *variables],
+                [*piece.arguments, *variables],
                 upstream[number][:length],
                 unconnected_gradients="zero",
             )
 
         shared = [*tensors[self.num_inputs :], *variables]
-        sums = self._over_pieces(step, shared)
         # All is read before the optimizer writes.
-        sums = together(sums)
+        gradients = together(self._over_pieces(step, shared))
         # The second run of the function leaves no trace.
         for state, later in zip(changed, after, strict=True):
             state.assign(later)
-        return sums
+        return gradients
 
     def _over_pieces(self, step: Any, shared: Tensors) -> list[Tensor]:
         """Gradients of the inputs for all rows, and of what is shared, summed."""
@@ -202,16 +245,11 @@ class _Pieces(NamedTuple):
             return list(last)
         traced = step.get_concrete_function(tf.TensorSpec([], tf.int32))
         specs = traced.structured_outputs
-        totals: list[_Rows | _Sum | _Slices] = []
-        for spec in specs[: self.num_inputs]:
-            totals.append(_Rows(spec, self.num_full))
+        totals: list[_Rows | _Sum | _Slices] = [
+            _Rows(spec, self.num_full) for spec in specs[: self.num_inputs]
+        ]
         for spec, source in zip(specs[self.num_inputs :], shared, strict=True):
-            if isinstance(spec, tf.IndexedSlices | tf.IndexedSlicesSpec):
-                values = _Rows(spec.values, self.num_full)
-                indices = _Rows(spec.indices, self.num_full)
-                totals.append(_Slices(values, indices, source.shape))
-            else:
-                totals.append(_Sum(source))
+            totals.append(self._total_of_shared(spec, source))
 
         def add_piece(number: Tensor, *states: Any) -> list:
             parts = zip(totals, states, step(number), strict=True)
@@ -222,20 +260,28 @@ class _Pieces(NamedTuple):
         parts = zip(totals, states, last, strict=True)
         return [total.finish(state, part) for total, state, part in parts]
 
-    def _piece(
-        self, number: Size, length: Size, tensors: Tensors
-    ) -> tuple[Features, list[Tensor]]:
-        """The data of a piece, and the function's other arguments for it."""
+    def _total_of_shared(self, spec: Any, source: Tensor) -> _Sum | _Slices:
+        if not isinstance(spec, tf.IndexedSlices | tf.IndexedSlicesSpec):
+            return _Sum(source)
+        values = _Rows(spec.values, self.num_full)
+        indices = _Rows(spec.indices, self.num_full)
+        return _Slices(values, indices, source.shape)
+
+    def _piece(self, number: Size, length: Size, tensors: Tensors) -> _Piece:
         rows = number * self.size + tf.range(length)
-        inputs = tensors[: self.num_inputs]
-        data, inputs = tf.nest.map_structure(
-            lambda x: tf.gather(x, rows), (self.data, [*inputs])
-        )
-        return data, [*inputs, *tensors[self.num_inputs :]]
+
+        def taken(x: Tensor | tf.RaggedTensor) -> Tensor | tf.RaggedTensor:
+            return tf.gather(x, rows)
+
+        data = tf.nest.map_structure(taken, self.data)
+        inputs = [taken(x) for x in tensors[: self.num_inputs]]
+        return _Piece(data, [*inputs, *tensors[self.num_inputs :]])
 
     def _padded(self, x: Tensor, number: Size) -> Tensor:
-        missing = [0, number - tf.shape(x)[0]]
-        return tf.pad(x, [missing, *[[0, 0]] * (self.spec.shape.rank - 1)])
+        """`[m, ...]` -> `[number, ...]`, padded with zeros."""
+        of_rows = [0, number - tf.shape(x)[0]]
+        of_others = [[0, 0]] * (self.spec.shape.rank - 1)
+        return tf.pad(x, [of_rows, *of_others])
 
 
 # How gradients of the pieces become one. `start` is the state of a loop over the full

@@ -59,53 +59,75 @@ def lists(
     num_negatives = _checks.positive_int_or_none("num_negatives", num_negatives)
     rng = np.random.default_rng(_checks.seed(seed))
     for batch in _checks.dataset_that_ends("batches", batches):
-        rule = "`batches` must hold pairs of features and class ids, without weights."
-        _checks.require(
-            isinstance(batch, list | tuple) and len(batch) == 2, rule, batch
-        )
-        features, class_ids = batch
-        if not isinstance(features, dict):
-            features = {FEATURES: features}
-        for name, value in [*features.items(), ("class ids", class_ids)]:
-            is_dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor)
-            received = f"a {type(value).__name__} of {name!r}"
-            _checks.require(is_dense, "`batches` must be dense.", received)
-        features = {name: _array(value) for name, value in features.items()}
-        class_ids = np.asarray(class_ids)
-        rule = "Class ids must be integers [batch] or [batch, P]"
-        if class_ids.ndim not in (1, 2) or class_ids.dtype.kind not in "iu":
-            raise ValueError(
-                f"{rule}. Received: {class_ids.dtype} of shape {class_ids.shape}."
-            )
-        if class_ids.ndim == 2:
-            for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
-                raise ValueError(
-                    f"{rule}; a row of zeros and ones, or with a label for each class, "
-                    f"looks like one-hot labels. Received: {row}."
-                )
-        for name, value in features.items():
-            received = f"{len(class_ids)} for {len(value)} of {name!r}"
-            rule = "A batch must have class ids for each example."
-            _checks.require(len(value) == len(class_ids), rule, received)
-        for row, ids in enumerate(class_ids.reshape(len(class_ids), -1)):
-            positives = np.unique(ids[ids != -1])
-            if positives.size and not 0 <= positives[0] <= positives[-1] < num_classes:
-                rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
-                raise ValueError(f"{rule} Received: {ids}.")
+        features, class_ids = _checked_batch(batch, num_classes)
+        for row, ids in enumerate(class_ids):
             context = {name: value[row] for name, value in features.items()}
-            num_available = num_classes - positives.size
-            if num_negatives is None or num_negatives >= num_available:
-                items = np.arange(num_classes)
-            else:  # Finds the j-th negative class without a list of all classes.
-                drawn = rng.choice(num_available, num_negatives, replace=False)
-                negatives_below = positives - np.arange(positives.size)
-                negatives = drawn + np.searchsorted(
-                    negatives_below, drawn, side="right"
-                )
-                items = rng.permutation(np.concatenate([positives, negatives]))
-            labels = np.isin(items, positives).astype(float).tolist()
-            examples = zip(items.tolist(), labels, strict=True)
+            positives = _checked_positives(ids, num_classes)
+            items = _drawn_items(positives, num_classes, num_negatives, rng)
+            labels = np.isin(items, positives).astype(float)
+            examples = zip(items.tolist(), labels.tolist(), strict=True)
             yield context, [{CLASS_ID: item, LABEL: label} for item, label in examples]
+
+
+def _checked_batch(
+    batch: Any, num_classes: int
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Features by name, `[batch, ...]`, and class ids `[batch, P]`."""
+    rule = "`batches` must hold pairs of features and class ids, without weights."
+    is_pair = isinstance(batch, list | tuple) and len(batch) == 2
+    _checks.require(is_pair, rule, batch)
+    features, class_ids = batch
+    if not isinstance(features, dict):
+        features = {FEATURES: features}
+    for name, value in [*features.items(), ("class ids", class_ids)]:
+        is_dense = not isinstance(value, tf.RaggedTensor | tf.SparseTensor)
+        received = f"a {type(value).__name__} of {name!r}"
+        _checks.require(is_dense, "`batches` must be dense.", received)
+    features = {name: _array(value) for name, value in features.items()}
+
+    class_ids = np.asarray(class_ids)
+    rule = "Class ids must be integers [batch] or [batch, P]"
+    is_right = class_ids.ndim in (1, 2) and class_ids.dtype.kind in "iu"
+    received = f"{class_ids.dtype} of shape {class_ids.shape}"
+    _checks.require(is_right, f"{rule}.", received)
+    if class_ids.ndim == 2:
+        for row in class_ids[is_one_hot_row(class_ids, num_classes)][:1]:
+            raise ValueError(
+                f"{rule}; a row of zeros and ones, or with a label for each class, "
+                f"looks like one-hot labels. Received: {row}."
+            )
+
+    for name, value in features.items():
+        received = f"{len(class_ids)} for {len(value)} of {name!r}"
+        rule = "A batch must have class ids for each example."
+        _checks.require(len(value) == len(class_ids), rule, received)
+    return features, class_ids.reshape(len(class_ids), -1)
+
+
+def _checked_positives(ids: np.ndarray, num_classes: int) -> np.ndarray:
+    """The different class ids of an example in rising order, without padding."""
+    positives = np.unique(ids[ids != -1])
+    rule = f"Class ids must be in [0, {num_classes}), or -1 for padding."
+    is_right = np.all((positives >= 0) & (positives < num_classes))
+    _checks.require(is_right, rule, f"{ids}")
+    return positives
+
+
+def _drawn_items(
+    positives: np.ndarray,
+    num_classes: int,
+    num_negatives: int | None,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """The classes of a list: all, or the positives and negatives drawn, shuffled."""
+    num_available = num_classes - positives.size
+    if num_negatives is None or num_negatives >= num_available:
+        return np.arange(num_classes)
+    # Finds the j-th negative class without a list of all classes.
+    drawn = rng.choice(num_available, num_negatives, replace=False)
+    negatives_below = positives - np.arange(positives.size)
+    num_skipped = np.searchsorted(negatives_below, drawn, side="right")
+    return rng.permutation(np.concatenate([positives, drawn + num_skipped]))
 
 
 def serialize(context: dict[str, Any], examples: Iterable[dict[str, Any]]) -> bytes:

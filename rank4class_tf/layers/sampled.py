@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -55,6 +55,44 @@ _ROWS_WRITTEN_AT_ONCE = 65_536
 # examples of 64 numbers, a step takes .83 of the time with 64 of 1,024 negatives for
 # each mined one, 1.16 with all 1,024, and 1.49 with 5 mined of 16,384.
 _NEGATIVES_PER_MINED = 64
+
+
+class _Positive(NamedTuple):
+    """The class of each example that a call scores."""
+
+    ids: Tensor  # `[batch, 1]`; class 0 where an example has none.
+    exists: Tensor  # `[batch, 1]` booleans.
+
+
+def _drawn_positive(own_ids: Tensor, seed: Tensor) -> _Positive:
+    """One of an example's classes `[batch, P]`, padded with -1, drawn uniformly."""
+    exists = tf.reduce_any(own_ids >= 0, axis=1, keepdims=True)
+    if own_ids.shape[1] == 1:
+        return _Positive(tf.maximum(own_ids, 0), exists)
+
+    draws = ops.uniform(tf.shape(own_ids), _random.replica_seed(seed, stream=1))
+    draws = tf.where(own_ids >= 0, draws, -1.0)
+    column = tf.argmax(draws, axis=1)[:, tf.newaxis]
+    ids = tf.gather(own_ids, column, batch_dims=1)
+    return _Positive(tf.maximum(ids, 0), exists)
+
+
+class _Negatives(NamedTuple):
+    """The classes that a call scores for all examples, of which some are their own."""
+
+    ids: Tensor  # `[m]`.
+    # `[batch, P]`, the columns of `ids` in which an example's own classes may be.
+    own_columns: Tensor
+    penalties: Tensor  # `[batch, P]`, -inf where one is there, 0 elsewhere.
+
+    def without_own(self, scores: Tensor) -> Tensor:
+        """Scores `[batch, m]`, -inf for an example's own classes."""
+        return search.add_columns(scores, self.own_columns, self.penalties)
+
+
+def _nan_where(is_broken: Tensor, scores: Tensor) -> Tensor:
+    """Scores `[batch, m]`, NaN for an example that is broken, `[batch]`."""
+    return tf.where(is_broken[:, tf.newaxis], float("nan"), scores)
 
 
 @_registry.register("head")
@@ -193,73 +231,85 @@ class SampledScores(Head):
         num_mined: int | None,
         training: bool | None,
     ) -> Tensor:
-        # The classes of each example; an id outside [0, n) makes `zero` NaN.
-        class_scores, num_classes = self._class_scores, self.num_classes
+        """Scores of a class of each example, then of negatives, `[batch, 1 + m]`."""
+        # An id outside [0, K) makes `zero` NaN where it cannot raise.
         zero = tf.zeros_like(encodings[:, :1])
-        positives, zero = _labels.padded_ids(class_ids, num_classes, zero, "class_ids")
-        is_invalid = has_nan(zero)
-        positives = _labels.distinct_ids(positives)
-        has_positive = tf.reduce_any(positives >= 0, axis=1, keepdims=True)
-
-        # One of its classes is drawn uniformly and scored; class 0 where all are
-        # padding.
-        seed, drawn_ids = _random.step_seed(self.random_state, training), positives
-        if positives.shape[1] != 1:
-            draws = ops.uniform(
-                tf.shape(positives), _random.replica_seed(seed, stream=1)
-            )
-            draws = tf.where(positives >= 0, draws, -1.0)
-            drawn_ids = tf.gather(positives, tf.argmax(draws, axis=1), batch_dims=1)[
-                :, tf.newaxis
-            ]
-        drawn_ids = tf.maximum(drawn_ids, 0)
-
-        # The negatives of the batch. The score is -inf where one is an example's own
-        # class: we find the few columns of these by binary search, and make no mask
-        # `[batch, m]`.
-        negatives, columns, num_negatives = (
-            tf.range(num_classes),
-            positives,
-            self.num_negatives,
+        own_ids, zero = _labels.padded_ids(
+            class_ids, self.num_classes, zero, "class_ids"
         )
-        if num_negatives < num_classes:
-            negatives = ops.sample_distinct(num_classes, num_negatives, seed)[0]
-            order = tf.argsort(negatives)
-            columns = search.places_in(tf.gather(negatives, order), positives)
-            columns = tf.gather(order, tf.minimum(columns, num_negatives - 1))
-        columns = tf.maximum(columns, 0)
-        penalties = tf.where(
-            tf.gather(negatives, columns) == positives, -float("inf"), 0.0
-        )
+        own_ids = _labels.distinct_ids(own_ids)
+        seed = _random.step_seed(self.random_state, training)
 
-        if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= num_negatives:
-            # All negatives get gradients, through one product.
-            positive_scores, scores = class_scores(encodings, drawn_ids, negatives)
-            scores = search.add_columns(scores, columns, penalties)
-            if num_mined is not None:
-                # A search may miss a NaN.
-                is_invalid |= has_nan(scores)
-                highest, mined = search.top_k(tf.stop_gradient(scores), num_mined)
-                # In a list with fewer negatives the search may return the positive.
-                scores = tf.where(
-                    highest > -float("inf"), gather(scores, mined), -float("inf")
-                )
-            positive_scores = tf.where(has_positive, positive_scores, -float("inf"))
-            scores = tf.concat([positive_scores, scores], axis=1)
+        positive = _drawn_positive(own_ids, seed)
+        negatives = self._negatives(own_ids, seed)
+        if num_mined is None or num_mined * _NEGATIVES_PER_MINED >= self.num_negatives:
+            scores = self._all_scored(encodings, positive, negatives, num_mined)
         else:
-            # Algorithm 1 of Reddi et al.: search without gradients, then score what it
-            # returns.
-            search_scores = class_scores.without_gradient(
-                tf.stop_gradient(encodings), negatives
-            )
-            search_scores = search.add_columns(search_scores, columns, penalties)
-            is_invalid |= has_nan(search_scores)
-            highest, mined = search.top_k(search_scores, num_mined)
-            ids = tf.concat([drawn_ids, tf.gather(negatives, mined)], axis=1)
-            (scores,) = class_scores(encodings, ids)
-            is_present = tf.concat([has_positive, highest > -float("inf")], axis=1)
-            scores = tf.where(is_present, scores, -float("inf"))
-        return tf.where(~is_invalid[:, tf.newaxis], scores, float("nan"))
+            scores = self._mined_scored(encodings, positive, negatives, num_mined)
+        return _nan_where(has_nan(zero), scores)
+
+    def _negatives(self, own_ids: Tensor, seed: Tensor) -> _Negatives:
+        """The classes that a call scores for all examples."""
+        # We find the few columns of an example's own classes by binary search, and make
+        # no mask `[batch, m]`.
+        if self.num_negatives == self.num_classes:
+            ids = tf.range(self.num_classes)
+            columns = own_ids
+        else:
+            subsets = ops.sample_distinct(self.num_classes, self.num_negatives, seed)
+            ids = subsets[0]
+            order = tf.argsort(ids)
+            places = search.places_in(tf.gather(ids, order), own_ids)
+            columns = tf.gather(order, tf.minimum(places, self.num_negatives - 1))
+
+        columns = tf.maximum(columns, 0)
+        is_own = tf.gather(ids, columns) == own_ids
+        return _Negatives(ids, columns, tf.where(is_own, -float("inf"), 0.0))
+
+    def _all_scored(
+        self,
+        encodings: Tensor,
+        positive: _Positive,
+        negatives: _Negatives,
+        num_mined: int | None,
+    ) -> Tensor:
+        """All negatives get gradients, by one product; returns all, or the highest."""
+        positive_scores, scores = self._class_scores(
+            encodings, positive.ids, negatives.ids
+        )
+        positive_scores = tf.where(positive.exists, positive_scores, -float("inf"))
+        scores = negatives.without_own(scores)
+        if num_mined is None:
+            return tf.concat([positive_scores, scores], axis=1)
+
+        highest, columns = search.top_k(tf.stop_gradient(scores), num_mined)
+        # In a list with fewer negatives the search may return the positive.
+        mined_scores = gather(scores, columns)
+        mined_scores = tf.where(highest > -float("inf"), mined_scores, -float("inf"))
+        found = tf.concat([positive_scores, mined_scores], axis=1)
+        return _nan_where(has_nan(scores), found)  # A search may miss a NaN.
+
+    def _mined_scored(
+        self,
+        encodings: Tensor,
+        positive: _Positive,
+        negatives: _Negatives,
+        num_mined: int,
+    ) -> Tensor:
+        """Only the highest negatives get gradients: Reddi et al., algorithm 1."""
+        # A search without gradients, then the scores of what it returns.
+        search_scores = self._class_scores.without_gradient(
+            tf.stop_gradient(encodings), negatives.ids
+        )
+        search_scores = negatives.without_own(search_scores)
+        highest, columns = search.top_k(search_scores, num_mined)
+
+        mined_ids = tf.gather(negatives.ids, columns)
+        ids = tf.concat([positive.ids, mined_ids], axis=1)
+        (scores,) = self._class_scores(encodings, ids)
+        exists = tf.concat([positive.exists, highest > -float("inf")], axis=1)
+        scores = tf.where(exists, scores, -float("inf"))
+        return _nan_where(has_nan(search_scores), scores)  # A search may miss a NaN.
 
     def top_k(
         self, encodings: Array, k: int | Tensor, exclude: Array | None = None

@@ -37,7 +37,7 @@ from rank4class_tf.layers.classes import Classes, ClassTable, at_joined_ids
 
 # Rows in a block, which has its own seed whatever the number of shards, and is written
 # at once.
-_BLOCK = 16_384
+_ROWS_PER_BLOCK = 16_384
 
 
 class _Found(NamedTuple):
@@ -75,10 +75,12 @@ class TableShard:
     def _draw_rows(self, seed: int) -> None:
         width = self.variable.shape[1]
         limit = math.sqrt(3 / width)  # Rows have a length of about 1.
-        for block in range(self.first // _BLOCK, -(-self.last // _BLOCK)):
-            start = block * _BLOCK
-            draws = ops.uniform([_BLOCK, width], ops.fold_in([seed, 1], block))
-            self.set("rows", start, start + _BLOCK, limit * (2 * draws - 1))
+        for block in range(
+            self.first // _ROWS_PER_BLOCK, -(-self.last // _ROWS_PER_BLOCK)
+        ):
+            start = block * _ROWS_PER_BLOCK
+            draws = ops.uniform([_ROWS_PER_BLOCK, width], ops.fold_in([seed, 1], block))
+            self.set("rows", start, start + _ROWS_PER_BLOCK, limit * (2 * draws - 1))
 
     def _add_optimizer(self, config: dict[str, Any]) -> None:
         """Adds the optimizer. Its slots have an entry for each row, as files have."""
@@ -237,8 +239,10 @@ class Shards(Trackable):
 
     def values(self) -> dict[str, np.ndarray]:
         """The rows `[K, width]` and what the optimizer keeps, by name."""
-        starts = range(0, self.num_classes, _BLOCK)
-        blocks = [tf.range(i, min(i + _BLOCK, self.num_classes)) for i in starts]
+        starts = range(0, self.num_classes, _ROWS_PER_BLOCK)
+        blocks = [
+            tf.range(i, min(i + _ROWS_PER_BLOCK, self.num_classes)) for i in starts
+        ]
         values = {}
         for name, variable in next(iter(self.local.values())).saved.items():
             if len(variable.shape):
@@ -266,8 +270,8 @@ class Shards(Trackable):
         rule = f"`{name}` must have the shape {shape}."
         is_right = shape.is_compatible_with(values.shape)
         _checks.require(is_right, rule, f"{values.shape}")
-        for first in range(shard.first, shard.last, _BLOCK):
-            last = min(first + _BLOCK, shard.last)
+        for first in range(shard.first, shard.last, _ROWS_PER_BLOCK):
+            last = min(first + _ROWS_PER_BLOCK, shard.last)
             shard.set(name, first, last, values[first:last])
 
     def _serialize_to_tensors(self) -> dict[str, Tensor]:
@@ -559,5 +563,5 @@ class ShardedClassTable(_registry.Configured, Classes):
 
 def _write_rows(path: PathLike, rows: tf.Variable) -> None:
     with _files.appending_rows(path, tuple(rows.shape[1:])) as append:
-        for start in range(0, rows.shape[0], _BLOCK):
-            append(rows[start : start + _BLOCK])
+        for start in range(0, rows.shape[0], _ROWS_PER_BLOCK):
+            append(rows[start : start + _ROWS_PER_BLOCK])

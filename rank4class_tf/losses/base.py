@@ -162,9 +162,12 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         scores a sample, whose columns are no class ids, no id `ignores`. Scores of many
         positions have losses `[...]`, with the mask of the positions that count.
         """
-        products, num_classes, outputs = None, None, y_pred
+        products = None
+        num_classes = None
+        outputs = y_pred
         if isinstance(y_pred, ClassProducts):
-            products, num_classes = y_pred, y_pred.num_classes
+            products = y_pred
+            num_classes = products.num_classes
             outputs = _keras.with_mask(products.encodings, products.mask)
         batch = Batch.of(
             y_true,
@@ -179,7 +182,8 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         )
         self._warn_of_scores(y_pred, batch.labels)
 
-        positions, weights = batch.positions, batch.list_weights
+        positions = batch.positions
+        weights = batch.list_weights
         if self.item_weights == "lists":
             weights = batch.mean_weights()
         if positions is None:
@@ -251,35 +255,17 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         return counted
 
     def _finished(
-        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: Any
+        self, losses: Tensor, labels: Labels, counted: Tensor, num_classes: int | None
     ) -> Tensor:
-        is_right, rule = (
-            losses.shape.rank in (None, 1),
-            "`compute` must return the losses [batch].",
-        )
+        """The losses `[lists]`, weighted by class; 0 or NaN for lists not counted."""
+        is_right = losses.shape.rank in (None, 1)
+        rule = "`compute` must return the losses [batch]."
         _checks.require(is_right, rule, f"shape {losses.shape}")
+
         if self.class_weight is not None:
-            weights: Any = self.class_weight
-            rule = (
-                "`class_weight` must hold a weight for each class that `y_pred` "
-                "scores, or for "
-            )
-            if isinstance(weights, dict):
-                is_right = (
-                    num_classes is not None and max(weights, default=0) < num_classes
-                )
-                received = f"weights of {[*weights]} for {num_classes} classes"
-                _checks.require(is_right, f"{rule}ids of these.", received)
-                weight_by_id, weights = weights, np.ones(num_classes)
-                weights[[*weight_by_id]] = [*weight_by_id.values()]
-            received = f"{len(weights)} weights for {num_classes} classes"
-            _checks.require(
-                len(weights) == num_classes, f"{rule}ids of these.", received
-            )
-            of_lists = mean_weights(
-                labels, tf.constant(np.array(weights), losses.dtype)
-            )
-            losses *= tf.where(labels.has_positive, of_lists, 1)
+            by_class = _weights_of_classes(self.class_weight, num_classes)
+            weights = mean_weights(labels, tf.constant(by_class, losses.dtype))
+            losses *= tf.where(labels.has_positive, weights, 1)
         value_if_empty = tf.cast(labels.value_if_empty, losses.dtype)
         return tf.raw_ops.Select(condition=counted, x=losses, y=value_if_empty)
 
@@ -336,6 +322,28 @@ def _checked_class_weight(value: Any) -> list[float] | dict[int, float]:
     ids = [int(i) if isinstance(i, str) and i.isdecimal() else i for i in value]
     ids = [_checks.non_negative_int("class_weight", class_id) for class_id in ids]
     return dict(zip(ids, weights, strict=True))
+
+
+def _weights_of_classes(
+    weights: list[float] | dict[int, float], num_classes: int | None
+) -> np.ndarray:
+    """The weights of all classes, `[num_classes]`; 1 where a dict has none."""
+    rule = (
+        "`class_weight` must hold a weight for each class that `y_pred` scores, or for "
+        "ids of these."
+    )
+    if isinstance(weights, dict):
+        size = num_classes or 0  # It may be unknown.
+        received = f"weights of {[*weights]} for {num_classes} classes"
+        _checks.require(max(weights, default=0) < size, rule, received)
+        by_class = np.ones(size)
+        for class_id, weight in weights.items():
+            by_class[class_id] = weight
+        return by_class
+
+    received = f"{len(weights)} weights for {num_classes} classes"
+    _checks.require(len(weights) == num_classes, rule, received)
+    return np.array(weights)
 
 
 class PositivesLoss(RankingLoss):
@@ -491,10 +499,8 @@ class WeightedSumLoss(_registry.Configured, keras.losses.Loss):
         for key, value in (("losses", losses), ("weights", weights)):
             if not isinstance(value, list | tuple):
                 raise TypeError(f"`{key}` must be a list. Received: {key}={value!r}.")
-        losses, weights = (
-            [*losses],
-            [_checks.non_negative_float("weights", w) for w in weights],
-        )
+        losses = [*losses]
+        weights = [_checks.non_negative_float("weights", w) for w in weights]
         rule = "`weights` must hold a number for each of `losses`, at least one."
         received = f"{len(losses)} losses and {len(weights)} weights"
         _checks.require(0 < len(losses) == len(weights), rule, received)

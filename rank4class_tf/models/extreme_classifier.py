@@ -168,6 +168,12 @@ class ExtremeClassifier(RetrievalModel):
             return config
         return {**config, "metrics_in_training": self._metrics_in_training}
 
+    @property
+    def _has_shards(self) -> bool:
+        """Whether the classes are in shards, also of a layer such as attention."""
+        parts = _keras.layers_of(self.classes)
+        return any(isinstance(part, ShardedClassTable) for part in parts)
+
     def fit(
         self,
         x: Any = None,
@@ -177,7 +183,7 @@ class ExtremeClassifier(RetrievalModel):
         **kwargs: Any,
     ) -> Any:
         """Trains as Keras does; `class_weight` needs one class id for each example."""
-        if isinstance(self.classes, ShardedClassTable):
+        if self._has_shards:
             for callback in tf.nest.flatten(kwargs.get("callbacks")):
                 rule = (
                     "`callbacks` must not restore weights if classes are in shards, "
@@ -246,8 +252,7 @@ class ExtremeClassifier(RetrievalModel):
         encodings = last_of(encodings, last, self.name)
         # A graph compiles the search with what is around it. Replicas that exchange
         # scores cannot do so inside a function of their own.
-        is_sharded = isinstance(self.classes, ShardedClassTable)
-        if is_sharded or not tf.executing_eagerly():
+        if self._has_shards or not tf.executing_eagerly():
             return self.scores.top_k(encodings, k)
         return self._search(encodings, k)
 
@@ -330,6 +335,8 @@ class ExtremeClassifier(RetrievalModel):
             return self._compiled_losses(y, products, sample_weight)
         # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
+        if num_mined is not None:
+            num_mined = min(num_mined, self.scores.num_negatives)
         scores = self.scores(
             y_pred, class_ids=y, num_mined=num_mined, training=training
         )
@@ -381,7 +388,7 @@ class ExtremeClassifier(RetrievalModel):
         return cls(**{**arguments, "encoder": encoder, "classes": classes})
 
     def _check_optimizer(self) -> None:
-        if isinstance(self.classes, ShardedClassTable):
+        if self._has_shards:
             factor = getattr(self.optimizer, "loss_scale_factor", None)
             rule = (
                 "`optimizer` must not scale losses if classes are in shards, because "

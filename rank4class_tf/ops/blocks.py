@@ -29,11 +29,15 @@ def count_others_by_blocks(
     # well. Rounding these sums loses no score within the tolerance, since it keeps the
     # order of numbers. An infinite score ties only with its equal; the score of an
     # excluded class is -inf.
-    is_finite, dtype = tf.math.is_finite(id_scores), id_scores.dtype
-    highest, lowest = (
-        tf.where(is_finite, tf.clip_by_value(limit, dtype.min, dtype.max), id_scores)
-        for limit in (id_scores + tolerance, id_scores - tolerance)
-    )
+    dtype = id_scores.dtype
+    is_finite = tf.math.is_finite(id_scores)
+
+    def limit(shifted: Tensor) -> Tensor:
+        shifted = tf.clip_by_value(shifted, dtype.min, dtype.max)
+        return tf.where(is_finite, shifted, id_scores)
+
+    highest = limit(id_scores + tolerance)
+    lowest = limit(id_scores - tolerance)
 
     def count_block(ids: Tensor, scores: Tensor) -> TensorPair:
         # A class must not count as above or tied with itself. Its score here may be
@@ -44,10 +48,14 @@ def count_others_by_blocks(
         above, tied = count_one_by_one(scores, highest, lowest)
         own_above = in_block & (own_scores > highest)
         own_tied = in_block & (own_scores >= lowest) & ~own_above
-        return above - tf.cast(own_above, tf.int32), tied - tf.cast(own_tied, tf.int32)
+        above -= tf.cast(own_above, tf.int32)
+        tied -= tf.cast(own_tied, tf.int32)
+        return above, tied
 
-    def add_block(counts: Tensors, ids: Tensor, scores: Tensor) -> list[Tensor]:
-        return [a + b for a, b in zip(counts, count_block(ids, scores), strict=True)]
+    def add_block(counts: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
+        above, tied = counts
+        block_above, block_tied = count_block(ids, scores)
+        return above + block_above, tied + block_tied
 
     return fold_scores(score, num_classes, block_size, count_block, add_block)
 
@@ -61,10 +69,16 @@ def scores_as_in_blocks(
     class_ids = tf.maximum(class_ids, 0)
     if isinstance(block_size, int) and num_classes <= block_size:
         return tf.gather(score(tf.range(num_classes)), class_ids, batch_dims=1)
-    num_ids, width = tf.size(class_ids), tf.maximum(tf.shape(class_ids)[1], 1)
+
+    # The ids and the example of each, in blocks `[num_blocks, block_size]`.
+    num_ids = tf.size(class_ids)
     num_blocks = -(-num_ids // block_size)
-    ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_blocks * block_size - num_ids]])
+    num_missing = num_blocks * block_size - num_ids
+    ids = tf.pad(tf.reshape(class_ids, [-1]), [[0, num_missing]])
+    width = tf.maximum(tf.shape(class_ids)[1], 1)
     examples = tf.minimum(tf.range(tf.size(ids)), num_ids - 1) // width
+    shape = [num_blocks, block_size]
+    blocks = tf.reshape(ids, shape), tf.reshape(examples, shape)
 
     def score_block(block: Tensors) -> Tensor:
         # Each id is scored for all examples, of which only its own is kept.
@@ -72,11 +86,11 @@ def scores_as_in_blocks(
         own = tf.stack([block_examples, tf.range(block_size)], axis=1)
         return tf.gather_nd(score(block_ids), own)
 
-    blocks = [tf.reshape(x, [num_blocks, block_size]) for x in (ids, examples)]
     scores = tf.map_fn(
         score_block, blocks, fn_output_signature=tf.float32, parallel_iterations=1
     )
-    return tf.reshape(tf.reshape(scores, [-1])[:num_ids], tf.shape(class_ids))
+    scores = tf.reshape(scores, [-1])[:num_ids]
+    return tf.reshape(scores, tf.shape(class_ids))
 
 
 # The pairs of such a block fit in memory beside a model. Larger blocks are no faster.
@@ -100,15 +114,17 @@ def score_by_recomputed_blocks(
     num_blocks = -(-n // block_size)
     size = -(-n // num_blocks)
 
-    def score_block(blocks: Tensor, rows: Tensor, *tensors: Tensor) -> Tensor:
-        return tf.transpose(
-            score(rows, blocks[0], tf.nest.pack_sequence_as(shared, tensors))
-        )
+    def score_block(numbers: Tensor, rows: Tensor, *flat_shared: Tensor) -> Tensor:
+        of_block = tf.nest.pack_sequence_as(shared, flat_shared)
+        return tf.transpose(score(rows, numbers[0], of_block))
 
-    spec = tf.TensorSpec([size, None], candidates.dtype)
-    blocks = tf.range(n) // size  # The number of each candidate's block.
     scores = in_pieces(
-        score_block, blocks, size, spec, [candidates], tf.nest.flatten(shared)
+        score_block,
+        data=tf.range(n) // size,  # The number of each candidate's block.
+        size=size,
+        spec=tf.TensorSpec([size, None], candidates.dtype),
+        inputs=[candidates],
+        shared=tf.nest.flatten(shared),
     )
     return tf.ensure_shape(tf.transpose(scores), [None, n])
 
@@ -132,34 +148,36 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
     # `[d, u]`. If candidates are many and W is narrow, each example has a kernel (1 +
     # c_i) diag(h) W, so that neither this nor the gradient forms the pairs
     # `[batch, n, d]`.
-    n, units = candidates.shape[-2], kernel.shape[-1]
+    n = candidates.shape[-2]
+    units = kernel.shape[-1]
     is_narrow = n is not None and units is not None and units <= n
     # XLA cannot compile a loop over an empty batch.
     can_loop = is_narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if can_loop and n * (kernel.shape[0] or 0) >= _MANY_ENTRIES:
-
-        def cross_example(
-            _: Any, encoding: Tensor, factors: Tensor, kernel: Tensor
-        ) -> Tensor:
-            # `encoding` is `[1, d]`, or `[0, d]` for an empty batch, whose sum is 0.
-            column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]
-            return tf.matmul(factors, column * kernel)[tf.newaxis][
-                : tf.shape(encoding)[0]
-            ]
-
         # One example at a time: each product uses all cores, and memory holds only one.
-        spec = tf.TensorSpec([1, n, units], encodings.dtype)
         return in_pieces(
-            cross_example, (), 1, spec, [encodings], [1 + candidates, kernel]
+            _cross_example,
+            data=(),
+            size=1,
+            spec=tf.TensorSpec([1, n, units], encodings.dtype),
+            inputs=[encodings],
+            shared=[1 + candidates, kernel],
         )
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
 
 
+def _cross_example(_: Any, encoding: Tensor, factors: Tensor, kernel: Tensor) -> Tensor:
+    """`latent_cross` of an encoding `[1, d]`, or `[0, d]` for an empty batch."""
+    column = tf.reduce_sum(encoding, axis=0)[:, tf.newaxis]  # 0 for an empty batch.
+    crossed = tf.matmul(factors, column * kernel)[tf.newaxis]
+    return crossed[: tf.shape(encoding)[0]]
+
+
 # With fewer classes for each example, sums of elementwise products replace `tf.einsum`.
 # For 256 examples and 64 numbers they take .6 of its time with 2 or 3 classes, .8 with
 # 8, and more memory.
-_FEW = 4
+_FEWEST_FOR_EINSUM = 4
 
 
 def dot_products(
@@ -167,13 +185,15 @@ def dot_products(
 ) -> Tensor:
     """Products `[batch, n]` of encodings `[batch, d]` with rows.
 
-    The rows are `[n, d]` or `[batch, n, d]`. All are `rounded` to the dtype.
+    The rows are `[n, d]` or `[batch, n, d]`. Encodings and rows are float32 numbers
+    that the caller has `rounded` to the dtype.
     """
     if rows.shape.rank == 2:
         if dtype.size < 4 and in_xla():
             return _half_products(encodings, rows, dtype)
         return tf.matmul(encodings, rows, transpose_b=True)
-    if (rows.shape[1] or _FEW) < _FEW:
+    num_classes = rows.shape[1]
+    if num_classes is not None and num_classes < _FEWEST_FOR_EINSUM:
         return tf.reduce_sum(rows * tf.expand_dims(encodings, 1), axis=-1)
     return tf.einsum("bmd,bd->bm", rows, encodings)
 
@@ -186,14 +206,14 @@ def _half_products(encodings: Tensor, rows: Tensor, dtype: tf.DType) -> Tensor:
 
     @tf.custom_gradient
     def products(encodings: Tensor, rows: Tensor) -> WithGradient:
-        encodings, rows = tf.cast(encodings, dtype), tf.cast(rows, dtype)
+        encodings = tf.cast(encodings, dtype)
+        rows = tf.cast(rows, dtype)
 
         def gradient(upstream: Tensor) -> TensorPair:
             upstream = tf.cast(upstream, dtype)
-            return (
-                multiply(x=upstream, y=rows),
-                multiply(x=upstream, y=encodings, adj_x=True),
-            )
+            of_encodings = multiply(x=upstream, y=rows)
+            of_rows = multiply(x=upstream, y=encodings, adj_x=True)
+            return of_encodings, of_rows
 
         return multiply(x=encodings, y=rows, adj_y=True), gradient
 
@@ -239,12 +259,12 @@ def cosines(encodings: Tensor, rows: Tensor, dtype: tf.DType = tf.float32) -> Te
 
         def gradient(upstream: Tensor) -> TensorPair:
             radial = upstream * quotients
-            radial = tf.reduce_sum(radial, axis=0) if is_shared else radial
+            if is_shared:
+                radial = tf.reduce_sum(radial, axis=0)
             # Of two factors or divisors TensorFlow makes one, which underflows for long
             # rows.
-            return upstream / divisors, rows / lengths * (
-                radial[..., tf.newaxis] / -lengths
-            )
+            unit = rows / lengths
+            return upstream / divisors, unit * (radial[..., tf.newaxis] / -lengths)
 
         return quotients, gradient
 
@@ -263,13 +283,13 @@ def _lengths(rows: Tensor) -> WithGradient:
 
     def with_long_rows() -> Tensor:
         long = tf.norm(rows * 2.0**-70, axis=-1, keepdims=True) * 2.0**70
-        long = tf.where(
-            tf.math.is_finite(long), long, tf.cast(float("nan"), rows.dtype)
-        )
+        nan = tf.constant(np.nan, rows.dtype)
+        long = tf.where(tf.math.is_finite(long), long, nan)
         return tf.where(are_finite, found, long)
 
     lengths = tf.cond(tf.reduce_all(are_finite), lambda: found, with_long_rows)
-    lengths = tf.where(lengths < _SMALLEST, tf.constant(np.inf, rows.dtype), lengths)
+    infinity = tf.constant(np.inf, rows.dtype)
+    lengths = tf.where(lengths < _SMALLEST, infinity, lengths)
     # Calls itself, since XLA cannot compile the gradient of `tf.cond` for an unknown
     # batch.
     return lengths, lambda upstream: upstream * (rows / _lengths(rows))

@@ -1,6 +1,6 @@
 """Exact ranks of positives, without gradients; the order of tied items is left open."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,7 +138,8 @@ def ranks_of_positives(
     """
     if depth is not None:
         _checks.positive_int("depth", depth)
-    scores, class_ids = as_scores("scores", scores), tf.convert_to_tensor(class_ids)
+    scores = as_scores("scores", scores)
+    class_ids = tf.convert_to_tensor(class_ids)
     rule = "`class_ids` must have the shape [batch, P]."
     _checks.require(class_ids.shape.rank in (None, 2), rule, f"{class_ids.shape}")
     zero = tf.zeros([tf.shape(scores)[0], 1], dtype)
@@ -150,9 +151,8 @@ def ranks_of_positives(
     rule = "`relevance` must have the shape of `class_ids`."
     relevance = same_sizes(tf.convert_to_tensor(relevance), ids, rule, num_axes=2)
     relevance = tf.where(ids >= 0, tf.cast(relevance, dtype), tf.zeros([], dtype))
-    ranks = _checked_ranks(
-        scores, ids, relevance, _checks.mask(mask, scores), depth, dtype
-    )
+    mask = _checks.mask(mask, scores)
+    ranks = _checked_ranks(scores, ids, relevance, mask, depth, dtype)
     return ranks._replace(above=ranks.above + zero)
 
 
@@ -165,11 +165,13 @@ def _checked_ranks(
     dtype: tf.DType,
 ) -> Ranks:
     """`ranks_of_positives` for arguments that were checked."""
-    counts = _count_above_and_tied(_without_masked(scores, mask), ids, depth)
-    above, tied = (tf.cast(count, dtype) for count in counts)
-    relevance = tf.cast(relevance, dtype)
+    above, tied = _count_above_and_tied(_without_masked(scores, mask), ids, depth)
     return Ranks(
-        above, tied, relevance, _num_items(scores, mask, dtype), _width(scores)
+        above=tf.cast(above, dtype),
+        tied=tf.cast(tied, dtype),
+        relevance=tf.cast(relevance, dtype),
+        num_items=_num_items(scores, mask, dtype),
+        max_items=_width(scores),
     )
 
 
@@ -218,28 +220,33 @@ def mean_over_ties(table: np.ndarray | Tensor, above: Array, tied: Array) -> Ten
         >>> mean_over_ties(np.array([1.0, 0.5]), above, tied).numpy()
         array([0.75, 0.25], dtype=float32)
     """
-    above, tied = tf.convert_to_tensor(above), tf.convert_to_tensor(tied)
+    above = tf.convert_to_tensor(above)
+    tied = tf.convert_to_tensor(tied)
     limit = num_ranks(table)
     first = tf.minimum(tf.cast(above, tf.int32), limit)
     last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
-    # Sums of the first 0, 1, ... values, in two parts where float32: differences of
-    # rounded sums would have no digits left, and the second part holds what the first
-    # rounds away.
-    dtype = above.dtype
-    if isinstance(table, np.ndarray):
+    sums = _sums_of_first(table, above.dtype)
+    of_parts = tf.gather(sums, last) - tf.gather(sums, first)
+    totals = tf.reduce_sum(of_parts, axis=-1)
+    return tf.math.divide_no_nan(totals, tied)
+
+
+def _sums_of_first(table: np.ndarray | Tensor, dtype: tf.DType) -> Tensor:
+    """Sums of the first 0, 1, ... values, `[R + 1, parts]`, whose parts add up."""
+    # Two parts where float32: differences of rounded sums would have no digits left,
+    # and the second part holds what the first rounds away.
+    if isinstance(table, np.ndarray):  # So that a graph has only a constant.
         sums = np.append(0, np.cumsum(table))
         high = sums.astype(dtype.as_numpy_dtype)
         low = (sums - high).astype(dtype.as_numpy_dtype)
-        stack = np.stack  # So that a graph has only a constant.
+        stack = np.stack
     else:
         sums = tf.pad(tf.cumsum(tf.cast(table, tf.float64)), [[1, 0]])
         high = tf.cast(sums, dtype)
         low = tf.cast(sums - tf.cast(high, tf.float64), dtype)
         stack = tf.stack
-    parts = (high,) if dtype == tf.float64 else (high, low)
-    prefix = tf.convert_to_tensor(stack(parts, axis=1))
-    totals = tf.reduce_sum(tf.gather(prefix, last) - tf.gather(prefix, first), axis=-1)
-    return tf.math.divide_no_nan(totals, tied)
+    parts = [high] if dtype == tf.float64 else [high, low]
+    return tf.convert_to_tensor(stack(parts, axis=1))
 
 
 def table_by_rank(function: Callable, size: int | Tensor) -> np.ndarray | Tensor:
@@ -279,8 +286,8 @@ def expected_ranks_of_all(values: Tensor) -> Tensor:
     """`expected_ranks` of every item, `[batch, n]`; it needs no ids."""
     # Half holds too few integers.
     dtype = values.dtype if values.dtype.size > 2 else tf.float32
-    above, tied = (tf.cast(count, dtype) for count in count_of_all(values))
-    return above + (tied + 1) / 2
+    above, tied = count_of_all(values)
+    return tf.cast(above, dtype) + (tf.cast(tied, dtype) + 1) / 2
 
 
 def _count_above_and_tied(
@@ -293,22 +300,30 @@ def _count_above_and_tied(
     positives = tf.gather(scores, ids, batch_dims=1)
     nan = tf.constant(float("nan"), scores.dtype)
     positives = tf.where(class_ids >= 0, positives, nan)
-    width, n = class_ids.shape[1], scores.shape[1]
+    width = class_ids.shape[1]
+    n = scores.shape[1]
     if width != 1 and n is not None and n <= _positives.SHORT:
-        # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28
-        # positives).
-        values, positives = scores[:, tf.newaxis], positives[..., tf.newaxis]
-        compared = values > positives, values == positives
-        return tuple(tf.math.count_nonzero(x, -1, dtype=tf.int32) for x in compared)
+        return _count_all_pairs(scores, positives)
     if _positives.are_few(width, n):
         return count_one_by_one(scores, positives)
     if depth is not None:
-        return _count_among(_highest_items(scores, depth)[0], scores, positives)
+        top, _ = _highest_items(scores, depth)
+        return _count_among(top, scores, positives)
     return tf.cond(
         tf.shape(ids)[1] <= _ONE_BY_ONE,
         lambda: count_one_by_one(scores, positives),
         lambda: _count_by_sorting(scores, ids, positives),
     )
+
+
+def _count_all_pairs(scores: Tensor, positives: Tensor) -> TensorPair:
+    # This takes an eighth of the time of `count_one_by_one` (1,024 lists of 28
+    # positives).
+    values = scores[:, tf.newaxis]
+    positives = positives[..., tf.newaxis]
+    above = tf.math.count_nonzero(values > positives, -1, dtype=tf.int32)
+    tied = tf.math.count_nonzero(values == positives, -1, dtype=tf.int32)
+    return above, tied
 
 
 def _count_by_sorting(scores: Tensor, ids: Tensor, positives: Tensor) -> TensorPair:
@@ -317,9 +332,10 @@ def _count_by_sorting(scores: Tensor, ids: Tensor, positives: Tensor) -> TensorP
     num_known = tf.math.count_nonzero(~is_nan, axis=1, keepdims=True, dtype=tf.int32)
     rising = tf.where(is_nan, tf.constant(float("inf"), scores.dtype), -scores)
     first, last = first_and_last_ranks(rising)
-    item_counts = first - 1, tf.minimum(last, num_known) - first + 1
-    counts = (tf.gather(count, ids, batch_dims=1) for count in item_counts)
-    return _zeros_unless(~tf.math.is_nan(positives), counts)
+    num_tied = tf.minimum(last, num_known) - first + 1
+    above = tf.gather(first - 1, ids, batch_dims=1)
+    tied = tf.gather(num_tied, ids, batch_dims=1)
+    return _zeros_unless(~tf.math.is_nan(positives), (above, tied))
 
 
 def _without_masked(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -332,7 +348,8 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     """`[batch]`, how many items each list has."""
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
-    size, width = num_rows(scores), _width(scores)
+    size = num_rows(scores)
+    width = _width(scores)
     # An array takes no operations.
     if isinstance(size, int) and isinstance(width, int):
         return tf.constant(np.full(size, width, dtype.as_numpy_dtype))
@@ -350,31 +367,36 @@ def count_one_by_one(
     """Counts of values above, and equal to, each threshold, both `[batch, P]`."""
     # With `lowest` `[batch, P]`, all values from there up to the threshold count as
     # equal.
-    lowest = thresholds if lowest is None else lowest
+    if lowest is None:
+        lowest = thresholds
     is_small = tf.executing_eagerly() and values.shape.num_elements() <= _COMPILED_FROM
     count = _count if is_small or values.shape[1] is None else _count_packed
     if thresholds.shape[1] == 1:
         return count(values, thresholds, lowest)
 
     # A loop over the columns, up to the last one that holds a threshold in any list.
-    columns, lowest = (tf.transpose(x)[..., tf.newaxis] for x in (thresholds, lowest))
+    # The columns are `[P, batch, 1]`, both counts of each `[P, batch, 2]`.
+    columns = tf.transpose(thresholds)[..., tf.newaxis]
+    lowest_columns = tf.transpose(lowest)[..., tf.newaxis]
     is_number = tf.cast(thresholds == thresholds, values.dtype)
     num_visited = _positives.num_used_columns(is_number)
     rows = tf.range(tf.shape(columns)[0])[:, tf.newaxis, tf.newaxis]
 
     def step(index: Tensor, counts: Tensor) -> TensorPair:
-        column = tf.concat(count(values, columns[index], lowest[index]), axis=1)
-        return index + 1, tf.where(rows == index, column, counts)
+        both = count(values, columns[index], lowest_columns[index])
+        of_column = tf.concat(both, axis=1)
+        return index + 1, tf.where(rows == index, of_column, counts)
 
     zeros = tf.zeros(tf.concat([tf.shape(columns)[:2], [2]], axis=0), tf.int32)
     _, counts = tf.while_loop(lambda index, _: index < num_visited, step, (0, zeros))
-    return tuple(tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1))
+    greater, equal = tf.unstack(tf.transpose(counts, [1, 0, 2]), axis=-1)
+    return greater, equal
 
 
 def _count(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPair:
     """`count_one_by_one` of one threshold a list, `[batch, 1]` each."""
-    compared = values > threshold, values >= lowest
-    greater, at_least = (tf.math.count_nonzero(x, 1, True, tf.int32) for x in compared)
+    greater = tf.math.count_nonzero(values > threshold, 1, True, tf.int32)
+    at_least = tf.math.count_nonzero(values >= lowest, 1, True, tf.int32)
     return greater, at_least - greater
 
 
@@ -384,20 +406,22 @@ def _count_packed(values: Tensor, threshold: Tensor, lowest: Tensor) -> TensorPa
     # One float32 holds both counts of fewer than 2**12 values, and a product of
     # matrices adds them up. On a CPU this takes a twentieth of the time of two counts
     # for 256 x 16,384 scores.
-    limit, width = 2**12, values.shape[1]
+    limit = 2**12
+    width = values.shape[1]
     blocks = -(-width // (limit - 1))
     size = -(-width // blocks)
-    # A NaN is in no count.
-    padding = [[0, 0], [0, blocks * size - width]]
-    nan = tf.constant(float("nan"), values.dtype)
-    values = tf.pad(values, padding, constant_values=nan)
+    num_missing = blocks * size - width
+    nan = tf.constant(float("nan"), values.dtype)  # It is in no count.
+    values = tf.pad(values, [[0, 0], [0, num_missing]], constant_values=nan)
     values = tf.reshape(values, [-1, blocks, size])
+
     greater = tf.cast(values > threshold[..., tf.newaxis], tf.float32)
     at_least = tf.cast(values >= lowest[..., tf.newaxis], tf.float32)
     packed = tf.linalg.matvec(greater + limit * at_least, tf.ones([size]))
     packed = tf.cast(packed, tf.int32)
     greater = tf.reduce_sum(packed % limit, axis=1, keepdims=True)
-    return greater, tf.reduce_sum(packed // limit, axis=1, keepdims=True) - greater
+    at_least = tf.reduce_sum(packed // limit, axis=1, keepdims=True)
+    return greater, at_least - greater
 
 
 def _highest_items(values: Tensor, depth: int) -> TensorPair:
@@ -419,8 +443,9 @@ def _count_among(top: Tensor, values: Tensor, thresholds: Tensor) -> TensorPair:
     return _zeros_unless(thresholds >= lowest, (above, equal))
 
 
-def _zeros_unless(condition: Tensor, counts: Iterable[Tensor]) -> TensorPair:
-    return tuple(tf.where(condition, c, 0) for c in counts)
+def _zeros_unless(condition: Tensor, counts: TensorPair) -> TensorPair:
+    above, tied = counts
+    return tf.where(condition, above, 0), tf.where(condition, tied, 0)
 
 
 def over_ranks(
@@ -452,8 +477,8 @@ def over_ranks(
 
     n = labels.scores.shape[1]
     is_plain = labels.class_ids is None and labels.item_weights is None
-    is_leading = reads == "leading" and is_plain
-    if is_leading and n is not None and depth is not None and n > _LONG * depth:
+    may_search = reads == "leading" and is_plain and n is not None
+    if may_search and depth is not None and n > _LONG * depth:
         ranks, is_whole = _leading_ranks(labels, dtype, depth)
         return tf.cond(
             is_whole,
@@ -465,15 +490,20 @@ def over_ranks(
 
 def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     """`BestPositive` of `Labels`, by a maximum and one count."""
-    ids, scores, mask = labels.class_ids, labels.scores, labels.mask
-    num_items, width = _num_items(scores, mask, dtype), _width(scores)
+    ids = labels.class_ids
+    num_items = _num_items(labels.scores, labels.mask, dtype)
+    scores = _without_masked(labels.scores, labels.mask)
     if ids is not None and labels.max_positives == 1:
-        counts = _count_above_and_tied(_without_masked(scores, mask), ids, None)
-        above, tied = (tf.cast(count[:, 0], dtype) for count in counts)
-        num_best = tf.cast(tied > 0, dtype)
-        return BestPositive(above, tied, num_best, num_items, width, 1)
+        above, tied = _count_above_and_tied(scores, ids, None)
+        return BestPositive(
+            above=tf.cast(above[:, 0], dtype),
+            tied=tf.cast(tied[:, 0], dtype),
+            num_positives=tf.cast(tied[:, 0] > 0, dtype),
+            num_items=num_items,
+            max_items=_width(scores),
+            max_positives=1,
+        )
 
-    scores = _without_masked(scores, mask)
     positives = scores
     if ids is not None:
         positives = tf.gather(scores, tf.maximum(ids, 0), batch_dims=1)
@@ -482,15 +512,20 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     best = tf.reduce_max(tf.where(may_hit, positives, lowest), axis=1, keepdims=True)
     is_best = may_hit & (positives == best)
     num_best = tf.math.count_nonzero(is_best, axis=1, dtype=tf.int32)
-    above, tied = (
-        tf.cast(tf.where(num_best > 0, count[:, 0], 0), dtype)
-        for count in count_one_by_one(scores, best)
+    above, tied = _zeros_unless(
+        num_best[:, tf.newaxis] > 0, count_one_by_one(scores, best)
     )
     bound = _width(positives)
     if ids is None and labels.max_positives != 1 and not raising.in_xla():
         bound = tf.maximum(tf.reduce_max(num_best), 1)
-    num_best = tf.cast(num_best, dtype)
-    return BestPositive(above, tied, num_best, num_items, width, bound)
+    return BestPositive(
+        above=tf.cast(above[:, 0], dtype),
+        tied=tf.cast(tied[:, 0], dtype),
+        num_positives=tf.cast(num_best, dtype),
+        num_items=num_items,
+        max_items=_width(scores),
+        max_positives=bound,
+    )
 
 
 def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, Tensor]:
@@ -513,16 +548,16 @@ def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, 
     nan = tf.constant(float("nan"), scores.dtype)
     counts = _count_among(top, scores, tf.where(top_relevance > 0, top_scores, nan))
     # The most relevant positives that are not among the highest items have counts of 0.
+    above, tied = counts
     missing = [[0, 0], [0, items.shape[1]]]
-    above, tied = (tf.cast(tf.pad(count, missing), dtype) for count in counts)
     highest_relevance, most_relevant = search.top_k(relevance, items.shape[1])
     is_same = most_relevant[..., tf.newaxis] == items[:, tf.newaxis]
     is_in_top = tf.reduce_any(is_same, axis=-1)
     others = tf.where(is_in_top, tf.zeros_like(highest_relevance), highest_relevance)
     relevance = tf.concat([top_relevance, others], axis=1)
     ranks = Ranks(
-        above=above,
-        tied=tied,
+        above=tf.cast(tf.pad(above, missing), dtype),
+        tied=tf.cast(tf.pad(tied, missing), dtype),
         relevance=tf.cast(relevance, dtype),
         num_items=_num_items(scores, labels.mask, dtype),
         max_items=_width(scores),

@@ -9,13 +9,13 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class_tf import _checks
-from rank4class_tf._lists.dense import UnlinkedLists, as_lists
+from rank4class_tf._lists.dense import ChosenLists, as_lists
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._lists.positives import sum_over_items
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima, moved
-from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import Array, Size, Tensor, TensorPair, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
@@ -25,21 +25,27 @@ def standardize(scores: Tensor, mask: Tensor | None = None) -> Tensor:
     """Scores `[batch, d]` with mean 0, standard deviation 1 per list; 0 if masked."""
     # Scores are float32 or float64, within +-1e30. A list of equal scores becomes
     # zeros; its gradient is that of the scores less their mean.
-    mask = tf.ones_like(scores, tf.bool) if mask is None else mask
-    weights = tf.cast(mask, scores.dtype)
+    dtype = scores.dtype
+    if mask is None:
+        mask = tf.ones_like(scores, tf.bool)
+    weights = tf.cast(mask, dtype)
     count = tf.maximum(tf.reduce_sum(weights, axis=1, keepdims=True), 1)
-    limits = scores.dtype
-    lowest = tf.reduce_min(tf.where(mask, scores, limits.max), axis=1, keepdims=True)
-    highest = tf.reduce_max(tf.where(mask, scores, limits.min), axis=1, keepdims=True)
-    half_range = highest / 2 - lowest / 2
-    is_constant = half_range < _TINY
-    one = tf.ones([], scores.dtype)
+
     # We first scale to [-1, 1], where squares neither overflow nor become 0. Neither
     # the result nor its gradient depends on this step.
+    masked_high = tf.where(mask, scores, dtype.max)
+    masked_low = tf.where(mask, scores, dtype.min)
+    lowest = tf.reduce_min(masked_high, axis=1, keepdims=True)
+    highest = tf.reduce_max(masked_low, axis=1, keepdims=True)
+    half_range = highest / 2 - lowest / 2
+    is_constant = half_range < _TINY
+    one = tf.ones([], dtype)
     scale = tf.stop_gradient(tf.where(is_constant, one, half_range))
     middle = tf.stop_gradient(highest / 2 + lowest / 2)
     scaled = weights * (scores - middle) / scale
-    centred = weights * (scaled - tf.reduce_sum(scaled, axis=1, keepdims=True) / count)
+
+    mean = tf.reduce_sum(scaled, axis=1, keepdims=True) / count
+    centred = weights * (scaled - mean)
     variance = tf.reduce_sum(centred**2, axis=1, keepdims=True) / count
     return centred / tf.sqrt(tf.where(is_constant, one, variance))
 
@@ -109,7 +115,7 @@ def sigmoid_ranks_among_positives(
     """
     lists = as_lists(scores, class_ids, mask=mask)
     positives = tf.where(lists.is_positive, lists.positive_scores, LOWEST[lists.dtype])
-    lists = UnlinkedLists(positives, None, lists.relevance, lists.positive_scores)
+    lists = ChosenLists(positives, None, lists.relevance, lists.positive_scores)
     return sigmoid_ranks(lists, temperature=temperature)
 
 
@@ -118,7 +124,12 @@ def _best_first(scores: Tensor, mask: Tensor | None) -> TensorPair:
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
         scores = tf.where(mask, scores, LOWEST[scores.dtype])
-    return tf.math.top_k(scores, scores.shape[1] or tf.shape(scores)[1])
+    return tf.math.top_k(scores, _width(scores))
+
+
+def _width(scores: Tensor) -> Size:
+    """The number of columns, an int where it is known."""
+    return scores.shape[1] or tf.shape(scores)[1]
 
 
 def _restored(order: Tensor, values: Tensor) -> Tensor:
@@ -137,12 +148,15 @@ def _over_powers_of_two(step: Callable, limit: int | Tensor, state: Tensors) -> 
             power *= 2
         return state
 
+    def is_below(power: Tensor, *_: Tensor) -> Tensor:
+        return power < limit
+
     def double(power: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
         stepped = zip(step(power, *state), state, strict=True)
-        return 2 * power, *(tf.ensure_shape(new, old.shape) for new, old in stepped)
+        state = tuple(tf.ensure_shape(new, old.shape) for new, old in stepped)
+        return 2 * power, *state
 
-    start = tf.constant(1), *state
-    _, *state = tf.while_loop(lambda power, *_: power < limit, double, start)
+    _, *state = tf.while_loop(is_below, double, (tf.constant(1), *state))
     return state
 
 
@@ -185,7 +199,8 @@ def laplace_ranks(
             result = _restored(order, sorted_gradient / (2 * temperature))
             return result if mask is None else tf.where(mask, result, 0)
 
-        return _restored(order, positions + (below - above) / 2), gradient
+        sorted_ranks = positions + (below - above) / 2
+        return _restored(order, sorted_ranks), gradient
 
     return ranks(scores)
 
@@ -203,10 +218,10 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
         higher = moved(scores, power, scores.dtype.max, right=True)
         decay = tf.exp((scores - higher) / temperature)
         above += decay * moved(above, power, right=True)
-        return above, below + moved(decay * below, power)
+        below += moved(decay * below, power)
+        return above, below
 
-    size = scores.shape[1] or tf.shape(scores)[1]
-    return _over_powers_of_two(step, size, (values, values))
+    return _over_powers_of_two(step, _width(scores), (values, values))
 
 
 def projected_ranks(
@@ -219,18 +234,23 @@ def projected_ranks(
     @tf.custom_gradient
     def ranks(scores: Tensor) -> WithGradient:
         falling, order = _best_first(scores, mask)
-        size = scores.shape[1] or tf.shape(scores)[1]
+        size = _width(scores)
+
+        def with_first_column(others: Tensor) -> Tensor:
+            """Columns 1, 2, ... after a column of zeros; none for lists of none."""
+            return tf.pad(others, [[0, 0], [1, 0]])[:, :size]
+
         # Items further apart than half a list never share a block: the limit only saves
         # digits.
         gaps = (falling[:, :-1] - falling[:, 1:]) / regularization
         gaps = tf.minimum(tf.cast(gaps, tf.float64), tf.cast(size, tf.float64))
-        points = tf.pad(tf.cumsum(gaps - 1, axis=1), [[0, 0], [1, 0]])[:, :size]
+        points = with_first_column(tf.cumsum(gaps - 1, axis=1))
         fit = isotonic_regression(points)
         positions = tf.cast(tf.range(1, size + 1), tf.float64)
 
         def gradient(upstream: Tensor) -> Tensor:
             values = tf.gather(upstream, order, batch_dims=1)
-            starts = tf.pad(fit[:, 1:] != fit[:, :-1], [[0, 0], [1, 0]])[:, :size]
+            starts = with_first_column(fit[:, 1:] != fit[:, :-1])
             blocks = tf.cumsum(tf.cast(starts, tf.int32), axis=1)
             shape = tf.shape(values)
             sums = scatter_add(blocks, values, shape)
@@ -294,7 +314,8 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     # The sums `[batch, d]` run from the start of a part up to each item, itself
     # included. Below all tensors are `[batch, pairs of parts, half]` or, if of a pair,
     # `[batch, pairs of parts, 1]`.
-    shape = tf.stack([tf.shape(fit)[0], tf.shape(fit)[1] // (2 * half), 2, half])
+    batch, width = tf.unstack(tf.shape(fit))
+    shape = tf.stack([batch, width // (2 * half), 2, half])
     left, right = tf.unstack(tf.reshape(fit, shape), axis=2)
     left_sums, right_sums = tf.unstack(tf.reshape(sums, shape), axis=2)
     left_total = left_sums[:, :, -1:]
@@ -303,12 +324,13 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     # The pool takes in items of the right part as long as they are below its mean.
     start = _sum_of_first(num_kept, left_sums)
     pool = left_total - start
-    width = tf.cast(half - num_kept, fit.dtype)
-    widths = width + tf.cast(tf.range(half), fit.dtype)
-    joins = right * widths < pool + right_sums - right
+    pool_size = tf.cast(half - num_kept, fit.dtype)
+    sizes = pool_size + tf.cast(tf.range(half), fit.dtype)
+    joins = right * sizes < pool + right_sums - right
     num_taken = tf.reduce_sum(tf.cast(joins, tf.int32), axis=2, keepdims=True)
     pool += _sum_of_first(num_taken, right_sums)
-    mean = tf.math.divide_no_nan(pool, width + tf.cast(num_taken, fit.dtype))
+    pool_size += tf.cast(num_taken, fit.dtype)
+    mean = tf.math.divide_no_nan(pool, pool_size)
 
     # All items of the pool get its mean.
     columns = tf.range(2 * half)
@@ -317,8 +339,7 @@ def _join(half: int | Tensor, fit: Tensor, sums: Tensor) -> TensorPair:
     pooled_sums = start + mean * tf.cast(columns - num_kept + 1, fit.dtype)
     other_sums = tf.concat([left_sums, right_sums + left_total], axis=2)
     sums = tf.where(pooled, pooled_sums, other_sums)
-    shape = tf.stack([tf.shape(fit)[0], -1])
-    return tf.reshape(fit, shape), tf.reshape(sums, shape)
+    return tf.reshape(fit, [batch, width]), tf.reshape(sums, [batch, width])
 
 
 def _num_left_of_pool(
@@ -343,8 +364,8 @@ def _num_left_of_pool(
         return step // 2, tf.where(above >= below, more, kept)
 
     # XLA would take minutes to compile this loop unrolled.
-    start = half, tf.zeros_like(left_total, tf.int32)
-    _, kept = tf.while_loop(lambda step, _: step > 0, keep_more, start)
+    none_kept = tf.zeros_like(left_total, tf.int32)
+    _, kept = tf.while_loop(lambda step, _: step > 0, keep_more, (half, none_kept))
     return kept
 
 

@@ -1,6 +1,6 @@
 """Measures again the thresholds at which the package changes from one way to another.
 
-    python -m scripts.benchmarks.thresholds --cases ops.ranks._LONG ops.blocks._FEW
+    python -m scripts.benchmarks.thresholds --cases ops.ranks._LONG _tf.search._GROUP
 
 Two values of a threshold force its two ways. A figure is the time of the first way ÷
 the second, with the gradient where the package takes one; it should be below 1 at the
@@ -56,7 +56,7 @@ CASES = {
     "ops.ranks._LONG": ((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
     "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
     "ops.blocks._MANY_ENTRIES": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
-    "ops.blocks._FEW": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
+    "ops.blocks._FEWEST_FOR_EINSUM": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
     "metrics.ranks._PLACES_PER_BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
     "layers.sampled._NEGATIVES_PER_MINED": (
         (ALWAYS, NEVER),
@@ -151,7 +151,7 @@ def case(name, batch, n, m):
             lambda x: gather.gather(x, ids),
             scores,
         ),
-        "ops.blocks._FEW": lambda: (
+        "ops.blocks._FEWEST_FOR_EINSUM": lambda: (
             ops.blocks.dot_products,
             encodings,
             normal(batch, n, 64),

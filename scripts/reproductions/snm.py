@@ -126,8 +126,7 @@ def make_loss(method, num_sampled):
     )
 
 
-# -- WordNet
-# --------------------------------------------------------------------------------------
+# WordNet.
 
 
 def read_wordnet(folder):
@@ -243,8 +242,7 @@ def write_wordnet(folder, out):
         )
 
 
-# -- Training
-# --------------------------------------------------------------------------------------
+# Training.
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,8 +66,7 @@ def get_sorter(name):
     return sorter, zlib.crc32(weights)
 
 
-# -- Lists, and how well a sorter ranks them
-# -------------------------------------------------------
+# Lists, and how well a sorter ranks them.
 
 
 def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
@@ -215,8 +214,7 @@ def figure5(args):
     yield "Figure 5, curves", ["score", *curves], cells
 
 
-# -- Tasks
-# --------------------------------------------------------------------------------------
+# Tasks.
 
 
 @dataclasses.dataclass(frozen=True)

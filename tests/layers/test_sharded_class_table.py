@@ -141,6 +141,20 @@ def test_search_with_ties_and_excluded_classes(two_devices):
 
 
 @pytest.mark.keras2
+def test_search_of_attention_over_shards(two_devices):
+    with two_devices.scope():
+        classes = layers.ShardedClassTable(CLASSES, DIM, OPTIMIZERS["sgd"](), seed=1)
+        encoder = keras.Sequential([keras.layers.Dense(DIM)])
+        encoder.build((None, 6))
+        attention = layers.ClassAttention(classes, num_heads=2)
+        model = models.ExtremeClassifier(encoder, attention, DIM, num_sampled=50)
+    expected = model.top_k(FEATURES[:3], 5)
+    found = two_devices.run(lambda: model.top_k(FEATURES[:3], 5))
+    for x, y in zip(found, expected, strict=True):
+        for part in two_devices.experimental_local_results(x):
+            assert_all_close(part, y, 1e-6)
+
+
 def test_files_of_any_number_of_shards(two_devices, tmp_path):
     """A `.keras` file, weights and a checkpoint; training goes on as undisturbed."""
 

@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, metrics, models, ops, optimizers
+from rank4class_tf._lists.dense import dense_lists
 
 from ..contract import tables
 from ..derivatives import gradient_of, value_and_gradient, with_gradients
@@ -115,6 +116,28 @@ def test_lists_whose_positives_are_no_items_say_so():
     ):
         with pytest.raises(ValueError, match="must be among the items"):
             use()
+
+
+@pytest.mark.parametrize("class_ids", [[[1, 2, -1], [-1, -1, -1]], None])
+def test_negatives_of_lists_without_some_items(class_ids):
+    """In the second list nothing is positive, so that item 0 stays."""
+    scores = tf.constant([[1.0, 2, 3, 4], [5, 6, 7, 8]])
+    relevance = tf.constant([[0.0, 1, 1, 0], [0, 0, 0, 0]])
+    if class_ids is None:
+        lists = dense_lists(scores, None, relevance)
+    else:
+        lists = ops.as_lists(scores, class_ids)
+    assert_array_equal(lists.negatives().mask, relevance == 0)
+
+    fourth = tf.constant([[3], [3]])
+    for rest in (lists.without(fourth).negatives(), lists.negatives().without(fourth)):
+        assert_array_equal(rest.mask, [[1, 0, 0, 0], [1, 1, 1, 0]])
+    chosen = lists.negatives().only(tf.constant([[0, 1], [0, 1]]))
+    assert_array_equal(chosen.mask, [[1, 0], [1, 1]])
+    one = lists.only(fourth)
+    for chosen in (one, one.without(tf.constant([[0], [0]]))):
+        with pytest.raises(ValueError, match="`negatives` must come before `only`"):
+            chosen.negatives()
 
 
 def test_a_formula_of_another_shape_raises():

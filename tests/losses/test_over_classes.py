@@ -224,6 +224,23 @@ def test_sparsemax_of_huge_scores(monkeypatch):
     assert np.isfinite(found[0][-1]).all()  # Of biases.
 
 
+def test_negatives_of_classes_without_some():
+    """The highest class may be positive: it is left out once."""
+
+    class Rest(losses.RankingLoss):
+        needs_positive = False
+
+        def compute(self, lists):
+            _, places, _ = lists.top_k(2)
+            rest = lists.without(places).negatives()
+            return rest.num_items + rest.sum(tf.exp)
+
+    highest = tf.argmax(a_head()(encodings()), axis=1, output_type=tf.int32)
+    ids = tf.stack([highest, [0, 1, 2]], axis=1)
+    for y_true in (ids, tf.constant([[-1], [0], [12]])):
+        assert_same(both(Rest(reduction="none"), y_true, a_head(), encodings()))
+
+
 def test_a_temperature_that_is_trained():
     temperature = tf.Variable(0.5)
     loss = losses.SoftmaxLoss(temperature)

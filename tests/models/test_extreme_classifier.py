@@ -315,11 +315,13 @@ def test_bad_class_ids_show_as_nan_under_xla(data):
     ).all()
 
 
-def test_only_losses_that_say_so_are_mined(data):
-    """The others get the scores of all sampled classes."""
+@pytest.mark.parametrize(
+    "loss", [losses.WARPLoss(ops.TopKWeights(2)), top_k_mining(100)]
+)
+def test_losses_that_get_the_scores_of_all_sampled_classes(loss, data):
+    """One is not mined; the other reads more negatives than are drawn."""
     features = data[0]
     class_ids = data[1][:, 0]
-    loss = losses.WARPLoss(ops.TopKWeights(2))
     model = compiled(loss=loss)
     scores = model.scores(model(features), class_ids=class_ids, training=False)
     value = model.compute_loss(features, class_ids, model(features), training=False)
