@@ -201,7 +201,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         is_test_step = _is_test_step.get()
         if is_test_step:
             self._update_metrics(x, y, y_pred, sample_weight)
-        if not (is_test_step or self._metrics_in_training):
+        is_reported = is_test_step or self._metrics_in_training
+        if not (is_reported and _keras.compiled_metrics(self)):
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):
