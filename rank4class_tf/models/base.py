@@ -198,11 +198,12 @@ class RetrievalModel(MultiWorker, keras.Model):
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
     ) -> dict:
         """Updates the metrics of evaluation, and of training if it reports them."""
+        metrics = _keras.compiled_metrics(self)  # Built, as Keras's report needs them.
         is_test_step = _is_test_step.get()
         if is_test_step:
             self._update_metrics(x, y, y_pred, sample_weight)
         is_reported = is_test_step or self._metrics_in_training
-        if not (is_reported and _keras.compiled_metrics(self)):
+        if not (is_reported and metrics):
             # The metrics that a subclass updates itself, and the loss.
             results: dict[str, Any] = {}
             for metric in _keras.metrics_not_compiled(self):
