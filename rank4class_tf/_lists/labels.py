@@ -24,7 +24,8 @@ _FORMATS = ("ids", "relevance", None)
 # What to do where an example has one score.
 WAYS_WITH_ONE_SCORE = (
     "for labels 0 and 1, take two scores, as of `Dense(2)`, and class ids; or "
-    "`SigmoidCrossEntropyLoss` and floating labels [batch, 1]"
+    "`SigmoidCrossEntropyLoss` and floating labels [batch, 1]; see `Two classes` in "
+    "docs/recipes.md"
 )
 
 # The sum of a list of smaller numbers is finite in float32.
