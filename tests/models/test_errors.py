@@ -184,7 +184,7 @@ ERRORS = [
     (lambda: extreme.compiled().evaluate(QUERIES, ROWS + 17, verbose=0), NO_CLASS),
     (lambda: fit(extreme.compiled(), np.eye(16)), "not a label for each class"),
     (
-        lambda: fit(extreme.compiled(loss=extreme.top_k_mining(13)), ROWS),
+        lambda: extreme.make().scores(tf.ones([1, 6]), class_ids=[0], num_mined=13),
         "=13, num_sampled=12",
     ),
     # The loss sees places in a sample.
