@@ -43,8 +43,8 @@ class UserItems:
             training.
         validation: the items for choosing a model, in the same form.
         test: the items for reporting results, in the same form.
-        item_ids: `[num_items]`, the source's id of each item number, in rising order, or
-            behind those that were given.
+        item_ids: `[num_items]`, the source's id of each item number, in rising order
+            behind those that `from_pairs` got.
         user_ids: `[num_users]`, the source's id of each row, in rising order.
         in_order: whether the items of a user are in order of time, and may repeat; else
             they are distinct and sorted by number.
