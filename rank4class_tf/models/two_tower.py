@@ -276,9 +276,8 @@ class TwoTower(RetrievalModel):
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
-            path: a folder, which must exist, for `scores.npy` and `candidate_ids.npy`,
-                both `[queries, k]`; string ids are bytes. After an error older files
-                stay.
+            path: a folder for `scores.npy` and `candidate_ids.npy`, both
+                `[queries, k]`; string ids are bytes. After an error older files stay.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
