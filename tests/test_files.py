@@ -15,6 +15,8 @@ from rank4class_tf.data import elwc
 from rank4class_tf.layers import SampledScores
 from scripts.robustness import faults
 
+from .saved import make
+
 LIMIT = 65_536
 
 
@@ -133,6 +135,18 @@ def test_a_saved_model_is_replaced_as_a_whole(tmp_path):
         raise RuntimeError
     assert float(tf.saved_model.load(str(folder)).value) == 2.0
     assert (folder / "notes.txt").exists() and os.listdir(tmp_path) == ["saved"]
+
+
+@pytest.mark.skipif(not _keras.KERAS_3, reason="Keras 2 reads no files of Keras 3.")
+@pytest.mark.parametrize("name", make.MODELS)
+def test_models_of_an_older_commit_are_read(name):
+    """They answer as they did there, after one more step with the saved optimizer."""
+    folder = pathlib.Path(make.__file__).parent
+    model = keras.models.load_model(folder / f"{name}.keras")
+    expected = np.load(folder / "answers.npz")[name]
+    assert_allclose(make.answers(name, model), expected, rtol=1e-4, atol=1e-6)
+    untrained = make.MODELS[name]()
+    assert np.abs(make.answers(name, untrained) - expected).max() > 1e-2
 
 
 CLASSES, FEATURES = 5, 4
