@@ -4,10 +4,10 @@
 
 The final weights are bit-for-bit those of an undisturbed run. For this, everything that
 an epoch depends on is either in the checkpoint (weights, optimizer, the random numbers
-of dropout and of a random loss, what early stopping knows) or computed from the epoch
-number (the order of the examples). TensorFlow's checkpoints have checksums and become visible only when
-complete. If one cannot be read, for example because a bit has flipped, the one before
-it is used.
+of dropout and of a random loss, what early stopping knows) or computed from the number
+of the epoch (the order of the examples). TensorFlow's checkpoints have checksums and
+become visible only when complete. If one cannot be read, for example because a bit has
+flipped, the one before it is used.
 
 Keras's own BackupAndRestore promises less: see docs/results/faults.md. In a new process
 its EarlyStopping and ModelCheckpoint forget what was best, so `Best` does their work.

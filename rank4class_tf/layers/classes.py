@@ -199,6 +199,9 @@ class ClassTable(_registry.Configured, Classes):
     def add(self, rows: Array, biases: Array | None = None) -> None:
         """Adds classes at the end; recompile a model that has trained or predicted.
 
+        The new optimizer knows nothing of the old one, unless you copy its variables:
+        see "New items, retraining" in `docs/serving.md`.
+
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each
                 class.

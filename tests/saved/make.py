@@ -1,7 +1,7 @@
-"""Writes the models of this folder, with the code of the commit that is checked out.
+"""Writes this folder's models, by the code of the commit that is checked out.
 
-`python -m tests.saved.make FOLDER` writes `*.keras` files, and in `answers.npz` what the
-models answer to `features` and `histories`. Those of this folder are of the commit
+`python -m tests.saved.make FOLDER` writes `*.keras` files, and to `answers.npz` what
+the models answer. Those of this folder are of the commit
 a89bd50f of November 2026, with Keras 3.15; `tests/test_files.py` loads them.
 """
 
