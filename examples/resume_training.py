@@ -4,12 +4,15 @@
 
 The final weights are bit-for-bit those of an undisturbed run. For this, everything that
 an epoch depends on is either in the checkpoint (weights, optimizer, the random numbers
-of dropout and of a random loss) or computed from the epoch number (the order of the
-examples). TensorFlow's checkpoints have checksums and become visible only when
-complete. If one cannot be read, for example because a bit has flipped, the one before
-it is used.
+of dropout and of a random loss, what early stopping knows) or computed from the number
+of the epoch (the order of the examples). TensorFlow's checkpoints have checksums and
+become visible only when complete. If one cannot be read, for example because a bit has
+flipped, the one before it is used.
 
-Keras's own BackupAndRestore promises less: see docs/results/faults.md.
+Keras's own BackupAndRestore promises less: see docs/results/faults.md. In a new process
+its EarlyStopping and ModelCheckpoint forget what was best, so `Best` does their work.
+Callbacks without a memory, such as TensorBoard, are passed on: `--patience 3` logs to
+the folder, keeps the best model in best.keras, and stops when it is three epochs old.
 
 It prints (the last digits depend on the processor):
 
@@ -27,6 +30,34 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import data, layers, losses
+
+
+class Best(keras.callbacks.Callback):
+    """Saves the best model so far, and stops when it is `patience` epochs old.
+
+    Args:
+        monitor: what is best when it is highest, such as `"val_accuracy"`.
+        patience: epochs without a better model.
+        path: the file of the best model.
+    """
+
+    def __init__(self, monitor: str, patience: int, path: Any):
+        super().__init__()
+        self.monitor, self.patience, self.path = monitor, patience, str(path)
+        # In the checkpoint, unlike the numbers of Keras's callbacks.
+        self.value = tf.Variable(-float("inf"))
+        self.epoch = tf.Variable(-1, dtype=tf.int64)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if logs[self.monitor] > self.value:
+            self.value.assign(logs[self.monitor])
+            self.epoch.assign(epoch)
+            # After a kill while it is written, the epoch is trained again.
+            self.model.save(self.path)
+
+    def is_over(self, epochs: int) -> bool:
+        """Whether training should stop after so many epochs."""
+        return epochs > int(self.epoch) + self.patience
 
 
 def state_of(model: keras.Model, **more: Any) -> tf.train.Checkpoint:
@@ -71,6 +102,8 @@ def train(
     batches_of: Callable[[int], tf.data.Dataset],
     epochs: int,
     folder: Any,
+    best: Best | None = None,
+    options: dict[str, Any] | None = None,
     **more: Any,
 ) -> None:
     """Trains a model; continues where an earlier call with the same arguments stopped.
@@ -81,8 +114,14 @@ def train(
             batches.
         epochs: number of epochs.
         folder: folder of the checkpoints; each run needs its own.
+        best: None, or a `Best`, which may stop earlier.
+        options: other arguments of `fit`, such as `validation_data` and `callbacks`.
         **more: as for `state_of`.
     """
+    options = {"callbacks": [], "verbose": 2, "shuffle": False, **(options or {})}
+    if best is not None:
+        options["callbacks"] = [*options["callbacks"], best]
+        more |= {"best_value": best.value, "best_epoch": best.epoch}
     state = state_of(model, **more)
     tf.io.gfile.makedirs(str(folder))
     try:
@@ -94,10 +133,10 @@ def train(
         manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=2)
     restore(state, manager)
     while (epoch := int(state.epoch)) < epochs:
+        if best is not None and best.is_over(epoch):
+            return
         batches = batches_of(epoch)
-        model.fit(
-            batches, initial_epoch=epoch, epochs=epoch + 1, shuffle=False, verbose=2
-        )
+        model.fit(batches, initial_epoch=epoch, epochs=epoch + 1, **options)
         state.epoch.assign_add(1)
         manager.save()
 
@@ -111,6 +150,7 @@ def main(argv: list[str] | None = None) -> keras.Model:
     parser.add_argument(
         "--epochs", type=int, default=20, help="epochs (default: %(default)s)"
     )
+    parser.add_argument("--patience", type=int, help="epochs without a better model")
     args = parser.parse_args(argv)
     keras.utils.set_random_seed(0)
     model = keras.Sequential(
@@ -129,7 +169,15 @@ def main(argv: list[str] | None = None) -> keras.Model:
     def batches_of(epoch):
         return examples.shuffle(len(examples), seed=epoch).batch(64)
 
-    train(model, batches_of, args.epochs, args.folder)
+    if args.patience is None:
+        train(model, batches_of, args.epochs, args.folder)
+        return model
+    best = Best("val_accuracy", args.patience, args.folder / "best.keras")
+    options = {
+        "validation_data": data.digits().validation,
+        "callbacks": [keras.callbacks.TensorBoard(args.folder / "logs")],
+    }
+    train(model, batches_of, args.epochs, args.folder, best, options)
     return model
 
 

@@ -1,11 +1,13 @@
 """SavedModels that find the best classes, without this package."""
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 from tensorflow import keras
+from tensorflow.core.protobuf import saved_model_pb2
 
 from rank4class_tf import _checks, _files, _keras
 from rank4class_tf._types import PathLike, Tensor
@@ -88,7 +90,22 @@ def write_top_k(
     module = tf.Module()
     module.read = [variables, tables]
     with _files.replacing_saved_model(path) as temporary:
-        tf.saved_model.save(module, temporary, signatures)
+        # A served model needs no gradients.
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(module, temporary, signatures, options)
+        _forget_gradients(os.path.join(temporary, _files.SAVED_MODEL))
+
+
+def _forget_gradients(path: str) -> None:
+    """Removes the names of custom gradients, which loading would warn of."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        saved = saved_model_pb2.SavedModel.FromString(file.read())
+    for function in saved.meta_graphs[0].graph_def.library.function:
+        for node in function.node_def:
+            if "_gradient_op_type" in node.attr:
+                del node.attr["_gradient_op_type"]
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(saved.SerializeToString(deterministic=True))
 
 
 def specs_of_arguments(specs: Any) -> list[Any]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 from rank4class_tf._types import PathLike, Tensor
 
 _UNFINISHED = ".unfinished-"
-_SAVED_MODEL = "saved_model.pb"  # A loader finds a SavedModel by this file.
+SAVED_MODEL = "saved_model.pb"  # A loader finds a SavedModel by this file.
 
 
 @contextlib.contextmanager
@@ -38,11 +38,9 @@ def replacing(path: PathLike) -> Iterator[str]:
 @contextlib.contextmanager
 def replacing_saved_model(path: PathLike) -> Iterator[str]:
     """Yields a temporary folder, then moves its files to `path`, one by one."""
-    # Makes missing parent folders and keeps other files of the folder. While files
-    # move, the folder lacks the file by which a loader finds the model; it still lacks
-    # it if a move fails.
+    # Keeps other files of the folder. While files move, the folder lacks the file by
+    # which a loader finds the model; it still lacks it if a move fails.
     target = _resolved(path)
-    tf.io.gfile.makedirs(os.path.dirname(target))
     with _temporary_beside(target) as temporary:
         yield temporary
         files = []
@@ -51,8 +49,8 @@ def replacing_saved_model(path: PathLike) -> Iterator[str]:
         for file in files:
             _flush(file)
         with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(os.path.join(target, _SAVED_MODEL))
-        files.sort(key=lambda file: os.path.basename(file) == _SAVED_MODEL)
+            tf.io.gfile.remove(os.path.join(target, SAVED_MODEL))
+        files.sort(key=lambda file: os.path.basename(file) == SAVED_MODEL)
         for file in files:
             destination = os.path.join(target, os.path.relpath(file, temporary))
             tf.io.gfile.makedirs(os.path.dirname(destination))
@@ -94,12 +92,13 @@ def appending_rows(
 @contextlib.contextmanager
 def _temporary_beside(target: str) -> Iterator[str]:
     """Yields a same-named path in a temporary folder, which a killed process leaves."""
+    # Both calls make missing parent folders.
     folder, name = os.path.split(target)
     temporary_folder = os.path.join(folder, f"{_UNFINISHED}{uuid.uuid4().hex[:12]}")
     if "://" in target:
         tf.io.gfile.makedirs(temporary_folder)
     else:
-        os.mkdir(temporary_folder)
+        os.makedirs(temporary_folder)
     try:
         yield os.path.join(temporary_folder, name)
     finally:

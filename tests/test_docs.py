@@ -12,7 +12,7 @@ import tensorflow as tf
 from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
-from rank4class_tf import layers, losses
+from rank4class_tf import layers, losses, optimizers
 from tests import pages
 from tests.derivatives import gradient_of
 
@@ -38,6 +38,48 @@ def test_the_page_of_sequences_recommends_after_the_last_word(monkeypatch, tmp_p
     assert last.min() < texts.shape[1] - 1
     everywhere = model.top_k(texts, 5)[1].numpy()
     assert_array_equal(page["next_words"], everywhere[range(4), last])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
+@pytest.mark.parametrize("optimizer", ["adam", "rowwise_adam"])
+def test_the_page_of_serving_grows_a_table(optimizer, tmp_path, monkeypatch, normal):
+    """Beside a model that never grew: a class that is never likely changes nothing."""
+    monkeypatch.chdir(tmp_path)
+    add_classes = pages.run("docs/serving.md")["add_classes"]
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(4)
+    x, y = normal(8, 3), np.arange(8) % 5
+    start, start_biases = normal(5, 4), normal(5)
+    kernel = normal(3, 4)
+
+    def weights(grow):
+        table = layers.ClassTable.from_rows(start, start_biases)
+        end = layers.DotProductHead(table)
+        model = keras.Model(inputs, end(hidden(inputs)))
+        hidden.set_weights([kernel, np.zeros(4)])
+        of_rows = optimizers.RowwiseAdam(0.1)
+        chosen = of_rows if optimizer == "rowwise_adam" else keras.optimizers.Adam(0.1)
+        model.compile(chosen, losses.SoftmaxLoss())
+        for _ in range(2):
+            model.train_on_batch(x, y)
+        grow(model, table)
+        model.train_on_batch(x, y)
+        rows, biases = (np.array(w)[:5] for w in table.tables())
+        return [rows, biases, *hidden.get_weights()]
+
+    def forget(model, table):
+        table.add(np.zeros([2, 4]), [-1e9] * 2)
+        model.compile(type(model.optimizer)(0.1), model.loss)
+
+    def add(model, table):
+        add_classes(model, table, np.zeros([2, 4]))
+        table.bias.assign(tf.concat([table.bias[:5], [-1e9] * 2], axis=0))
+
+    expected = weights(lambda *_: None)
+    for found, right in zip(weights(add), expected, strict=True):
+        assert_allclose(found, right, atol=1e-5)
+    assert np.abs(weights(forget)[0] - expected[0]).max() > 1e-2
 
 
 def test_the_snippets_of_the_readme_train():

@@ -175,7 +175,7 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
     """One of the encodings `[batch, time, d]` of each sequence, `[batch, d]`.
 
     `last` holds its position, `[batch]`; True means the last one that the mask does not
-    leave out, False all positions.
+    leave out, or zeros if there is none; False means all positions.
     """
     rule = "`last` must be True, False, positions [batch], or a function to these."
     is_bool = isinstance(last, bool | np.bool_)
@@ -196,8 +196,10 @@ def last_of(encodings: Tensor, last: Any, model_name: str) -> Tensor:
                 stacklevel=3,
             )
             return encodings[:, -1]
-        places = tf.reduce_max(tf.where(mask, tf.range(length), 0), axis=1)
-        return tf.gather(encodings, places, batch_dims=1)
+        # Zeros come before the first position, for a sequence of which none is kept.
+        encodings = tf.pad(encodings, [[0, 0], [1, 0], [0, 0]])
+        places = tf.pad(tf.where(mask, tf.range(1, length + 1), 0), [[0, 0], [1, 0]])
+        return tf.gather(encodings, tf.reduce_max(places, axis=1), batch_dims=1)
     places = tf.cast(_checks.ids("last", last, strings=False), tf.int64)
     rule = "`last` must hold a position for each sequence, [batch]."
     require(places.shape.rank == 1, rule, f"shape {places.shape}")

@@ -1,6 +1,7 @@
 """Lists of items with grades: from rows with query ids, and from the files of LETOR."""
 
-import os
+import codecs
+import gzip
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def lists_from_groups(
         features: finite numbers `[rows, d]`: an array, SciPy's sparse matrix or a
             pandas table. The rows of a list follow each other.
         grades: `[rows]`, finite numbers >= 0.
-        qid: `[rows]`, the query of each row.
+        qid: `[rows]`, the query of each row: numbers or strings.
         group: in place of `qid`, the number of rows of each list, integers >= 1, such
             as `np.loadtxt("rank.train.query", int)` for LightGBM's files.
         list_size: the width n; the rows of a longer list after its first n are left
@@ -67,7 +68,7 @@ def lists_from_groups(
     received = "neither" if group is None else "both"
     _checks.require((qid is None) != (group is None), rule, received)
     if group is None:
-        sizes = _sizes_of_queries(np.asarray(qid), len(grades))
+        sizes = _sizes_of_queries(splits.as_ids(qid), len(grades))
     else:
         sizes = np.asarray(group)
         is_right = sizes.ndim == 1 and sizes.dtype.kind in "iu" and (sizes >= 1).all()
@@ -88,6 +89,10 @@ def lists_from_groups(
 def _sizes_of_queries(qid: np.ndarray, num_rows: int) -> np.ndarray:
     rule = "`qid` must have one id a row."
     _checks.require(qid.shape == (num_rows,), rule, f"{qid.shape}")
+    rule = "`qid` must hold only numbers or only strings, and no missing id."
+    wrong = qid[qid != qid]  # NaN.
+    is_right = qid.dtype != object and not wrong.size
+    _checks.require(is_right, rule, str(*wrong[:1]) or "several types")
     starts = np.flatnonzero(np.append(True, qid[1:] != qid[:-1]))
     queries, counts = np.unique(qid[starts], return_counts=True)
     rule = "`qid` must have the rows of a query one after the other."
@@ -125,8 +130,12 @@ def read_letor(
     num_features = _checks.positive_int_or_none("num_features", num_features)
     read = splits.import_extra("sklearn.datasets", "demo").load_svmlight_file
     options = {"dtype": np.float32, "zero_based": False, "query_id": True}
+    opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:
-        rows, grades, qid = read(os.fspath(path), n_features=num_features, **options)
+        with opener(path, "rb") as file:
+            if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+                file.seek(0)
+            rows, grades, qid = read(file, n_features=num_features, **options)
     except (ValueError, OverflowError, *splits.DAMAGED) as error:
         limit = "" if num_features is None else f" to {num_features}"
         rule = f"must hold lines `grade qid:q f:v f:v`, with f rising from 1{limit}"

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import datetime
 import math
 import re
 from array import array
@@ -42,7 +43,8 @@ class UserItems:
             training.
         validation: the items for choosing a model, in the same form.
         test: the items for reporting results, in the same form.
-        item_ids: `[num_items]`, the source's id of each item number, in rising order.
+        item_ids: `[num_items]`, the source's id of each item number, in rising order
+            behind those that `from_pairs` got.
         user_ids: `[num_users]`, the source's id of each row, in rising order.
         in_order: whether the items of a user are in order of time, and may repeat; else
             they are distinct and sorted by number.
@@ -87,7 +89,11 @@ class UserItems:
 
     @classmethod
     def from_pairs(
-        cls, batches: Iterable, seed: int = 0, split: str = "random"
+        cls,
+        batches: Iterable,
+        seed: int = 0,
+        split: str = "random",
+        item_ids: Any = None,
     ) -> Self:
         """Splits pairs of user and item, at random into 80, 10 and 10 %, or by time.
 
@@ -106,6 +112,8 @@ class UserItems:
                 or `"time"`, where the latest tenth of all pairs is for testing and the
                 tenth before it for validation. The last two sort the pairs by
                 timestamp, if any, and keep repeated ones; ties keep their order.
+            item_ids: None, or the `item_ids` of an older log, `[n]`, which keep their
+                numbers, so that a trained table still fits. New ids follow.
 
         Example:
             >>> users = UserItems.from_pairs(
@@ -117,6 +125,9 @@ class UserItems:
             >>> users = UserItems.from_pairs(triples, split="last")
             >>> users.item_ids[users.test.values], users.item_ids[users.train.values]
             (array([4], dtype=int32), array([5], dtype=int32))
+            >>> grown = UserItems.from_pairs(triples, item_ids=[5, 6])
+            >>> grown.item_ids
+            array([5, 6, 4], dtype=int32)
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
@@ -133,7 +144,7 @@ class UserItems:
         item_chunks = [x.item_ids for x in chunks]
         del chunks  # For its memory.
         user_ids, users = _distinct_and_numbers(user_chunks)
-        item_ids, items = _distinct_and_numbers(item_chunks)
+        item_ids, items = _distinct_and_numbers(item_chunks, _known(item_ids))
 
         if split == "random":
             pairs = users.astype(np.int64) * len(item_ids) + items
@@ -173,7 +184,9 @@ class UserItems:
         return cls(train, validation, test, item_ids, user_ids, in_order)
 
     @classmethod
-    def from_file(cls, path: PathLike, split: str = "last") -> Self:
+    def from_file(
+        cls, path: PathLike, split: str = "last", item_ids: Any = None
+    ) -> Self:
         """Reads and splits the pairs of a text file, which may be compressed as `.gz`.
 
         All lines have the format of the first:
@@ -192,13 +205,14 @@ class UserItems:
             path: the file, with ids in [0, 2**31).
             split: as in `from_pairs`; without timestamps, lines must be in order of
                 time.
+            item_ids: as in `from_pairs`.
 
         Raises:
             ValueError: if a line has another format, or if all timestamps are at most
                 10, which are ratings.
         """
         _checks.one_of("split", split, _SPLITS)
-        with splits.opened(path, "utf-8-sig") as lines:
+        with splits.opened(path) as lines:
             widths = collections.Counter(len(line.split()) for line in lines)
         formats = dict(_LINE_FORMATS)
         # A log may have a few broken lines, which are no lists of items either.
@@ -206,7 +220,7 @@ class UserItems:
             del formats[_ITEMS]
         pairs, times = (array("i"), array("i")), array("q")
         columns = (*pairs, times)
-        with splits.opened(path, "utf-8-sig") as lines:
+        with splits.opened(path) as lines:
             for line_number, line in enumerate(lines, 1):
                 line = line.strip()
                 try:
@@ -238,7 +252,8 @@ class UserItems:
             "most 10."
         )
         _checks.require(latest > 10, rule, f"{latest} as the latest")
-        return cls.from_pairs([(*pairs, times) if times else pairs], split=split)
+        log = (*pairs, times) if times else pairs
+        return cls.from_pairs([log], split=split, item_ids=item_ids)
 
     def _parts_up_to(self, part: str) -> list[tf.RaggedTensor]:
         _checks.one_of("part", part, _PARTS)
@@ -360,7 +375,7 @@ class _Pairs(NamedTuple):
 
 
 def _checked_pairs(batch: Sequence) -> _Pairs:
-    ids = [*map(_as_ids, batch[:2])]
+    ids = [*map(splits.as_ids, batch[:2])]
     times = [*map(_as_times, batch[2:])]
     form = "`(user_ids, item_ids)` or `(user_ids, item_ids, timestamps)`"
     rule = f"`batches` must hold {form}: arrays of one length, ids integers or strings."
@@ -371,56 +386,81 @@ def _checked_pairs(batch: Sequence) -> _Pairs:
     received = " and ".join(f"{x.dtype} of shape {x.shape}" for x in columns[:4])
     _checks.require(is_right, rule, received)
 
-    for i, x in enumerate(ids):
-        if x.dtype.kind != "U":
-            rule = "`batches` must hold ids in [-2**31, 2**31), or strings."
-            outside = x[(x < -(2**31)) | (x >= 2**31)]
-            _checks.require(not outside.size, rule, str(*outside[:1]))
-            ids[i] = x.astype(np.int32)
     for x in times:
         rule = "`batches` must hold timestamps that are finite numbers or dates."
         _checks.require(x.dtype.kind in "iufM" or not x.size, rule, f"{x.dtype}")
         invalid = x[~np.isfinite(x)]
         _checks.require(not invalid.size, rule, str(*invalid[:1]))
-    return _Pairs(*ids, *times)
+    return _Pairs(*[_in_32_bits("batches", x) for x in ids], *times)
+
+
+def _in_32_bits(name: str, ids: np.ndarray) -> np.ndarray:
+    """Integers as int32; strings as they are."""
+    if ids.dtype.kind == "U":
+        return ids
+    rule = f"`{name}` must hold ids in [-2**31, 2**31), or strings."
+    outside = ids[(ids < -(2**31)) | (ids >= 2**31)]
+    _checks.require(not outside.size, rule, str(*outside[:1]))
+    return ids.astype(np.int32)
 
 
 def _as_times(column: Any) -> np.ndarray:
     # pandas gives dates with a time zone as objects, unless asked for dates in UTC.
     has_zone = hasattr(getattr(column, "dtype", None), "tz")
-    return np.asarray(column, "datetime64[ns]" if has_zone else None)
+    times = np.asarray(column, "datetime64[ns]" if has_zone else None)
+    dates = times.tolist() if times.dtype == object else []
+    if not dates or not all(isinstance(x, datetime.date) for x in dates):
+        return times
+    for i, date in enumerate(dates):
+        if getattr(date, "tzinfo", None):  # NumPy has no time zones.
+            dates[i] = date.astimezone(datetime.UTC).replace(tzinfo=None)
+    return np.array(dates, "datetime64[us]")
 
 
-def _as_ids(column: Any) -> np.ndarray:
-    """Ids as an array of integers or strings, or of what is neither."""
-    # NumPy would turn a missing id among strings into the string "nan".
-    ids = np.asarray(column, object if isinstance(column, list | tuple) else None)
-    values = ids.tolist() if ids.dtype == object else []
-    return ids if len({isinstance(x, str) for x in values}) != 1 else np.array(values)
+def _known(item_ids: Any) -> np.ndarray | None:
+    """The ids of items whose numbers stay, if any."""
+    if item_ids is None:
+        return None
+    ids = splits.as_ids(item_ids)
+    rule = "`item_ids` must hold different ids, [n], like those of `batches`."
+    is_right = ids.ndim == 1 and ids.dtype.kind in "iuU"
+    _checks.require(is_right, rule, f"{ids.dtype} of shape {ids.shape}")
+    _checks.require(len(np.unique(ids)) == len(ids), rule, "an id twice")
+    return _in_32_bits("item_ids", ids)
 
 
 def _numbers_of(ids: Any, distinct: np.ndarray) -> np.ndarray:
-    """The index of each id among sorted ids."""
-    ids = _as_ids(ids)
+    """The index of each id among different ids."""
+    ids = splits.as_ids(ids)
     rule = f"`ids` must be among the {len(distinct)} ids, {distinct.dtype}."
     is_kind = (ids.dtype.kind == "U") == (distinct.dtype.kind == "U")
     _checks.require(is_kind, rule, f"{ids.dtype}")
-    numbers = np.searchsorted(distinct, ids)
-    known = distinct.take(numbers, mode="clip") == ids
+    order = np.argsort(distinct)
+    places = np.searchsorted(distinct, ids, sorter=order)
+    numbers = order.take(places, mode="clip")
+    known = distinct[numbers] == ids
     _checks.require(np.all(known), rule, str(ids[~known][:1]))
     return numbers
 
 
-def _distinct_and_numbers(chunks: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct ids, sorted, and the index of each id in them; empties `chunks`."""
-    kinds = {ids.dtype.kind for ids in chunks if ids.size}
+def _distinct_and_numbers(
+    chunks: list[np.ndarray], known: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct ids, the known before the others, sorted; and the index of each id."""
+    # Empties `chunks`.
+    all_ids = chunks if known is None else [known, *chunks]
+    kinds = {ids.dtype.kind for ids in all_ids if ids.size}
     rule = "`batches` must hold integers as ids in all batches, or strings in all."
     # NumPy would make strings of integers.
     _checks.require(len(kinds) < 2, rule, "both")
     ids = np.concatenate(chunks)
     chunks.clear()  # For its memory.
     distinct = np.unique(ids)
-    return distinct, np.searchsorted(distinct, ids).astype(np.int32)
+    if known is None:
+        return distinct, np.searchsorted(distinct, ids).astype(np.int32)
+    new = np.setdiff1d(distinct, known, assume_unique=True)
+    distinct = np.append(known, new)
+    return distinct, _numbers_of(ids, distinct).astype(np.int32)
 
 
 def movielens(

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TextIO
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf import _checks
@@ -80,15 +81,22 @@ DAMAGED = (UnicodeDecodeError, EOFError, zlib.error, gzip.BadGzipFile)
 
 
 @contextlib.contextmanager
-def opened(
-    path: PathLike, encoding: str = "utf-8", newline: str | None = None
-) -> Iterator[TextIO]:
+def opened(path: PathLike, newline: str | None = None) -> Iterator[TextIO]:
     """Opens a text file for reading, unpacked if `.gz`; raises if it is damaged."""
     opener: Any = gzip.open if str(path).endswith(".gz") else open
     try:
-        with opener(path, "rt", encoding=encoding, newline=newline) as lines:
+        # Windows may mark UTF-8 by three bytes at the start.
+        with opener(path, "rt", encoding="utf-8-sig", newline=newline) as lines:
             yield lines
     except DAMAGED as error:
         raise ValueError(
             f"{path}: must be whole, and text in UTF-8. Received: {error}."
         ) from error
+
+
+def as_ids(column: Any) -> np.ndarray:
+    """Ids as an array of numbers or strings, or of objects if some are neither."""
+    # NumPy would make strings of numbers and of missing ids among strings.
+    ids = np.asarray(column, object if isinstance(column, list | tuple) else None)
+    values = ids.tolist() if ids.dtype == object else []
+    return ids if len({isinstance(x, str) for x in values}) != 1 else np.array(values)

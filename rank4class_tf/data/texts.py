@@ -177,7 +177,7 @@ def mind(path: PathLike, batch_size: int = 32, seed: int = 0) -> splits.Splits:
 def _articles(file: pathlib.Path) -> dict[str, tuple[str, str]]:
     """The category and the text of each article of a file, by its id."""
     articles = {}
-    with splits.opened(file, "utf-8-sig", newline="\n") as lines:
+    with splits.opened(file, newline="\n") as lines:
         for line_number, line in enumerate(lines, 1):
             fields = line.rstrip("\r\n").split("\t")
             where = f"in line {line_number} of {str(file)!r}"

@@ -15,6 +15,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, _registry
+from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._tf.gather import table_rows
 from rank4class_tf._tf.loops import in_pieces
@@ -198,6 +199,9 @@ class ClassTable(_registry.Configured, Classes):
     def add(self, rows: Array, biases: Array | None = None) -> None:
         """Adds classes at the end; recompile a model that has trained or predicted.
 
+        The new optimizer knows nothing of the old one, unless you copy its variables:
+        see "New items, retraining" in `docs/serving.md`.
+
         Args:
             rows: `[m, width]`, such as the mean encoding of a few examples of each
                 class.
@@ -258,9 +262,11 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
     Args:
         classes: a layer of classes of known width, which a head or an
             `ExtremeClassifier` scores.
+        unknown_as_padding: whether ids outside [0, K) are padding, as a served model
+            may get them. Else they raise `ValueError`; under XLA, their rows are NaN.
 
-    Input: class ids of any shape; those below 0 are padding, which the mask leaves out.
-    Output: `[..., width]`.
+    Input: class ids of any shape; -1 is padding, which the mask leaves out. Output:
+    `[..., width]`, zeros at padding.
 
     Example:
         >>> classes = ClassTable(num_classes=1000, width=16)
@@ -268,10 +274,12 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
         TensorShape([1, 3, 16])
     """
 
-    def __init__(self, classes: Any, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(self, classes: Any, unknown_as_padding: bool = False, **kwargs: Any):
+        # Ids that are floating would be rounded.
+        super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.classes = as_classes(classes)
+        self.unknown_as_padding = _checks.flag("unknown_as_padding", unknown_as_padding)
 
     def build(self, input_shape: Any) -> None:
         if not self.classes.built:
@@ -281,11 +289,27 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Array) -> Tensor:
-        ids = tf.maximum(tf.convert_to_tensor(inputs), 0)
-        return tf.cast(self.classes.rows(ids), self.compute_dtype)
+        num_classes = self.classes.num_classes
+        inputs = _labels.dense_ids(inputs)
+        ids = tf.reshape(inputs, [-1])
+        if self.unknown_as_padding:
+            ids = tf.where((ids >= 0) & (ids < num_classes), ids, -1)
+        zero = tf.zeros([tf.size(ids), 1], self.compute_dtype)
+        # Under XLA, which cannot raise, zero is NaN where an id breaks the rule.
+        ids, zero = _labels.padded_ids(ids, num_classes, zero, "inputs")
+        rows = self.classes.rows(tf.maximum(ids[:, 0], 0))
+        rows = tf.where(ids >= 0, tf.cast(rows, self.compute_dtype), zero)
+        width = rows.shape[1]
+        rows = tf.reshape(rows, tf.concat([tf.shape(inputs), [width]], axis=0))
+        return tf.ensure_shape(rows, [*inputs.shape, width])
 
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        return inputs >= 0
+        mask = inputs >= 0
+        if self.unknown_as_padding:
+            # A short dtype may not hold the number of classes.
+            highest = tf.as_dtype(inputs.dtype).max
+            mask &= inputs <= min(self.classes.num_classes - 1, highest)
+        return mask
 
     def compute_output_shape(self, input_shape: Any) -> tuple:
         return (*input_shape, self.classes.width)

@@ -323,8 +323,9 @@ class SampledScores(Head):
 
         Returns:
             Scores and class ids, both `[batch, k]`, the best first; -inf and -1 where
-            fewer than k classes are left. Classes whose scores differ only by rounding
-            may come in any order.
+            fewer than k classes are left, and for an encoding of zeros, which says
+            nothing unless classes have biases. Classes whose scores differ only by
+            rounding may come in any order.
         """
         static_k = tf.get_static_value(k)
         is_right = (
@@ -333,11 +334,15 @@ class SampledScores(Head):
         rule = f"`k` must be in [1, {self.num_classes}]."
         _checks.require(static_k is None or bool(is_right), rule, f"k={k}")
         class_scores = self._built_scores()
-        scores, ids = at_positions(
-            lambda x, _, exclude: class_scores.top_k(x, k, exclude),
-            encodings,
-            exclude=exclude,
-        )
+
+        def best(rows: Tensor, _: None, exclude: Array | None) -> TensorPair:
+            scores, ids = class_scores.top_k(rows, k, exclude)
+            if self._has_biases():
+                return scores, ids
+            is_zero = tf.reduce_all(tf.equal(rows, 0), axis=1, keepdims=True)
+            return tf.where(is_zero, -float("inf"), scores), ids
+
+        scores, ids = at_positions(best, encodings, exclude=exclude)
         return scores, tf.where(scores == -float("inf"), -1, ids)
 
     def ranks(
@@ -370,7 +375,7 @@ class SampledScores(Head):
         """
         classes = self._built_scores().classes
         class_scores = ClassScores(classes, self.normalize)  # Not rounded.
-        if classes.biases(tf.constant([0])) is not None:
+        if self._has_biases():
             raise ValueError(
                 "`classes` must have no biases, which inner products would leave out."
             )
@@ -379,6 +384,9 @@ class SampledScores(Head):
             for start in range(0, size, _ROWS_WRITTEN_AT_ONCE):
                 ids = tf.range(start, min(start + _ROWS_WRITTEN_AT_ONCE, size))
                 append(class_scores.scaled(classes.rows(ids)))
+
+    def _has_biases(self) -> bool:
+        return self.classes.biases(tf.constant([0])) is not None
 
     def _built_scores(self) -> ClassScores:
         if not self.built:

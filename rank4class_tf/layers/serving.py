@@ -192,8 +192,9 @@ class PredictionSets(ScoreLayer):
     $$C(s) = \{i : p_i \ge t\} \;\text{("lac")} \qquad \text{or} \qquad
     C(s) = \{i : \textstyle\sum_{j : p_j > p_i} p_j \le 1 - t\} \;\text{("aps")}$$
 
-    and always the best class, so that no set is empty. The less certain the model is,
-    the larger the set. `rank4class_tf.conformalize` finds the threshold for a coverage.
+    and always the best class, so that no set is empty. In doubt, sets of "aps" are
+    larger. One of "lac" may then have one class because no other passed, or none at
+    all. `rank4class_tf.conformalize` finds the threshold for a coverage.
 
     Source: Vovk et al. 2005, "Algorithmic Learning in a Random World"; Sadinle et al.
     2019, "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels" (LAC);
@@ -214,6 +215,11 @@ class PredictionSets(ScoreLayer):
         >>> sets(tf.math.log([[0.7, 0.25, 0.05], [0.15, 0.8, 0.05]])).numpy()
         array([[ True,  True, False],
                [False,  True, False]])
+        >>> doubt = tf.math.log([[0.4, 0.35, 0.25]])
+        >>> for method in ("lac", "aps"):
+        ...     PredictionSets(0.5, method)(doubt).numpy()
+        array([[ True, False, False]])
+        array([[ True,  True, False]])
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class _CompiledSearch:
         self._scores = scores
         self._num_classes: int | None = None
 
-    def __call__(self, encodings: Tensor, k: Size) -> TensorPair:
+    def __call__(self, encodings: Tensor, k: Size, exclude: Any) -> TensorPair:
         num_classes = self._scores.num_classes
         if num_classes != self._num_classes:  # At first, and when classes were added.
             self._num_classes = num_classes
@@ -46,7 +46,11 @@ class _CompiledSearch:
         # A tensor or a number of NumPy would be unknown in the graph, which checks it.
         number = np.asarray(k).tolist()
         # Always by rows: a function that has seen two ranks takes the rank as unknown.
-        return at_positions(lambda rows, *_: self._function(rows, number), encodings)
+        return at_positions(
+            lambda rows, _, exclude: self._function(rows, number, exclude),
+            encodings,
+            exclude=exclude,
+        )
 
 
 @_keras.register
@@ -235,6 +239,7 @@ class ExtremeClassifier(RetrievalModel):
         features: Features,
         k: int,
         last: bool | Array | Callable[[Features], Array] = False,
+        exclude: Array | Callable[[Features], Array] | None = None,
     ) -> TensorPair:
         """Finds the k best classes for a batch of features, like `SampledScores.top_k`.
 
@@ -245,16 +250,22 @@ class ExtremeClassifier(RetrievalModel):
                 sequence. False means all; True the last one that the mask of the
                 encodings keeps, with a warning if they have no mask; or integers
                 `[batch]` in [0, time), or a function from the features to these. Other
-                integers raise; under XLA, the scores are NaN.
+                integers raise; under XLA, the scores are NaN. With True, a sequence of
+                which the mask keeps nothing is encoded as zeros.
+            exclude: None, or classes to leave out, such as those already seen:
+                `[batch, E]` padded with -1, or a function from the features to these.
         """
         encodings = self(features, training=False)
         last = last(features) if callable(last) else last
         encodings = last_of(encodings, last, self.name)
+        exclude = exclude(features) if callable(exclude) else exclude
+        if exclude is not None:
+            exclude = _checks.ids("exclude", exclude, strings=False)
         # A graph compiles the search with what is around it. Replicas that exchange
         # scores cannot do so inside a function of their own.
         if self._has_shards or not tf.executing_eagerly():
-            return self.scores.top_k(encodings, k)
-        return self._search(encodings, k)
+            return self.scores.top_k(encodings, k, exclude)
+        return self._search(encodings, k, exclude)
 
     def ranks(self, features: Features, class_ids: Array) -> TensorPair:
         """Ranks given classes for a batch of features, like `SampledScores.ranks`."""
@@ -267,6 +278,7 @@ class ExtremeClassifier(RetrievalModel):
         k: int | None = None,
         class_names: Sequence[str] | None = None,
         last: bool | Callable[[Features], Array] = False,
+        exclude: Callable[[Features], Array] | None = None,
     ) -> None:
         """Writes a SavedModel that finds the k classes with the highest scores.
 
@@ -281,12 +293,15 @@ class ExtremeClassifier(RetrievalModel):
             class_names: None, or the name of each class, for a further output
                 `class_names`.
             last: False, True or a function of the features, as in `top_k`.
+            exclude: None or a function of the features, as in `top_k`.
         """
         rule = "`last` must be True, False or a function of the features in an export."
         _checks.require(isinstance(last, bool) or callable(last), rule, repr(last))
+        rule = "`exclude` must be None or a function of the features in an export."
+        _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
 
         def outputs(features: Features, k: Size) -> dict[str, Tensor]:
-            scores, class_ids = self.top_k(features, k, last)
+            scores, class_ids = self.top_k(features, k, last, exclude)
             return {"scores": scores, "class_ids": class_ids}
 
         num_classes = self.classes.num_classes

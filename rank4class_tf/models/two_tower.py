@@ -259,8 +259,8 @@ class TwoTower(RetrievalModel):
             queries: a batch of what the query encoder takes.
             k: in [1, N], an int or a scalar tensor.
             exclude: ids to leave out, `[batch, E]`; None for those of the key
-                `exclude`, if any. Where fewer than k candidates are left, the score is
-                -inf and the id -1 or "".
+                `exclude`, if any. Where fewer than k candidates are left, or the
+                encoding of a query is zeros, the score is -inf and the id -1 or "".
 
         Returns:
             Scores and candidate ids, both `[batch, k]`, the best first. If candidates
@@ -276,9 +276,8 @@ class TwoTower(RetrievalModel):
         """Writes the k candidates with the highest scores of very many queries.
 
         Args:
-            path: a folder, which must exist, for `scores.npy` and `candidate_ids.npy`,
-                both `[queries, k]`; string ids are bytes. After an error older files
-                stay.
+            path: a folder for `scores.npy` and `candidate_ids.npy`, both
+                `[queries, k]`; string ids are bytes. After an error older files stay.
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """

@@ -1,5 +1,6 @@
 """Wrong arguments of readers and writers, and damaged files: errors that name them."""
 
+import datetime
 import functools
 import sys
 
@@ -64,8 +65,8 @@ def lists(grades, features=None, **options):
     return data.lists_from_groups(features or [[x] for x in grades], grades, **options)
 
 
-def user_items():
-    return data.UserItems.from_pairs([([1, 1], [2, 3])])
+def user_items(**options):
+    return data.UserItems.from_pairs([([1, 1], [2, 3])], **options)
 
 
 def written(*point, num_labels=2):
@@ -190,6 +191,13 @@ def predicted(score, label):
             lambda: lists([1, 2], qid=[7]),
             r"`qid` must have one id a row. Received: \(1,\)",
         ),
+        *(
+            (
+                lambda ids=ids: lists([1, 2], qid=ids),
+                "`qid` must hold only .*no missing",
+            )
+            for ids in ([7, None], [7, np.nan], np.array([7, np.nan]), [1, "1"])
+        ),
         (
             lambda: lists([1, -1], group=[2]),
             "`grades` must be finite numbers >= 0. Received: -1",
@@ -259,6 +267,19 @@ def predicted(score, label):
             "that are finite numbers or dates. Received: <U1",
         ),
         (lambda: pairs([1], [2], [3, 4]), "arrays of one length"),
+        (
+            lambda: pairs([1, 2], [2, 3], [datetime.date.today(), None]),
+            "that are finite numbers or dates. Received: object",
+        ),
+        *(
+            (lambda x=x: user_items(item_ids=x), f"`item_ids` must hold .*: {message}")
+            for x, message in (
+                ([3, 3], "an id twice"),
+                ([0.5], "float64 of"),
+                ([2**31], "2147483648"),
+            )
+        ),
+        (lambda: user_items(item_ids=["3"]), "integers as ids in all .* or strings"),
         (
             lambda: data.UserItems.from_pairs([], split="first"),
             "`split` must be one of",

@@ -258,6 +258,24 @@ def test_letor_files(name, tmp_path):
         assert data.read_letor(tmp_path / name, num_features=5)[0].shape == (3, 5)
 
 
+BOM = b"\xef\xbb\xbf"  # As Windows marks UTF-8.
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_files_that_start_with_a_mark(name, tmp_path):
+    pack = gzip.compress if name.endswith("gz") else bytes
+    path = tmp_path / name
+    path.write_bytes(pack(BOM + b"2 qid:10 1:0.5\n"))
+    assert data.read_letor(path)[1].tolist() == [2]
+    path.write_bytes(pack(BOM + b"1 4 3\n2 3:0.5\n"))
+    assert data.read_extreme_header(path) == (1, 4, 3)
+    ((features, class_ids),) = data.extreme_classification(path)
+    assert tf.sparse.to_dense(features).numpy().tolist() == [[0, 0, 0, 0.5]]
+    assert class_ids.numpy().tolist() == [[2]]
+    path.write_bytes(pack(BOM + b"7 8\n"))
+    assert data.read_extreme_split(path).tolist() == [7]
+
+
 @pytest.mark.parametrize("table", ["asarray", "csr_matrix", "DataFrame"])
 @pytest.mark.parametrize("groups", [{"qid": ["b", "b", "a"]}, {"group": [2, 1]}])
 def test_rows_become_padded_lists(table, groups):

@@ -1,5 +1,6 @@
 """Items of users in order of time: splits, sequences, and the forms of files."""
 
+import datetime
 import gzip
 
 import numpy as np
@@ -57,6 +58,65 @@ def test_the_last_item_of_each_user_is_the_test():
     # In order, without times
     in_order = LOG[:2, np.argsort(LOG[2], kind="stable")]
     assert ids(data.UserItems.from_pairs([in_order], split="last")) == LAST
+
+
+UTC, INDIA = (datetime.timezone(datetime.timedelta(hours=h)) for h in (0, 5.5))
+
+
+@pytest.mark.parametrize(
+    "date_of",
+    [
+        lambda day, _: day.date(),
+        lambda day, _: day,
+        lambda day, _: day.replace(tzinfo=UTC),
+        lambda day, i: day.replace(tzinfo=UTC).astimezone(INDIA if i % 2 else UTC),
+    ],
+    ids=["date", "datetime", "utc", "two zones"],
+)
+@pytest.mark.parametrize("form", ["list", "Series"])
+def test_dates_of_python(date_of, form):
+    start = datetime.datetime(2024, 1, 1)
+    days = [start + datetime.timedelta(days=int(x)) for x in LOG[2]]
+    dates = [date_of(day, i) for i, day in enumerate(days)]
+    if form == "Series":
+        dates = pytest.importorskip("pandas").Series(dates, dtype=object)
+    batches = [(*LOG[:2], dates)]
+    assert ids(data.UserItems.from_pairs(batches, split="last")) == LAST
+
+
+def test_times_of_day_in_two_zones():
+    noon = datetime.datetime(2024, 1, 1, 12, tzinfo=UTC)
+    hour = datetime.timedelta(hours=1)
+    times = [noon, (noon - hour).astimezone(INDIA), noon + hour]  # 16:30 there.
+    users = data.UserItems.from_pairs([([1] * 3, [7, 8, 9], times)], split="last")
+    assert ids(users) == {1: [[8], [7], [9]]}
+
+
+@pytest.mark.parametrize("kind", [int, str])
+def test_items_keep_their_numbers_when_the_log_grows(kind, tmp_path):
+    def log(items, **options):
+        of_users = [7] * len(items), list(map(kind, items))
+        return data.UserItems.from_pairs([of_users], split="last", **options)
+
+    old = log([30, 10, 20])
+    assert old.item_ids.tolist() == [*map(kind, [10, 20, 30])]
+    new = log([30, 15, 20, 1000, 5], item_ids=old.item_ids)
+    # 10 is gone from the log, and keeps its number.
+    expected = [10, 20, 30, *([5, 15, 1000] if kind is int else [1000, 15, 5])]
+    assert new.item_ids.tolist() == [*map(kind, expected)]
+    assert ids(new) == {7: [[*map(kind, [30, 15, 20])], [kind(1000)], [kind(5)]]}
+    assert new.item_numbers(list(map(kind, [5, 30, 10]))).tolist() == [
+        expected.index(x) for x in (5, 30, 10)
+    ]
+    assert log([30, 10, 20], item_ids=list(old.item_ids)).item_ids.tolist() == [
+        *old.item_ids
+    ]
+    if kind is int:
+        path = tmp_path / "log.txt"
+        path.write_text("7 30\n7 15\n7 20\n7 1000\n7 5\n")
+        of_file = data.UserItems.from_file(path, item_ids=old.item_ids)
+        assert of_file.item_ids.tolist() == expected
+        assert ids(of_file) == ids(new)
 
 
 @pytest.mark.parametrize("dtype", ["object", "str", "category"])

@@ -32,6 +32,7 @@ from examples import (
 from rank4class_tf import data
 from tests import movielens_files, planted_points, tf_ranking
 from tests.encoders import presets
+from tests.rounding import assert_all_close
 
 pytestmark = pytest.mark.slow
 
@@ -278,6 +279,47 @@ def test_resume_training(tmp_path, monkeypatch, capsys):
     assert f"{newest.name} cannot be read: " in capsys.readouterr().out
     for x, y in zip(found, expected, strict=True):
         assert_array_equal(x, y)
+
+
+def test_resume_training_that_stops_early(tmp_path, monkeypatch):
+    """Killed before each checkpoint, and once while the best model is written."""
+    save = tf.train.CheckpointManager.save
+
+    def run(folder):
+        options = [f"--folder={tmp_path / folder}", "--epochs=40", "--patience=2"]
+        model = resume_training.main(options)
+        best = keras.models.load_model(tmp_path / folder / "best.keras")
+        return model.get_weights(), best.get_weights()
+
+    values = []
+
+    def noted(self, *args, **kwargs):
+        state = self.checkpoint
+        values.append((int(state.epoch), int(state.best_epoch)))
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", noted)
+    expected = run("whole")
+    epochs = len(values)
+    assert 3 < epochs < 40 and values[-1] == (epochs, epochs - 3)
+    kills = iter([*range(epochs)])
+
+    def fails_once(self, *args, **kwargs):
+        if int(self.checkpoint.epoch) == next(kills, -1) + 1:
+            raise KeyboardInterrupt
+        return save(self, *args, **kwargs)
+
+    monkeypatch.setattr(tf.train.CheckpointManager, "save", fails_once)
+    for _ in range(epochs + 1):
+        try:
+            found = run("killed")
+        except KeyboardInterrupt:
+            (tmp_path / "killed" / "best.keras").write_text("half")
+    for x, y in zip(found, expected, strict=True):
+        assert_all_close(x, y, 0)
+    found = run("killed")  # Once more, it is still over.
+    assert_all_close(found[0], expected[0], 0)
+    assert list((tmp_path / "killed" / "logs" / "validation").iterdir())
 
 
 def test_serving(tmp_path, capsys):

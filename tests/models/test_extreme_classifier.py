@@ -386,3 +386,142 @@ def test_a_configuration_alone_has_one_table_for_both_ends(kind):
     assert_all_close(copy.top_k(x, 5), model.top_k(x, 5), 0)
     again = models.ExtremeClassifier.from_config(copy.get_config())
     assert len(again.get_weights()) == len(model.get_weights()) == 2
+
+
+# Serving histories
+
+
+ITEMS = 300
+LOOKUPS = [("uint8", None), ("int16", None), ("uint16", None), ("int64", None)]
+LOOKUPS += [("float32", None), ("float32", "mixed_float16")]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("dtype, policy", LOOKUPS)
+@pytest.mark.parametrize("unknown_as_padding", [False, True])
+def test_ids_of_any_dtype_are_looked_up(dtype, policy, unknown_as_padding):
+    table = layers.ClassTable(5000, 2)
+    table.build((None, 2))
+    embedding = layers.ClassEmbedding(table, unknown_as_padding, dtype=policy)
+    ids = np.array([[3, 255, 0], [7, 7, 0]])
+    if dtype not in ("uint8", "int16"):
+        ids[0, 1] = 4097  # No number of float16.
+    if not dtype.startswith("u"):
+        ids[1, 2] = -1
+    given = tf.constant(ids.astype(dtype))
+    expected = np.where((ids == -1)[..., None], 0, table.rows().numpy()[ids])
+    expected = expected.astype(embedding.compute_dtype)
+    found = embedding(given)
+    assert_array_equal(found, expected)
+    assert_array_equal(embedding.compute_mask(given), ids != -1)
+    inputs = keras.Input((3,), dtype=dtype)
+    assert_array_equal(keras.Model(inputs, embedding(inputs))(given), expected)
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("unknown", [-2, -100, ITEMS, 2**40, np.nan, np.inf])
+def test_ids_of_no_class(unknown):
+    ids = np.array([[1.0, unknown], [2.0, -1.0]])
+    ids = ids.astype("float32" if np.isfinite(unknown) is np.False_ else "int64")
+    table = layers.ClassTable(ITEMS, 2)
+    table.build((None, 2))
+    embedding = layers.ClassEmbedding(table)
+    rule = rf"`inputs` must hold class ids in \[0, {ITEMS}\), or -1 for padding"
+    with pytest.raises(ValueError, match=rule):
+        embedding(ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+        tf.function(embedding)(tf.constant(ids))
+    expected = np.zeros((2, 2, 2), "float32")
+    expected[:, 0] = table.rows([1, 2])
+    serving = layers.ClassEmbedding(table, unknown_as_padding=True)
+    for compiled in (tf.function, lambda f: f):
+        assert_array_equal(compiled(serving)(tf.constant(ids)), expected)
+    assert serving.compute_mask(ids).tolist() == [[True, False]] * 2
+    expected[0, 1] = np.nan
+    under_xla = tf.function(embedding, jit_compile=True)(tf.constant(ids))
+    assert_array_equal(under_xla, expected)
+
+
+# The last history is empty, and of one all is unknown.
+HISTORIES = [[5, 900, 7], [1, 2, 3], [-1, -1, -1], [4, -1, -1], [-7, 400, -1]]
+
+
+def recommender(last, normalize=True):
+    """Of items, whose encoder reads unknown ones as padding."""
+    keras.utils.set_random_seed(2)
+    table = layers.ClassTable(ITEMS, WIDTH)
+    items = keras.Input((None,), dtype="int32")
+    rows = layers.ClassEmbedding(table, unknown_as_padding=True)(items)
+    encodings = keras.layers.GRU(WIDTH, return_sequences=last)(rows)
+    encoder = keras.Model(items, encodings)
+    return models.ExtremeClassifier(encoder, table, WIDTH, None, normalize)
+
+
+def seen(items):
+    return tf.where((items >= 0) & (items < ITEMS), items, -1)
+
+
+@pytest.mark.slow
+@pytest.mark.keras2
+@pytest.mark.parametrize("last", [False, True])
+def test_served_histories(last, tmp_path, caplog):
+    """Each as the known items of it alone; empty ones have no answer."""
+    model = recommender(last)
+    expected = np.full((len(HISTORIES), 4), -1)
+    for row, history in zip(expected, HISTORIES, strict=True):
+        known = [x for x in history if 0 <= x < ITEMS]
+        if known:
+            encoding = np.array(model.encoder(np.array([known])))
+            encoding = encoding[0, -1] if last else encoding[0]
+            table = model.classes.rows().numpy()
+            cosines = table @ encoding / np.linalg.norm(table, axis=1)
+            cosines[known] = -np.inf
+            row[:] = np.argsort(-cosines)[:4]
+    assert (expected == -1).all(axis=1).sum() == 2
+    given = tf.constant(HISTORIES)
+    scores, found = model.top_k(given, 4, last, exclude=seen)
+    assert_array_equal(found, expected)
+    assert_array_equal(scores == -np.inf, expected == -1)
+    in_graph = tf.function(lambda x: model.top_k(x, 4, last, exclude=seen(x)))
+    assert_array_equal(in_graph(given)[1], expected)
+
+    path = tmp_path / "models" / "1"
+    spec = tf.TensorSpec([None, None], tf.int32)
+    names = [f"item {i}" for i in range(ITEMS)]
+    model.export_top_k(path, spec, 4, names, last, exclude=seen)
+    served = tf.saved_model.load(str(path)).signatures["serving_default"](given)
+    assert_array_equal(served["class_ids"], expected)
+    assert served["class_names"][2].numpy().tolist() == [b""] * 4
+    assert "custom gradients" not in caplog.text
+    with pytest.raises(ValueError, match="`exclude` must be None or a function"):
+        model.export_top_k(path, spec, 4, exclude=[[1]])
+
+
+@pytest.mark.keras2
+def test_excluded_classes_at_all_positions_and_without_an_answer(normal):
+    encoder = keras.Sequential([keras.Input((None, FEATURES)), keras.layers.Dense(2)])
+    table = layers.ClassTable.from_rows(normal(5, 2), normal(5))
+    model = models.ExtremeClassifier(encoder, table, 2, None, normalize=False)
+    x = normal(3, 4, FEATURES)
+    left_out = np.array([[0, 3, 4, -1], [2, 2, -1, -1], [0, 1, 2, 3]])
+    products = np.array(model.encoder(x)) @ table.rows().numpy().T
+    products += table.biases().numpy()
+    np.put_along_axis(products[1], np.full((4, 1), 2), -np.inf, axis=1)
+    products[0][:, [0, 3, 4]] = products[2][:, :4] = -np.inf
+    expected = np.argsort(-products, axis=2)[..., :3]
+    expected[np.take_along_axis(products, expected, axis=2) == -np.inf] = -1
+    _, found = model.top_k(x, 3, exclude=left_out[:, np.newaxis])
+    assert_array_equal(found, expected)
+    last = model.top_k(x, 3, last=[3, 3, 3], exclude=left_out.tolist())
+    assert_array_equal(last[1], expected[:, 3])
+    with pytest.raises(ValueError, match="`exclude` must hold integers"):
+        model.top_k(x, 3, exclude=[[0.5]])
+    # Zeros rank by the biases, if there are any.
+    head = model.scores
+    assert_array_equal(
+        head.top_k(tf.zeros([1, 2]), 5)[1], [np.argsort(-table.biases().numpy())]
+    )
+    head = head.with_classes(layers.ClassTable.from_rows(table.rows()))
+    head.build((None, 2))
+    scores, ids = head.top_k(tf.zeros([1, 2]), 5)
+    assert (scores.numpy() == -np.inf).all() and (ids.numpy() == -1).all()

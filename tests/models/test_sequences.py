@@ -80,6 +80,25 @@ def test_mixed_precision_trains_as_float32(mixed_precision):
     assert_allclose(with_half, expected, rtol=2e-2)
 
 
+def test_replicas_with_different_numbers_of_labels(two_devices):
+    """A sum has no mean of means, and so is that of one device."""
+    ids = np.where(np.arange(BATCH)[:, None] < BATCH // 2, IDS, -1)
+    ids[-1, 0] = 3  # The second replica has a single label.
+
+    def weights(strategy, reduction):
+        with strategy.scope():
+            loss = losses.SoftmaxLoss(reduction=reduction)
+            model = classifier((TIME, DIM), loss=loss)
+        batch = tf.data.Dataset.from_tensors((FEATURES, ids))
+        model.fit(batch, shuffle=False, verbose=0)
+        return np.concatenate([np.ravel(w) for w in model.get_weights()])
+
+    for reduction, is_same in (("sum", True), ("sum_over_batch_size", False)):
+        found = weights(two_devices, reduction)
+        expected = weights(tf.distribute.get_strategy(), reduction)
+        assert np.allclose(found, expected, atol=1e-5) == is_same
+
+
 def test_classes_in_shards(two_devices):
     results = []
     for sharded in (True, False):
