@@ -65,12 +65,12 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` looks at the markers.
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what `--quick` does; `base(names)` marks all other rows as slow."""
+    """Leaves out what `--quick` does; `base(names)` leaves all other rows to a week."""
     for item in items:
-        if item.get_closest_marker("weekly"):
-            item.add_marker("slow")
         base = item.get_closest_marker("base")
         if base and item.callspec.params["case"].name not in base.args[0]:
+            item.add_marker("weekly")
+        if item.get_closest_marker("weekly"):
             item.add_marker("slow")
     quick = config.getoption("quick")
     chosen = [item for item in items if not quick or _is_quick(item)]
