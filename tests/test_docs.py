@@ -41,7 +41,6 @@ def test_the_page_of_sequences_recommends_after_the_last_word(monkeypatch, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
 @pytest.mark.parametrize("optimizer", ["adam", "rowwise_adam"])
 def test_the_page_of_serving_grows_a_table(optimizer, tmp_path, monkeypatch, normal):
     """Beside a model that never grew: a class that is never likely changes nothing."""

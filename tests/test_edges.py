@@ -124,9 +124,10 @@ def test_propensities_are_those_of_the_candidates_when_rows_move():
 
 
 def in_pairs(options, several, excluded):
-    """Parametrises by names of several options and, in Keras 3, of each two."""
-    params: list = [pytest.param(names, marks=pytest.mark.keras2) for names in several]
-    params += sorted({*itertools.combinations(options, 2)} - {excluded, *several})
+    """Parametrises by names of several options and, once a week, of each two."""
+    params = [pytest.param(names, marks=pytest.mark.keras2) for names in several]
+    pairs = sorted({*itertools.combinations(options, 2)} - {excluded, *several})
+    params += [pytest.param(names, marks=pytest.mark.weekly) for names in pairs]
     return pytest.mark.parametrize("names", params, ids="+".join)
 
 

@@ -426,7 +426,7 @@ def test_decay_is_tuned_where_the_optimizer_has_it(data):
     assert "decay" not in text_of(result)
 
 
-@pytest.mark.slow
+@pytest.mark.weekly
 def test_false_alarms_are_rare(rng):
     """In 30 comparisons of a loss with itself, on other data and weights each time."""
     alarms = 0

@@ -392,7 +392,7 @@ def test_a_configuration_alone_has_one_table_for_both_ends(kind):
 
 
 ITEMS = 300
-LOOKUPS: list = [("uint8", None), ("int16", None), ("uint16", None), ("int64", None)]
+LOOKUPS: list = [(dtype, None) for dtype in ("uint8", "int16", "uint16", "int64")]
 LOOKUPS += [("float32", None), ("float32", "mixed_float16")]
 
 

@@ -459,7 +459,7 @@ def test_deviations_are_over_one_less():
         "noisy_labels --task digits --hidden 8 --checked 100 --estimate",
         "noisy_labels --task banking77 --noise weak10 --per-class 20 --file",
         "noisy_labels --task cifar10 --noise worse --classes 0 1 2 --file",
-        "rare_classes --task cities",
+        pytest.param("rare_classes --task cities", marks=pytest.mark.weekly),
         "rare_classes --task banking77 --imbalance 50 --file",
         "rank4class --task digits --per-class 5",
     ],
