@@ -300,6 +300,14 @@ class BlockedLists(Lists):
             vanishes=vanishes,
         )
 
+    def sums(self, functions: Sequence[Function], *parameters: Tensor) -> list[Tensor]:
+        def stacked(*values: Tensor) -> Tensor:
+            return tf.stack([function(*values) for function in functions])
+
+        start = tf.stack([self.relevance[:, 0]] * len(functions))
+        sums = self._sum(stacked, parameters, start, tends_to_zero=True)
+        return tf.unstack(sums)
+
     def sum_over_items(
         self,
         function: Function,

@@ -127,6 +127,10 @@ class Lists(abc.ABC):
                 the gradient.
         """
 
+    def sums(self, functions: Sequence[Function], *parameters: Tensor) -> list[Tensor]:
+        """`sum` of each of the functions, which tend to zero, in one pass if it can."""
+        return [self.sum(f, *parameters, tends_to_zero=True) for f in functions]
+
     @abc.abstractmethod
     def sum_over_items(
         self,

@@ -368,9 +368,9 @@ class _Euclidean(Regularizer):
             return tf.cast((s > t) & (s < t + 1), s.dtype)
 
         def newton(threshold: Tensor) -> TensorPair:
-            shares = lists.sum(self.project, threshold, tends_to_zero=True)
+            shares, slope = lists.sums([self.project, is_free], threshold)
             surplus = shares[:, tf.newaxis] - total
-            slope = lists.sum(is_free, threshold, tends_to_zero=True)[:, tf.newaxis]
+            slope = slope[:, tf.newaxis]
             return surplus, threshold + surplus / tf.maximum(slope, 1)
 
         def step(
