@@ -119,6 +119,8 @@ OTHERS = {
     "_at_",
     "_bias",
     "_kernel",
+    # Of nodes in a file; without it, loading what is exported would warn in a test.
+    "_gradient_op_type",
 }
 
 # Methods of this Keras that a class of ours overrides.
