@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from rank4class_tf._tf.gradients import zero_unless
-from rank4class_tf._types import Array, Tensor, TensorPair, Tensors
+from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors
 
 if TYPE_CHECKING:
     from rank4class_tf._lists.dense import DenseLists
