@@ -359,6 +359,7 @@ class TiedClasses(_registry.Configured, Classes):
 
     @property
     def num_classes(self) -> int:  # type: ignore[override]
+        """The number of classes."""
         table, are_columns = self._table()
         return table.shape[1 if are_columns else 0]
 
