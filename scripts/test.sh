@@ -72,7 +72,7 @@ esac
 
 if [ "$part" = --weekly ]; then
   # As on a GPU, where XLA is Keras's default.
-  tests_of_keras 3 --xla tests/test_docs.py tests/examples "$@"
+  tests_of_keras 3 --xla tests/test_docs.py::test_examples_run tests/examples "$@"
 
   # Values and steps with the sums of other processors, which are in another order: oneDNN with AVX2
   # alone, and none. Processors without AVX cannot run TensorFlow.
