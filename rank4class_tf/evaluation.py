@@ -313,6 +313,21 @@ class Evaluator:
         top = None if self._ranks_all else top_classes
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
+    def mean(
+        self,
+        metric: str,
+        dataset: Dataset,
+        batch_size: int = 256,
+        name: str = "dataset",
+    ) -> float:
+        """The mean of one of `names`, to choose by: a list must have a positive."""
+        measured = self(dataset, batch_size, name)
+        weights = measured.weights[metric]
+        counts = (weights != 0) & ~np.isnan(measured.ranks)
+        rule = f"`{name}` must have a positive label, in a list of a weight above 0."
+        _checks.require(counts.any(), rule, f"none in {len(counts)} lists")
+        return _intervals.weighted_mean(measured.values[metric], weights)
+
 
 class MeanMetric(NamedTuple):
     """A metric that is a mean over lists."""

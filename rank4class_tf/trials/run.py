@@ -295,8 +295,18 @@ def _resumed(path: PathLike, header: list) -> dict[str, dict]:
         _checks.require(old_lines[:1] == lines, rule, path)
         # A killed process may leave a last line without its end.
         lines = [line for line in old_lines if line.endswith("\n")]
+
+    finished = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            key, outcomes = json.loads(line)
+        except (TypeError, ValueError) as error:
+            rule = "`path` must hold a finished training on each line."
+            received = f"line {number} of {os.fspath(path)}, which is damaged"
+            raise ValueError(f"{rule} Received: {received}.") from error
+        finished[key] = outcomes
     _files.write_text(path, "".join(lines))
-    return dict(map(json.loads, lines[1:]))
+    return finished
 
 
 @dataclasses.dataclass(frozen=True)
