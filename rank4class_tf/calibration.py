@@ -1,6 +1,5 @@
 """Probabilities and prediction sets for a trained model, from validation examples."""
 
-import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from rank4class_tf._batches import (
     Scorer,
     batches,
     check_gives_scores,
+    compiled_scores,
     one_output,
     scores_of,
 )
@@ -380,15 +380,7 @@ def _labelled_scores(
 ) -> Iterator[tuple[Labels, Tensor]]:
     """Yields each batch's labels, scores (-inf if masked) and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
-
-    # Keras's mask is an attribute that a tensor loses when it leaves a graph.
-    def scores_and_mask(features: Any) -> tuple[Tensor, Tensor | None]:
-        scores = scores_of(model, features, logits=logits)
-        return scores, _keras.mask_of(scores)
-
-    # TensorFlow warns if it often traces the same function. A new partial is another
-    # function.
-    compiled = tf.function(functools.partial(scores_and_mask))
+    compiled = compiled_scores(model, logits)
     num_classes = None
     activation = "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
