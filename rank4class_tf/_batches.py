@@ -1,5 +1,6 @@
 """The batches of a dataset, and the scores of a model for them."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -7,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks
+from rank4class_tf import _checks, _keras
 from rank4class_tf.models.base import RetrievalModel
 
 # Batches `(features, labels)` or `(features, labels, sample_weight)`, or one with all
@@ -97,6 +98,23 @@ def scores_of(model: Scorer, features: Any, logits: bool = False) -> Any:
     if logits:
         _checks.no_probabilities("model", _checks.function_behind(scores))
     return one_output("`model` must give the scores [batch, n]", scores)
+
+
+def compiled_scores(
+    model: Scorer, logits: bool = False
+) -> Callable[[Any], tuple[Any, tf.Tensor | None]]:
+    """`scores_of` by graphs, and Keras's mask, which a tensor loses on its way out."""
+
+    def scores_and_mask(features: Any) -> tuple[Any, tf.Tensor | None]:
+        scores = scores_of(model, features, logits)
+        return scores, _keras.mask_of(scores)
+
+    # A user's function may read static shapes; a Keras model is used to do without.
+    reads_shapes = not (model is None or isinstance(model, keras.Model))
+    # TensorFlow warns if it often traces the same function. A new partial is another
+    # function.
+    traced = functools.partial(scores_and_mask)
+    return tf.function(traced, reduce_retracing=not reads_shapes)
 
 
 def one_output(rule: str, values: Any) -> Any:

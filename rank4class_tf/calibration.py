@@ -1,6 +1,5 @@
 """Probabilities and prediction sets for a trained model, from validation examples."""
 
-import functools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,10 @@ from rank4class_tf._batches import (
     Scorer,
     batches,
     check_gives_scores,
+    compiled_scores,
     one_output,
     scores_of,
 )
-from rank4class_tf._intervals import weighted_mean
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.dense import dense_lists, fill_masked
 from rank4class_tf._lists.labels import Labels
@@ -221,7 +220,8 @@ def adjust_logits(
     of several. After a softmax loss this comes to the same as
     `SoftmaxLoss(class_prior=, prior_strength=)`, and needs one training for all
     strengths. The layer `"class_prior"` at the end of the model holds the shifts;
-    saving, `calibrate` and `export_top_k` keep it.
+    saving, `calibrate` and `export_top_k` keep it. A further call adds shifts of its
+    own.
 
     Source: Menon et al. 2021, "Long-tail Learning via Logit Adjustment", section 4.1.
 
@@ -229,7 +229,7 @@ def adjust_logits(
         model: a Sequential or functional Keras model that maps features to scores
             `[batch, n]`.
         dataset: validation examples, as for `calibrate`.
-        class_prior: $\pi$, a number > 0 for each class, such as
+        class_prior: $\pi$, a finite number > 0 for each class, such as
             `losses.class_prior(labels, n)`.
         metric: a metric that is a mean over lists, or its name. Its `higher_is_better`
             tells which value is the best.
@@ -252,12 +252,14 @@ def adjust_logits(
     prior = _checks.one_for_each_class(
         "class_prior",
         class_prior,
-        lambda x: (x > 0).all() and len(x) == num_classes,
-        f"a number > 0 for each of the {num_classes} classes",
+        lambda x: len(x) == num_classes and bool(((x > 0) & np.isfinite(x)).all()),
+        f"a finite number > 0 for each of the {num_classes} classes",
     )
     batch_size = _checks.positive_int("batch_size", batch_size)
     strengths = sorted(_checks.non_negative_float("strengths", x) for x in strengths)
     _checks.require(bool(strengths), "`strengths` must have at least one.", strengths)
+    if isinstance(dataset, Iterator):
+        dataset = [*dataset]  # Each strength reads it.
 
     # Measure each strength by one graph; a shift of float32 also takes scores of half
     # precision.
@@ -270,18 +272,20 @@ def adjust_logits(
         return _keras.with_mask(adjusted, _keras.mask_of(scores))
 
     measure = Evaluator(shifted, [metric])
+    (name,) = measure.names
 
     def rank_of(strength: float) -> tuple[bool, float]:
         """Lowest for the best; a NaN is the worst, whatever the metric."""
         shift_now.assign(strength * log_prior)
-        measured = measure(dataset, batch_size)
-        (name,) = measured.values
-        value = weighted_mean(measured.values[name], measured.weights[name])
+        value = measure.mean(name, dataset, batch_size)
         return math.isnan(value), -value if measure.rising else value
 
     strength = min(strengths, key=rank_of)
     offset = (-strength * log_prior).tolist()
-    shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name="class_prior")
+    # An earlier call may have put a layer of this name at the end of the model.
+    earlier = sum(layer.name.startswith("class_prior") for layer in model.layers)
+    shift_name = f"class_prior_{earlier}" if earlier else "class_prior"
+    shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name=shift_name)
     # Keras 3 has no `input` of a Sequential that was never called.
     inputs = model.inputs if isinstance(model, keras.Sequential) else model.input
     return keras.Model(inputs, shift(output))
@@ -376,15 +380,7 @@ def _labelled_scores(
 ) -> Iterator[tuple[Labels, Tensor]]:
     """Yields each batch's labels, scores (-inf if masked) and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
-
-    # Keras's mask is an attribute that a tensor loses when it leaves a graph.
-    def scores_and_mask(features: Any) -> tuple[Tensor, Tensor | None]:
-        scores = scores_of(model, features, logits=logits)
-        return scores, _keras.mask_of(scores)
-
-    # TensorFlow warns if it often traces the same function. A new partial is another
-    # function.
-    compiled = tf.function(functools.partial(scores_and_mask))
+    compiled = compiled_scores(model, logits)
     num_classes = None
     activation = "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):

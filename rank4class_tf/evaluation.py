@@ -1,5 +1,7 @@
 """Evaluates a model and compares two; the confidence intervals are in `_intervals`."""
 
+from __future__ import annotations
+
 import contextlib
 import csv
 import dataclasses
@@ -13,9 +15,15 @@ import numpy as np
 import tensorflow as tf
 from tensorflow import keras
 
-from rank4class_tf import _checks, _files, _intervals
+from rank4class_tf import _checks, _files, _intervals, _keras
 from rank4class_tf import metrics as _metrics
-from rank4class_tf._batches import Dataset, Scorer, batches, one_output, scores_of
+from rank4class_tf._batches import (
+    Dataset,
+    Scorer,
+    batches,
+    compiled_scores,
+    one_output,
+)
 from rank4class_tf._intervals import UNBOUNDED, Comparison, Estimate
 from rank4class_tf._lists.batch import Batch, Rows
 from rank4class_tf._types import Array, Cutoffs, PathLike, Tensor, TensorPair
@@ -217,6 +225,7 @@ class Evaluator:
         rule = "`exclude` must be a function of features."
         _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model = model
+        self._exclude = exclude
         self._ranks_all = isinstance(model, RetrievalModel)
         rule = (
             "`exclude` must be None for a model that ranks all items itself; a "
@@ -224,66 +233,107 @@ class Evaluator:
         )
         _checks.require(not self._ranks_all or exclude is None, rule, exclude)
 
-        formats = [_format(x.metric) for x in self._metrics] or [(None, None)]
-        if self._ranks_all:
-            ignored = getattr(model.loss, "ignore_class", None)
-            for _, ignore_class in formats:
-                rule = (
-                    "`metrics` must have the `ignore_class` of the loss that the model "
-                    "was compiled with, or None."
-                )
-                is_right = ignore_class in (None, ignored)
-                _checks.require(is_right, rule, ignore_class)
-        mean_rank = _metrics.MeanRank()
+        self._shared: list[MeanMetric] = []
+        self._own: list[MeanMetric] = []
+        for mean in self._metrics:
+            is_own = type(mean.metric).per_list is not _metrics.RankingMetric.per_list
+            (self._own if is_own else self._shared).append(mean)
+        formats = [_format(mean.metric) for mean in self._metrics] or [(None, None)]
+        self._formats = list(dict.fromkeys(formats))
+        self._check_ignored()
         # The classes of each list are kept only for an average over classes.
-        keeps_classes = any(mean.prefix for mean in self._metrics)
-
-        def measure(
-            features: Any, labels: Any, sample_weight: Array | None = None
-        ) -> tuple[Items, list[TensorPair]]:
-            if self._ranks_all:
-                encodings = model(features, training=False)
-                ranks, positions = model.ranks_of_batch(
-                    features, labels, encodings, tf.float64
-                )
-                # Padding is no list.
-                batch, _ = Batch.of_ranks(ranks, sample_weight, positions).counted()
-                batches = dict.fromkeys(formats, batch)
-                items = _items_of_ranks(batch.ranks)
-                given = [batch.ranks, None, batch.list_weights]
-                places = dict.fromkeys(formats)
-            else:
-                labels = one_output("`dataset` must give labels", labels)
-                scores = scores_of(model, features)
-                left_out = None if exclude is None else exclude(features)
-                given = [labels, scores, sample_weight, left_out]
-                batches, places = {}, {}
-                for form in dict.fromkeys(formats):
-                    batches[form], places[form] = _read(*given, *form)
-                batch = batches[formats[0]]
-                if isinstance(scores, _metrics.RankedIds):
-                    items = _items_of_ranks(batch.ranks, scores)
-                    # The mean rank of a list without a hit is infinite.
-                    beyond = tf.fill(tf.shape(items.most_relevant), float("inf"))
-                    batch = Batch(ranks=batch.ranks._replace(num_items=beyond))
-                else:
-                    items = _items_of_labels(batch)
-
-            if not keeps_classes:
-                items = items._replace(positives=items.positives[:, :0])
-            values = [mean_rank.of_batch(batch)]
-            for mean in self._metrics:
-                metric = mean.metric
-                form = _format(metric)
-                if type(metric).per_list is _metrics.RankingMetric.per_list:
-                    values.append(metric.of_batch(batches[form]))
-                else:
-                    values.append(_of_own(metric, given, places[form]))
-            return items, values
+        self._keeps_classes = any(mean.prefix for mean in self._metrics)
+        self._mean_rank = _metrics.MeanRank()
 
         # TensorFlow warns if it often traces the same function. A new partial is
         # another function.
-        self._step = tf.function(functools.partial(measure))
+        self._of_model = tf.function(functools.partial(self._ranked))
+        self._scores = compiled_scores(model)
+        # Batches of many widths share a graph. A user's `per_list` may read static
+        # shapes.
+        self._of_scores = tf.function(
+            functools.partial(self._measured), reduce_retracing=True
+        )
+        self._of_own = tf.function(functools.partial(self._measured_by_own))
+
+    def _check_ignored(self) -> None:
+        """Raises if metrics would count different lists."""
+        ignored = [ignore_class for _, ignore_class in self._formats]
+        rule = "`metrics` must have one `ignore_class`."
+        _checks.require(len({*ignored}) == 1, rule, ignored)
+        if self._ranks_all:
+            of_loss = getattr(self._model.loss, "ignore_class", None)
+            rule = (
+                "`metrics` must have the `ignore_class` of the loss that the model was "
+                "compiled with, or None."
+            )
+            _checks.require(ignored[0] in (None, of_loss), rule, ignored[0])
+
+    def _measure(
+        self, features: Any, labels: Any, sample_weight: Any = None
+    ) -> _Measured:
+        """Measures a batch."""
+        if self._ranks_all:
+            return self._of_model(features, labels, sample_weight)
+        labels = one_output("`dataset` must give labels", labels)
+        scores, mask = self._scores(features)
+        exclude = None if self._exclude is None else self._exclude(features)
+        given = _Given(
+            labels=_as_tensor(labels),
+            scores=scores,
+            mask=mask,
+            sample_weight=_as_tensor(sample_weight),
+            exclude=_as_tensor(exclude),
+        )
+        measured = self._of_scores(given, [*map(given.static_format, self._formats)])
+        if self._own:
+            measured.values.update(self._of_own(given))
+        return measured
+
+    def _ranked(self, features: Any, labels: Any, sample_weight: Any) -> _Measured:
+        """Measures a batch of a model that ranks all items itself."""
+        encodings = self._model(features, training=False)
+        ranks, positions = self._model.ranks_of_batch(
+            features, labels, encodings, tf.float64
+        )
+        # Padding is no list.
+        batch, _ = Batch.of_ranks(ranks, sample_weight, positions).counted()
+        values = {}
+        for mean in self._shared:
+            values[mean.key] = mean.metric.of_batch(batch)
+        for mean in self._own:
+            of_lists = mean.metric.per_list(batch.ranks, None, batch.list_weights)
+            values[mean.key] = of_lists
+        items = self._kept(_items_of_ranks(batch.ranks))
+        return _Measured(items, self._mean_rank.of_batch(batch), values)
+
+    def _measured(self, given: _Given, static_formats: list[_Format]) -> _Measured:
+        """Measures scores by the metrics that share what is read of a batch."""
+        batches = {}
+        for format_, static in zip(self._formats, static_formats, strict=True):
+            batches[format_], _ = given.read(static)
+        values = {}
+        for mean in self._shared:
+            values[mean.key] = mean.metric.of_batch(batches[_format(mean.metric)])
+
+        batch = batches[self._formats[0]]
+        if isinstance(given.scores, _metrics.RankedIds):
+            items = _items_of_ranks(batch.ranks, given.scores)
+            # The mean rank of a list without a hit is infinite.
+            beyond = tf.fill(tf.shape(items.most_relevant), float("inf"))
+            batch = Batch(ranks=batch.ranks._replace(num_items=beyond))
+        else:
+            items = _items_of_labels(batch)
+        return _Measured(self._kept(items), self._mean_rank.of_batch(batch), values)
+
+    def _measured_by_own(self, given: _Given) -> dict[str, TensorPair]:
+        """Measures scores by the metrics with a `per_list` of their own."""
+        return {mean.key: given.measured_by(mean.metric) for mean in self._own}
+
+    def _kept(self, items: Items) -> Items:
+        if self._keeps_classes:
+            return items
+        return items._replace(positives=items.positives[:, :0])
 
     def __call__(
         self, dataset: Dataset, batch_size: int = 256, name: str = "dataset"
@@ -291,23 +341,22 @@ class Evaluator:
         """Measures a dataset, the argument `name`; see `evaluate`."""
         if isinstance(self._model, TwoTower):
             self._model.encode_what_changed()  # As `TwoTower.evaluate` does.
-        results = [
-            tf.nest.map_structure(lambda x: x.numpy(), self._step(*batch))
-            for batch in batches(dataset, batch_size, name)
-        ]
+        results = []
+        for batch in batches(dataset, batch_size, name):
+            measured = self._measure(*batch)
+            results.append(tf.nest.map_structure(lambda x: x.numpy(), measured))
         _checks.require(results, f"`{name}` must have at least one batch.", "none")
 
         # Join the batches: first the items of each list, then the values of each
         # metric.
-        items, values_of_batches = zip(*results, strict=True)
-        class_ids, top_classes, positives = map(_joined, zip(*items, strict=True))
-        (ranks, _), *measured = [
-            [np.concatenate(arrays) for arrays in zip(*parts, strict=True)]
-            for parts in zip(*values_of_batches, strict=True)
-        ]
+        items = zip(*[result.items for result in results], strict=True)
+        class_ids, top_classes, positives = map(_joined, items)
+        ranks, _ = _joined_pairs([result.mean_rank for result in results])
 
         values, weights, bounds = {}, {}, {}
-        for mean, (columns, list_weights) in zip(self._metrics, measured, strict=True):
+        for mean in self._metrics:
+            pairs = [result.values[mean.key] for result in results]
+            columns, list_weights = _joined_pairs(pairs)
             if mean.prefix:
                 list_weights = _class_weights(list_weights, positives)
             for column, name in enumerate(mean.names):
@@ -321,6 +370,21 @@ class Evaluator:
         top = None if self._ranks_all else top_classes
         return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
 
+    def mean(
+        self,
+        metric: str,
+        dataset: Dataset,
+        batch_size: int = 256,
+        name: str = "dataset",
+    ) -> float:
+        """The mean of one of `names`, to choose by: a list must have a positive."""
+        measured = self(dataset, batch_size, name)
+        weights = measured.weights[metric]
+        counts = (weights != 0) & ~np.isnan(measured.ranks)
+        rule = f"`{name}` must have a positive label, in a list of a weight above 0."
+        _checks.require(counts.any(), rule, f"none in {len(counts)} lists")
+        return _intervals.weighted_mean(measured.values[metric], weights)
+
 
 class MeanMetric(NamedTuple):
     """A metric that is a mean over lists."""
@@ -332,6 +396,11 @@ class MeanMetric(NamedTuple):
     def names(self) -> list[str]:
         """Names of its values in an `Evaluation`."""
         return [self.prefix + name for name in self.metric.result_names]
+
+    @property
+    def key(self) -> str:
+        """The first of its names, which differ."""
+        return self.names[0]
 
 
 def mean_metrics(metrics: Metrics) -> list[MeanMetric]:
@@ -375,6 +444,11 @@ def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
         np.pad(x, [(0, 0), (0, width - x.shape[1])], constant_values=-1) for x in arrays
     ]
     return np.concatenate(padded)
+
+
+def _joined_pairs(pairs: Sequence[Sequence[np.ndarray]]) -> list[np.ndarray]:
+    """Values and weights of all batches."""
+    return [np.concatenate(arrays) for arrays in zip(*pairs, strict=True)]
 
 
 def _class_weights(weights: np.ndarray, positives: np.ndarray) -> np.ndarray:
@@ -577,34 +651,74 @@ class Items(NamedTuple):
     positives: Tensor  # `[lists, P]`, padded with -1.
 
 
-def _format(metric: _metrics.RankingMetric) -> tuple[str | None, int | None]:
-    """How a metric reads labels, in the order of the arguments of `read`."""
+# How a metric reads labels: its `label_format` and `ignore_class`.
+_Format = tuple[str | None, int | None]
+
+
+def _format(metric: _metrics.RankingMetric) -> _Format:
     return metric.label_format, metric.ignore_class
 
 
-def _read(*arguments: Any) -> tuple[Batch, Tensor | None]:
-    """The lists that count, and their places; None for all of them.
+class _Measured(NamedTuple):
+    """What is measured of the lists of a batch."""
 
-    Where ranks are cheap, all metrics share them.
-    """
-    batch, places = read(*arguments).counted()
-    if batch.labels is None or batch.item_weights is not None:
-        return batch, places
-    ranks = ranks_of_few(batch.labels, tf.float64)
-    return batch if ranks is None else batch._replace(ranks=ranks), places
+    items: Items
+    mean_rank: TensorPair
+    values: dict[str, TensorPair]  # And weights, by the key of a `MeanMetric`.
 
 
-def _of_own(
-    metric: _metrics.RankingMetric, given: list[Any], places: Tensor | None
-) -> TensorPair:
-    """What a metric with a `per_list` of its own makes of the lists that count."""
-    if places is None:
-        return metric.per_list(*given)
-    rows = Rows.of(*given)
-    values, weights = metric.per_list(
-        rows.y_true, rows.y_pred, rows.sample_weight, rows.exclude
-    )
-    return tf.gather_nd(values, places), tf.gather_nd(weights, places)
+class _Given(NamedTuple):
+    """A batch of scores, as the user and the model give it."""
+
+    labels: Tensor
+    scores: Tensor | _metrics.RankedIds
+    mask: Tensor | None  # Keras's, which a tensor loses between graphs.
+    sample_weight: Tensor | None
+    exclude: Tensor | None
+
+    @property
+    def arguments(self) -> tuple:
+        """Those of `per_list`."""
+        scores = _keras.with_mask(self.scores, self.mask)
+        return self.labels, scores, self.sample_weight, self.exclude
+
+    def static_format(self, format_: _Format) -> _Format:
+        """The format to read in a graph that does not know the widths."""
+        if isinstance(self.scores, _metrics.RankedIds):
+            return format_
+        labels, scores, *_ = self.arguments
+        label_format, ignore_class = format_
+        return Batch.static_format(labels, scores, label_format), ignore_class
+
+    def read(self, format_: _Format) -> tuple[Batch, Tensor | None]:
+        """The lists that count, and their places; None for all of them.
+
+        Where ranks are cheap, all metrics share them.
+        """
+        labels, scores, sample_weight, exclude = self.arguments
+        batch = read(labels, scores, sample_weight, exclude, *format_)
+        batch, places = batch.counted()
+        if batch.labels is None or batch.item_weights is not None:
+            return batch, places
+        ranks = ranks_of_few(batch.labels, tf.float64)
+        return batch if ranks is None else batch._replace(ranks=ranks), places
+
+    def measured_by(self, metric: _metrics.RankingMetric) -> TensorPair:
+        """What a `per_list` of a user's makes of the lists that count."""
+        _, places = self.read(_format(metric))
+        if places is None:
+            return metric.per_list(*self.arguments)
+        rows = Rows.of(*self.arguments)
+        values, weights = metric.per_list(
+            rows.y_true, rows.y_pred, rows.sample_weight, rows.exclude
+        )
+        return tf.gather_nd(values, places), tf.gather_nd(weights, places)
+
+
+def _as_tensor(values: Any) -> Any:
+    """A list as a tensor: a graph would hold its numbers."""
+    is_plain = values is None or hasattr(values, "shape")
+    return values if is_plain else tf.convert_to_tensor(values)
 
 
 def _items_of_ranks(ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:

@@ -276,11 +276,14 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     loaded = reloaded(adjusted)
     assert_array_equal(loaded.predict(x[600:], verbose=0), found)
     assert r4c.calibrate(loaded, validation).temperature > 0
+    unlabelled = validation[0], np.full(300, -1)
     for changes, message in (
         (
             {"class_prior": prior[:2]},
-            "`class_prior` must hold a number > 0 for each of the 3",
+            "`class_prior` must hold a finite number > 0 for each of the 3",
         ),
+        ({"class_prior": [1.0, 1.0, math.inf]}, "`class_prior` must hold a finite"),
+        ({"dataset": unlabelled}, "`dataset` must have a positive label"),
         ({"strengths": []}, "`strengths` must have at least one"),
         ({"model": lambda x: x}, "`model` must be a Sequential or functional model"),
     ):
@@ -293,6 +296,25 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
                     **changes,
                 }
             )
+
+
+@pytest.mark.keras2
+def test_logits_are_adjusted_twice_and_by_an_iterator():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
+    examples = np.array([[1.0, 0.0], [5.0, 0.0]], "float32"), np.array([1, 0])
+    prior, strengths = [math.e, 1.0], [0.0, 2.0]
+    expected = r4c.adjust_logits(model, examples, prior, strengths=strengths)
+    of_iterator = r4c.adjust_logits(model, iter([examples]), prior, strengths=strengths)
+    scores = examples[0] - [2.0, 0.0]
+    for adjusted in (expected, of_iterator):
+        assert_allclose(adjusted.predict(examples[0], verbose=0), scores, rtol=1e-6)
+    # The shifts of two calls add up, each under a name of its own.
+    twice = r4c.adjust_logits(expected, examples, prior, strengths=[2.0])
+    assert_allclose(
+        twice.predict(examples[0], verbose=0), scores - [2.0, 0.0], rtol=1e-6
+    )
+    names = [layer.name for layer in twice.layers]
+    assert names[-2:] == ["class_prior", "class_prior_1"]
 
 
 class LogRank(r4c.metrics.MeanRank):

@@ -243,6 +243,68 @@ def test_a_metric_reads_what_it_is_given(scores, ids):
     assert_array_equal(result.weights["own"], np.ones(len(ids)))
 
 
+@pytest.mark.keras2
+def test_ragged_ids_at_positions_are_ids_for_every_metric():
+    """A position may have as many ids as there are classes, as labels of all have."""
+
+    class Own(metrics.MRR):
+        def per_list(self, *args, **kwargs):
+            return super().per_list(*args, **kwargs)
+
+    scores = np.array([[[1.0, 2, 3], [3, 2, 1]]], "float32")
+    # By ids, the best positives have the ranks 1 and 2. Read as relevance, padding -1
+    # would mask two classes of the second position, and leave one of rank 1.
+    labels = tf.ragged.constant([[[0, 1, 2], [1]]])
+    named = [Own(name="own"), Own(label_format="ids", name="ids"), "mrr"]
+    batch = scores, labels
+    found = r4c.evaluate(None, [batch], named)
+    for name in ("own", "ids", "mrr"):
+        assert_array_equal(found.values[name], [1.0, 0.5])
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("are_ids", [True, False])
+def test_batches_of_many_widths_share_a_graph(rng, normal, monkeypatch, are_ids):
+    """A format told by the width of a batch stays so where the graph forgets it."""
+    traced = []
+    compute = metrics.MRR.compute
+
+    def counted(self, ranks):
+        traced.append(ranks)
+        return compute(self, ranks)
+
+    monkeypatch.setattr(metrics.MRR, "compute", counted)
+    pairs = []
+    for width in range(3, 15):
+        scores = normal(width % 4 + 1, width)
+        ids = rng.integers(0, width, len(scores))
+        pairs.append((scores, ids if are_ids else np.eye(width, dtype=int)[ids]))
+    measure = evaluation.Evaluator(None, ["mrr"])
+    found = measure(pairs)
+    one_by_one = [r4c.evaluate(None, pair, ["mrr"]).values["mrr"] for pair in pairs]
+    assert_array_equal(found.values["mrr"], np.concatenate(one_by_one))
+
+    traced.clear()
+    measure = evaluation.Evaluator(None, ["mrr"])
+    measure(pairs)
+    # The shapes of the first batch, and shapes of any size.
+    assert len(traced) == 2
+    traced.clear()
+    measure(pairs)
+    assert not traced
+
+
+def test_checks_of_inferred_ids_hold_for_batches_of_many_widths(normal):
+    """Zeros and ones of a wrong width are neither ids nor labels of all items."""
+    batches = [(normal(2, n), np.tile([[0, 1, -1, -1]], (2, 1))) for n in (5, 6, 7)]
+    evaluation.Evaluator(None, ["mrr"])(batches)
+    wrong = batches + [(normal(2, 8), np.array([[0, 1, 1, 0], [1, 0, 0, 0]]))]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="zeros and ones is neither"
+    ):
+        evaluation.Evaluator(None, ["mrr"])(wrong)
+
+
 @pytest.mark.parametrize("dtype, bound", [("float16", 0.1), ("bfloat16", 0.7)])
 def test_a_bound_is_rounded_as_the_grades_are(dtype, bound):
     grades = tf.cast(bound * np.eye(3), dtype)

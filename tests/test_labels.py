@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 from tensorflow import keras
 
-from rank4class_tf import _keras, losses, metrics
+import rank4class_tf
+from rank4class_tf import _keras, losses, metrics, models, optimizers
 
 DTYPES: list[type] = [
     np.int8,
@@ -356,3 +357,80 @@ def test_where_nothing_can_raise_labels_of_all_items_after_ids_are_nan(as_for_xl
     assert np.isnan(compute(np.eye(4, dtype=int)[:2], scores)).all()
     for labels in ([1, 2], [[1], [2]], [[1, 2], [3, -1]]):
         assert_allclose(compute(np.array(labels), scores), loss(labels, scores))
+
+
+IGNORED_SHAPES = [(8,), (4, 5)]
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
+@pytest.mark.parametrize("ignored", [0, -100])
+def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, in_mode):
+    ids = np.where(rng.random(shape) < 0.3, ignored, rng.integers(1, 4, shape))
+    scores = rng.normal(size=(*shape, 4)).astype("float32")
+    weights = rng.random(shape).astype("float32")
+    is_kept = ids != ignored
+    per_list = keras.losses.sparse_categorical_crossentropy(
+        np.maximum(ids, 0), scores, from_logits=True
+    )
+    ours = losses.SoftmaxLoss(ignore_class=ignored)
+    for w in (None, weights):
+        terms = np.where(is_kept, per_list, 0) * (1 if w is None else w)
+        expected = terms.sum() / is_kept.sum()
+        assert_allclose(in_mode(ours)(ids, scores, w), expected, rtol=1e-5)
+    best = scores.argmax(axis=-1)
+    metric = metrics.TopKAccuracy(1, ignore_class=ignored)
+    metric.update_state(ids, scores)
+    assert_allclose(metric.result(), (best == ids)[is_kept].mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_sampled", [None, 3])
+@pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
+def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
+    """A step, and an evaluation, are those of the examples that are left."""
+    x = rng.normal(size=(*shape, 3)).astype("float32")
+    ids = rng.integers(0, 6, shape)
+    is_kept = ids > 0
+    results = []
+    for ignore_class in (0, None):
+        keras.utils.set_random_seed(0)
+        encoder = keras.Sequential(
+            [keras.Input((*shape[1:], 3)), keras.layers.Dense(3)]
+        )
+        model = models.ExtremeClassifier(encoder, 6, 3, num_sampled, seed=0)
+        loss = losses.SoftmaxLoss(ignore_class=ignore_class)
+        metric = metrics.TopKAccuracy(1, ignore_class=ignore_class)
+        model.compile(optimizers.RowwiseSGD(0.1), loss, metrics=[metric])
+        of_mode = {"verbose": 0, "batch_size": len(x), "shuffle": False}
+        labels = ids
+        weights = None
+        if ignore_class is None:
+            labels = np.where(is_kept, ids, -1)
+            if len(shape) == 1:  # Padding counts in the mean of examples.
+                weights = np.full(shape, is_kept.size / is_kept.sum())
+        history = model.fit(x, labels, sample_weight=weights, **of_mode).history
+        found = model.evaluate(x, labels, sample_weight=weights, verbose=0)
+        results.append([*history["loss"], *found, *map(np.array, model.get_weights())])
+    for x, y in zip(*results, strict=True):
+        assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+
+
+def test_what_an_ignored_class_must_be(scores):
+    relevance = np.eye(4, 1000)
+    with pytest.raises(ValueError, match="`ignore_class` needs class ids"):
+        losses.SoftmaxLoss(ignore_class=0)(relevance, scores)
+    with pytest.raises(ValueError, match="`ignore_class` must be None with"):
+        metrics.MRR(ignore_class=0, label_format="relevance")
+    both = [losses.SoftmaxLoss(ignore_class=0), losses.RankmaxLoss()]
+    model = models.ExtremeClassifier(keras.layers.Dense(3), 6, 3, None)
+    with pytest.raises(ValueError, match="must be the same for all of `losses`"):
+        model.compile("sgd", losses.WeightedSumLoss(both, [1.0, 1.0]))
+        model.fit(np.ones([2, 3], "float32"), np.array([1, 2]), verbose=0)
+    with pytest.raises(ValueError, match="must have the `ignore_class` of the loss"):
+        model.compile("sgd", both[1], metrics=[metrics.MRR(ignore_class=0)])
+    with pytest.raises(ValueError, match="must have one `ignore_class`"):
+        rank4class_tf.evaluate(
+            lambda x: x,
+            (scores, [1, 2, 3, 4]),
+            [metrics.MRR(ignore_class=1), metrics.NDCG()],
+        )

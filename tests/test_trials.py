@@ -137,6 +137,18 @@ def test_budgets_are_equal_and_a_cut_run_resumes(data, tmp_path):
         assert (a.values, a.gains, a.setting) == (b.values, b.gains, b.setting)
 
 
+def test_a_damaged_line_is_named(data, tmp_path, eagerly):
+    """Within the file: a last line without its end is that of a killed run."""
+    path = tmp_path / "kept"
+    candidates = {"a": losses.SoftmaxLoss()}
+    try_out(data, candidates, path=path, **SHORT)
+    header, first, *rest = path.read_text().splitlines(keepends=True)
+    for damaged in (first[:9] + "\n", "[1]\n"):
+        path.write_text("".join([header, damaged, *rest]))
+        with pytest.raises(ValueError, match=r"line 2 of .*kept"):
+            try_out(data, candidates, path=path, **SHORT)
+
+
 def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, eagerly):
     (x, y), test = data
     candidates = {"a": losses.SoftmaxLoss(), "b": losses.RankmaxLoss()}
@@ -775,6 +787,12 @@ def test_arguments_are_checked(data):
     def with_shared(head):
         return keras.Sequential([keras.Input((4,)), shared, head])
 
+    def with_schedule(head):
+        model = build(head)
+        rate = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+        model.compile(keras.optimizers.SGD(rate))
+        return model
+
     options = {
         "build": build,
         "train": data[0],
@@ -846,6 +864,18 @@ def test_arguments_are_checked(data):
         (
             {"candidates": {"a": lambda y, x: x}},
             "`candidates` must map names to a loss",
+        ),
+        (
+            {"validation": (data[1][0], np.full(40, -1))},
+            "`validation` must have a positive label",
+        ),
+        (
+            {"validation": (*data[1], np.zeros(40))},
+            "`validation` must have a positive label",
+        ),
+        (
+            {"build": with_schedule},
+            "`build` must compile with a learning rate that is a number.*Exponential",
         ),
     ):
         with pytest.raises(ValueError, match=message):

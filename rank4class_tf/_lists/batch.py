@@ -51,8 +51,12 @@ class Rows(NamedTuple):
             sample_weight = positions.weights(sample_weight)
         if exclude is not None and positions.shape.rank > 1:
             exclude = positions.broadcast(exclude, "exclude", 1)
-        y_true = positions.labels(y_true)
-        return cls(y_true, positions.rows(), sample_weight, exclude, positions)
+        labels = positions.labels(y_true)
+        if isinstance(y_true, tf.RaggedTensor):
+            # Ragged ids stay ragged, and so ids, also where they are as wide as the
+            # scores.
+            labels = tf.RaggedTensor.from_tensor(labels)
+        return cls(labels, positions.rows(), sample_weight, exclude, positions)
 
 
 class Batch(NamedTuple):
@@ -89,10 +93,6 @@ class Batch(NamedTuple):
         `signed`; if not, a position that does not count has the weight 0.
         """
         rows = Rows.of(y_true, y_pred, sample_weight, exclude)
-        if rows.positions is not None and isinstance(y_true, tf.RaggedTensor):
-            # They are dense by now, and may be as wide as the scores.
-            label_format = label_format or "ids"
-
         positions = rows.positions
         in_sequences = positions is not None and positions.shape.rank > 1
         # Else an example without a class counts, with a loss of 0.
@@ -144,6 +144,22 @@ class Batch(NamedTuple):
                 weights, ranks.above, per_item=False, signed=False
             )
         return cls(ranks=ranks, list_weights=weights, positions=positions)
+
+    @staticmethod
+    def static_format(
+        y_true: Array, y_pred: Array, label_format: str | None
+    ) -> str | None:
+        """`label_format` for `of` in a graph that does not know the widths of both.
+
+        Ids stay to be inferred there, since their checks depend on it.
+        """
+        rows = Rows.of(y_true, y_pred)
+        is_known = label_format or isinstance(rows.y_true, tf.RaggedTensor)
+        if is_known or isinstance(rows.y_pred, tf.RaggedTensor):
+            return label_format
+        labels = _labels.as_numbers("y_true", rows.y_true)
+        scores = _labels.as_scores("y_pred", rows.y_pred)
+        return None if _labels.are_ids(labels, scores.shape, None) else "relevance"
 
     @property
     def value_if_empty(self) -> Tensor:

@@ -18,7 +18,6 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, layers, losses
 from rank4class_tf._batches import Dataset
-from rank4class_tf._intervals import weighted_mean
 from rank4class_tf.evaluation import Evaluator, Metrics
 from rank4class_tf.trials.data import Data, Split, select
 from rank4class_tf.trials.report import Setting, TestResult
@@ -189,6 +188,14 @@ class Candidate:
         optimizer = getattr(model, "optimizer", None)
         optimizer = optimizer or keras.optimizers.AdamW(weight_decay=1e-2)
         inner = getattr(optimizer, "inner_optimizer", optimizer)  # For mixed precision.
+        rate = inner.get_config()["learning_rate"]
+        rule = (
+            "`build` must compile with a learning rate that is a number, since "
+            "`try_out` tunes it."
+        )
+        # A schedule, or a function, comes as its own config.
+        _checks.require(not isinstance(rate, dict), rule, rate)
+
         if getattr(inner, "weight_decay", None):
             inner.weight_decay = setting["weight_decay"]
         optimizer.learning_rate = float(setting["learning_rate"])
@@ -219,9 +226,7 @@ class Candidate:
         return outcomes
 
     def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
-        measured = evaluate(validation, name="validation")
-        monitor = self.task.monitor
-        return weighted_mean(measured.values[monitor], measured.weights[monitor])
+        return evaluate.mean(self.task.monitor, validation, name="validation")
 
     def train(self, setting: Setting, seed: int, split: Split) -> Training:
         """Trains; the time of the whole training excludes compiling its graph."""

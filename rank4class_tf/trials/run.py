@@ -11,8 +11,8 @@ import math
 import numbers
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import tensorflow as tf
@@ -118,8 +118,6 @@ def try_out(
         verbose: whether to show the progress and how long it will take.
     """
     begin = time.monotonic()
-
-    # Check what is cheap to check, before any data is read.
     plan = Plan(
         settings=settings,
         seeds=seeds,
@@ -128,77 +126,44 @@ def try_out(
         patience=patience,
         batch_size=batch_size,
     )
+
+    # Check what is cheap to check, before any data is read.
     if minutes is None:
         minutes = math.inf
     else:
         minutes = _checks.positive_float("minutes", minutes)
-    measured = Evaluator(None, metrics)
-    rule = "`metrics` must have one that is higher for a better model, to choose by."
-    _checks.require(bool(measured.rising), rule, measured.names)
-    monitor = _checks.one_of("monitor", monitor or measured.names[-1], measured.rising)
-    if isinstance(validation, numbers.Real):
-        validation = float(validation)
-    data = Data(
-        train=checked("train", train),
-        validation=(
-            validation
-            if isinstance(validation, float)
-            else checked("validation", validation)
-        ),
-        test=checked("test", test),
-    )
-    if _checks.one_of("noise", noise, (None, "estimate")) is not None:
-        _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
-        is_ids = isinstance(data.train, tuple) and np.ndim(data.train[1]) == 1
-        rule = "`noise` must be None unless `train` is arrays with class ids."
-        _checks.require(is_ids, rule, noise)
-
-    # Read the data: a batch to build models with, the number of classes, and checksums.
-    keras.utils.set_random_seed(0)
-    first_batch = next(batches(data.train, batch_size, "train"), ())
-    _checks.require(first_batch, "`train` must have at least one batch.", "none")
-    features = first_batch[0]
-    encodings = _encodings(build, features)
-    # Where models end in encodings `[batch, time, d]`, labels `[batch, time]` are ids.
-    contents = data.contents(2 if encodings is None else len(encodings.shape))
-    num_classes = num_outputs(contents.values())
-    if class_names is not None:
-        rule = f"`class_names` must have a name for each of {num_classes} classes."
-        received = f"{len(class_names)} names"
-        _checks.require(len(class_names) >= num_classes, rule, received)
+    monitor = _checked_monitor(monitor, metrics)
+    data = _checked_data(train, validation, test)
+    _check_noise(noise, data)
 
     # Compile each loss and head once.
-    takes_head = encodings is not None
-    if candidates is None:
-        candidates = default_candidates(num_classes if takes_head else None)
-    head = keras.layers.Dense(num_classes) if takes_head else None
+    keras.utils.set_random_seed(0)
+    facts = _read(data, build, batch_size)
+    _check_class_names(class_names, facts.num_classes)
     task = Task(
         build=build,
         data=data,
-        features=features,
+        features=facts.features,
         metrics=metrics,
         monitor=monitor,
         plan=plan,
     )
+    head = None
+    if facts.encodings is not None:
+        head = keras.layers.Dense(facts.num_classes)
+    if candidates is None:
+        candidates = default_candidates(None if head is None else facts.num_classes)
     owners = compiled(candidates, head, task)
     trained = [owner for name, owner in owners.items() if owner.name == name]
     first, baseline = next(iter(owners.items()))
+    _check_that_data_fit(baseline, data)
 
-    # Data that do not fit raise now, not after all trainings.
-    for name in ("validation", "test"):
-        examples = getattr(data, name)
-        if not isinstance(examples, float):
-            sample: Any = itertools.islice(batches(examples, 256, name), 1)
-            baseline.evaluate(sample, name=name)
-
-    # Take over what an earlier call has finished.
+    # Screen all candidates, then confirm the best, but for what an earlier call did.
     finished = {}
     if path is not None:
         descriptions = [owner.description() for owner in trained]
-        header = [[*owners], descriptions, *_description(task, contents)]
+        header = [[*owners], descriptions, *_description(task, facts.contents)]
         finished = _resumed(path, header)
-
-    # Screen all candidates, then confirm the best.
     trainer = _Trainer(
         plan=plan,
         owners=owners,
@@ -217,18 +182,10 @@ def try_out(
     outcomes = _confirm(trainer, screening)
 
     # Report.
-    tests = {}
-    fresh = {}
-    for name, done in outcomes.items():
-        tests[name] = [x.test for x in done]
-        fresh[name] = [x.training.value for x in done]
-    median_norm = None
-    if encodings is not None:
-        median_norm = float(np.median(tf.norm(encodings, axis=-1)))
-    notes = [*data.notes()]
-    notes += report.notes(screening.tried, screening.means, fresh, median_norm)
-
-    num_settings, num_seeds = len(screening.means[first]), len(tests[first])
+    tests = {name: [x.test for x in done] for name, done in outcomes.items()}
+    num_settings = len(screening.means[first])
+    num_seeds = len(tests[first])
+    notes = [*data.notes(), *_notes_of_trainings(screening, outcomes, facts.encodings)]
     if (num_settings, num_seeds) != (settings, seeds):
         held = f"{num_settings} of {settings} settings and {num_seeds} of {seeds} seeds"
         notes.append(f"minutes={minutes:g} held {held}.")
@@ -248,6 +205,74 @@ def try_out(
         notes=notes,
         noise=wrong,
         unfair=report.unfair(screening.means, tests, monitor),
+    )
+
+
+def _checked_monitor(monitor: str | None, metrics: Metrics) -> str:
+    """The name of the metric to choose by; the last that rises for a better model."""
+    measured = Evaluator(None, metrics)
+    rule = "`metrics` must have one that is higher for a better model, to choose by."
+    _checks.require(bool(measured.rising), rule, measured.names)
+    return _checks.one_of("monitor", monitor or measured.names[-1], measured.rising)
+
+
+def _checked_data(train: Dataset, validation: Dataset | float, test: Dataset) -> Data:
+    """The datasets in forms that can be read again."""
+    train = checked("train", train)
+    held_out: Dataset | float
+    if isinstance(validation, numbers.Real):
+        held_out = float(validation)
+    else:
+        held_out = checked("validation", cast(Dataset, validation))
+    return Data(train, held_out, test=checked("test", test))
+
+
+def _check_noise(noise: str | None, data: Data) -> None:
+    if _checks.one_of("noise", noise, (None, "estimate")) is not None:
+        _checks.imported("cleanlab.count", "`noise` needs cleanlab", "noise")
+        is_ids = isinstance(data.train, tuple) and np.ndim(data.train[1]) == 1
+        rule = "`noise` must be None unless `train` is arrays with class ids."
+        _checks.require(is_ids, rule, noise)
+
+
+def _check_class_names(class_names: Sequence[str] | None, num_classes: int) -> None:
+    if class_names is not None:
+        rule = f"`class_names` must have a name for each of {num_classes} classes."
+        received = f"{len(class_names)} names"
+        _checks.require(len(class_names) >= num_classes, rule, received)
+
+
+def _check_that_data_fit(baseline: Candidate, data: Data) -> None:
+    """Raises now what data of another form would raise after all trainings."""
+    for name in ("validation", "test"):
+        examples = getattr(data, name)
+        if not isinstance(examples, float):
+            sample: Any = itertools.islice(batches(examples, 256, name), 1)
+            baseline.evaluate(sample, name=name)
+
+
+class _Facts(NamedTuple):
+    """What the data say before any training."""
+
+    features: Any  # Of a batch, to build models with.
+    encodings: tf.Tensor | None  # Of that batch; None if models have their own end.
+    contents: dict[str, Content]
+    num_classes: int
+
+
+def _read(data: Data, build: Build, batch_size: int) -> _Facts:
+    """Reads a batch to build models with, the number of classes, and checksums."""
+    first_batch = next(batches(data.train, batch_size, "train"), ())
+    _checks.require(first_batch, "`train` must have at least one batch.", "none")
+    features = first_batch[0]
+    encodings = _encodings(build, features)
+    # Where models end in encodings `[batch, time, d]`, labels `[batch, time]` are ids.
+    contents = data.contents(2 if encodings is None else len(encodings.shape))
+    return _Facts(
+        features=features,
+        encodings=encodings,
+        contents=contents,
+        num_classes=num_outputs(contents.values()),
     )
 
 
@@ -295,8 +320,18 @@ def _resumed(path: PathLike, header: list) -> dict[str, dict]:
         _checks.require(old_lines[:1] == lines, rule, path)
         # A killed process may leave a last line without its end.
         lines = [line for line in old_lines if line.endswith("\n")]
+
+    finished = {}
+    for number, line in enumerate(lines[1:], start=2):
+        try:
+            key, outcomes = json.loads(line)
+        except (TypeError, ValueError) as error:
+            rule = "`path` must hold a finished training on each line."
+            received = f"line {number} of {os.fspath(path)}, which is damaged"
+            raise ValueError(f"{rule} Received: {received}.") from error
+        finished[key] = outcomes
     _files.write_text(path, "".join(lines))
-    return dict(map(json.loads, lines[1:]))
+    return finished
 
 
 @dataclasses.dataclass(frozen=True)
@@ -471,6 +506,19 @@ def _trials(
         )
         trials.append(trial)
     return trials
+
+
+def _notes_of_trainings(
+    screening: _Screening,
+    outcomes: dict[str, list[Outcome]],
+    encodings: tf.Tensor | None,
+) -> Iterable[str]:
+    """What the trainings say of the ranges of settings, and of the encodings."""
+    fresh = {name: [x.training.value for x in done] for name, done in outcomes.items()}
+    median_norm = None
+    if encodings is not None:
+        median_norm = float(np.median(tf.norm(encodings, axis=-1)))
+    return report.notes(screening.tried, screening.means, fresh, median_norm)
 
 
 def _note_of_noise(noise: dict[str, Any]) -> str:
