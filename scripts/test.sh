@@ -24,7 +24,9 @@ check() {
 }
 # Python draws the order of a set anew in each process, and the processes must agree on the tests.
 export PYTHONHASHSEED=0
-tests() { python -m pytest -n auto --dist worksteal "$@" < /dev/null; }
+printed="$(mktemp)"
+trap 'rm -f "$printed"' EXIT
+tests() { python -m pytest -n auto --dist worksteal "$@" < /dev/null | tee -a "$printed"; }
 tests_of_keras() {
   echo "== Keras $1"
   local status=0
@@ -87,6 +89,7 @@ if [ "$part" = --weekly ]; then
 fi
 
 if [ "${#failed[@]}" -gt 0 ]; then
+  grep -E "^(FAILED|ERROR) " "$printed" || true
   printf 'Failed: %s\n' "${failed[@]}"
   exit 1
 fi

@@ -149,7 +149,7 @@ assert {"rankmax", "expected_ranks", "soft_ndcg"} <= set(CASES)
 
 
 @pytest.mark.parametrize(
-    "mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.slow)]
+    "mode", ["eager", "graph", pytest.param("xla", marks=pytest.mark.weekly)]
 )
 @pytest.mark.parametrize("case", CASES)
 def test_other_numbers_of_rows_raise(case, mode):

@@ -116,16 +116,16 @@ def relevance_of(ids, n, rng=None):
 
 
 def rows(form, cases, sizes):
-    """A few sizes, fast but for ids of options; of each formula, slowly, the others."""
+    """A few sizes, fast but for ids of options; of each formula also the others."""
     others = [size for size in sizes if size not in FEW_SIZES]
+    later = pytest.mark.weekly if form == "ids" else pytest.mark.slow
     for case in cases:
         is_formula = case.name in FORMULAS
         name = f"{case.name}-{form}"
-        slow = [pytest.mark.slow]
-        marks = slow * (form == "ids" and not is_formula)
+        marks = [later] * (form == "ids" and not is_formula)
         yield pytest.param(case, form, FEW_SIZES, id=name, marks=marks)
         if is_formula:
-            yield pytest.param(case, form, others, id=f"{name}-others", marks=slow)
+            yield pytest.param(case, form, others, id=f"{name}-others", marks=later)
 
 
 OF_LISTS = [*rows("relevance", EVERY, SIZES), *rows("ids", LOSSES, SIZES_OF_IDS)]

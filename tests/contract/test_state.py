@@ -67,7 +67,7 @@ OF_A_FORMULA = tables.FORMULAS | COMBINED.keys()
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in OF_A_FORMULA))
+        pytest.param(name, marks=[pytest.mark.weekly] * (name not in OF_A_FORMULA))
         for name in LOSSES
     ],
 )

@@ -207,15 +207,20 @@ BUILDS = [
 ]
 
 
+# Without scores in the gradient, with all, with few, and with a sample.
+OFTEN = {"linear", "softmax", "rankmax", "warp_sampled"}
+
+
 def of_every_kind():
-    """The first build of each loss, and all of a formula, of few losses each week."""
+    """The first build of each loss; all of a formula each week, of few losses often."""
     for name in EVERY:
         is_few = name in tables.REPRESENTATIVES | {"linear", "smoothed", "prior"}
-        others = pytest.mark.slow if is_few else pytest.mark.weekly
-        yield pytest.param(name, *FIRST, marks=[] if is_few else [pytest.mark.slow])
+        of_others = pytest.mark.weekly if name in IN_OPTIONS else pytest.mark.slow
+        yield pytest.param(name, *FIRST, marks=[] if is_few else [of_others])
+        of_builds = pytest.mark.slow if name in OFTEN else pytest.mark.weekly
         for build in [] if name in IN_OPTIONS else BUILDS:
             if name != "prior" or build[1] == 40:  # It has a number for each class.
-                yield pytest.param(name, *build, marks=others)
+                yield pytest.param(name, *build, marks=of_builds)
 
 
 # In one of two to ten builds such a step went wrong, when rows were read anew for the
@@ -256,23 +261,22 @@ SPARSE = [
     "ordered_weighted_binary_hinge",
     "softmax",
 ]
-KERAS_STEPS = [
-    pytest.param(
-        name, "graph", optimizer, marks=[pytest.mark.slow] * (optimizer != "adam")
-    )
-    for name in SPARSE
-    for optimizer in KERAS_RULES
-]
-KERAS_STEPS += [
-    pytest.param(name, mode, "adam", marks=pytest.mark.slow)
-    for name in SPARSE
-    for mode in ("eager", "xla")
-]
+RULES_OFTEN = {"rankmax_2", "ordered_weighted_pairwise_scaled"}
 
 
-@pytest.mark.parametrize("name, mode, optimizer", KERAS_STEPS)
+def of_rules():
+    for name in SPARSE:
+        often = pytest.mark.slow if name in RULES_OFTEN else pytest.mark.weekly
+        yield name, "graph", "adam"
+        for optimizer in ("adamw", "adagrad", "clipnorm"):
+            yield pytest.param(name, "graph", optimizer, marks=often)
+        for mode in ("eager", "xla"):
+            yield pytest.param(name, mode, "adam", marks=often)
+
+
+@pytest.mark.parametrize("name, mode, optimizer", [*of_rules()])
 @pytest.mark.parametrize(
-    "num_classes", [40, pytest.param(1000, marks=pytest.mark.slow)]
+    "num_classes", [40, pytest.param(1000, marks=pytest.mark.weekly)]
 )
 def test_a_step_over_all_classes_by_a_rule_of_keras(name, num_classes, mode, optimizer):
     """Keras squares and clips the parts of a gradient, so no row may have two."""
@@ -288,11 +292,11 @@ NOT_IN_SHARDS = RANDOM | {
 }
 QUICK_IN_SHARDS = ["linear", "pairwise_logistic", "softmax", "warp"]
 OTHERS = [name for name in EVERY if name not in {*NOT_IN_SHARDS, *QUICK_IN_SHARDS}]
-SLOW_IN_SHARDS = [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
+OTHERS_IN_SHARDS = [pytest.param(name, marks=pytest.mark.weekly) for name in OTHERS]
 
 
 @pytest.mark.keras2
-@pytest.mark.parametrize("name", [*QUICK_IN_SHARDS, *SLOW_IN_SHARDS])
+@pytest.mark.parametrize("name", [*QUICK_IN_SHARDS, *OTHERS_IN_SHARDS])
 def test_a_step_over_two_shards(name, two_devices):
     """Two replicas with half of the examples each; the loss is a mean over all."""
     x, ids = batch_of(40, 3)

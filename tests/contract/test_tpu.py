@@ -223,6 +223,7 @@ def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*LOSSES, *METRICS])
+@pytest.mark.base(REPRESENTATIVES)
 def test_xla_sees_static_shapes_and_no_float64(case, rng):
     """In what XLA is given to compile; a dynamic dimension has `<=` there."""
     step = (metric_step if case in METRICS else loss_step)(case.make())
