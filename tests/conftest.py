@@ -67,9 +67,9 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """Leaves out what `--quick` does; `base(names)` leaves all other rows to a week."""
     for item in items:
-        base = item.get_closest_marker("base")
-        if base and item.callspec.params["case"].name not in base.args[0]:
-            item.add_marker("weekly")
+        for base in item.iter_markers("base"):
+            if item.callspec.params["case"].name not in base.args[0]:
+                item.add_marker("weekly")
         if item.get_closest_marker("weekly"):
             item.add_marker("slow")
     quick = config.getoption("quick")
