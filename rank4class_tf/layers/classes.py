@@ -306,6 +306,10 @@ class ClassEmbedding(_registry.Configured, keras.layers.Layer):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         mask = inputs >= 0
         if self.unknown_as_padding:
+            if _keras.KERAS_3 and isinstance(inputs, keras.KerasTensor):
+                # The graph of a model would keep the number of classes, though `add`
+                # changes it. Each call on numbers makes a mask.
+                return None
             # A short dtype may not hold the number of classes.
             highest = tf.as_dtype(inputs.dtype).max
             mask &= inputs <= min(self.classes.num_classes - 1, highest)

@@ -465,7 +465,7 @@ def seen(items):
 @pytest.mark.keras2
 @pytest.mark.parametrize("last", [False, True])
 def test_served_histories(last, tmp_path, caplog):
-    """Each as the known items of it alone; empty ones have no answer."""
+    """Only the known items of a history count; an empty one has no answer."""
     model = recommender(last)
     expected = np.full((len(HISTORIES), 4), -1)
     for row, history in zip(expected, HISTORIES, strict=True):
@@ -495,6 +495,21 @@ def test_served_histories(last, tmp_path, caplog):
     assert "custom gradients" not in caplog.text
     with pytest.raises(ValueError, match="`exclude` must be None or a function"):
         model.export_top_k(path, spec, 4, exclude=[[1]])
+
+
+@pytest.mark.slow
+@pytest.mark.keras2
+def test_a_history_of_a_new_item_has_an_answer():
+    """The encoder was padding what its table did not have when the model was made."""
+    model = recommender(last=True)
+    histories = tf.constant([[ITEMS], [ITEMS + 1]])
+    assert_array_equal(model.top_k(histories, 2, last=True)[1], [[-1, -1]] * 2)
+    model.classes.add(np.ones([1, WIDTH]))
+    _, found = model.top_k(histories, 2, last=True)
+    table = model.classes.rows().numpy()
+    encoding = np.array(model.encoder(histories))[0, -1]
+    cosines = table @ encoding / np.linalg.norm(table, axis=1)
+    assert_array_equal(found, [np.argsort(-cosines)[:2], [-1, -1]])
 
 
 @pytest.mark.keras2
