@@ -262,7 +262,7 @@ class Evaluator:
         rule = "`metrics` must have one `ignore_class`."
         _checks.require(len({*ignored}) == 1, rule, ignored)
         if self._ranks_all:
-            of_loss = getattr(self._model.loss, "ignore_class", None)
+            of_loss = self._model.ignored_class
             rule = (
                 "`metrics` must have the `ignore_class` of the loss that the model was "
                 "compiled with, or None."

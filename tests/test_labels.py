@@ -8,7 +8,7 @@ from scipy import stats
 from tensorflow import keras
 
 import rank4class_tf
-from rank4class_tf import _keras, losses, metrics, models, optimizers
+from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 
 DTYPES: list[type] = [
     np.int8,
@@ -387,7 +387,7 @@ def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, in_mode):
 @pytest.mark.parametrize("num_sampled", [None, 3])
 @pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
 def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
-    """A step, and an evaluation, are those of the examples that are left."""
+    """Padding does not change a step, nor an evaluation."""
     x = rng.normal(size=(*shape, 3)).astype("float32")
     ids = rng.integers(0, 6, shape)
     is_kept = ids > 0
@@ -415,6 +415,53 @@ def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
         assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
+def test_ignored_examples_are_not_empty_lists(rng):
+    """With `count_empty` a list without a positive counts as 0; these do not count."""
+    ids = np.array([0, 1, 2, 0, 4, 3])
+    scores = rng.normal(size=(6, 5)).astype("float32")
+    expected = (scores.argmax(axis=1) == ids)[ids > 0].mean()
+
+    def metric():
+        return metrics.HitRate(1, count_empty=True, ignore_class=0)
+
+    ranked = metrics.RankedIds(tf.argsort(scores, direction="DESCENDING"))
+    for given in (scores, ranked):
+        of_given = metric()
+        of_given.update_state(ids, given)
+        assert_allclose(of_given.result(), expected, rtol=1e-6)
+
+    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Rescaling(1.0)])
+    table = layers.ClassTable.from_rows(np.eye(5))
+    model = models.ExtremeClassifier(encoder, table, 5, None, normalize=False)
+    model.compile("sgd", losses.SoftmaxLoss(ignore_class=0), metrics=[metric()])
+    found = model.evaluate(scores, ids, verbose=0, return_dict=True)
+    assert found["top_k_accuracy_at_1"] == pytest.approx(expected)
+    measured = rank4class_tf.evaluate(model, (scores, ids), [metric()])
+    assert_allclose(measured["top_k_accuracy_at_1"].value, expected, rtol=1e-6)
+
+
+class Masked(keras.layers.Layer):
+    """Keeps each example whose first number is not 0."""
+
+    def compute_mask(self, inputs, previous_mask=None):
+        return inputs[:, 0] != 0
+
+    def call(self, inputs):
+        return inputs
+
+
+@pytest.mark.parametrize("num_sampled", [None, 2])
+def test_an_ignored_class_beside_a_mask_of_examples(num_sampled):
+    encoder = keras.Sequential([keras.Input((5,)), Masked()])
+    model = models.ExtremeClassifier(encoder, 9, 5, num_sampled, seed=0)
+    model.compile("sgd", losses.SoftmaxLoss(ignore_class=0))
+    ids = np.array([3, 0, 3, 0, 3, 3])
+    x = np.ones((6, 5), "float32")
+    expected = model.evaluate(x[:1], ids[:1], verbose=0)
+    x[4:, 0] = 0
+    assert model.evaluate(x, ids, verbose=0) == pytest.approx(expected)
+
+
 def test_what_an_ignored_class_must_be(scores):
     relevance = np.eye(4, 1000)
     with pytest.raises(ValueError, match="`ignore_class` needs class ids"):
@@ -425,7 +472,6 @@ def test_what_an_ignored_class_must_be(scores):
     model = models.ExtremeClassifier(keras.layers.Dense(3), 6, 3, None)
     with pytest.raises(ValueError, match="must be the same for all of `losses`"):
         model.compile("sgd", losses.WeightedSumLoss(both, [1.0, 1.0]))
-        model.fit(np.ones([2, 3], "float32"), np.array([1, 2]), verbose=0)
     with pytest.raises(ValueError, match="must have the `ignore_class` of the loss"):
         model.compile("sgd", both[1], metrics=[metrics.MRR(ignore_class=0)])
     with pytest.raises(ValueError, match="must have one `ignore_class`"):

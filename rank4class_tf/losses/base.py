@@ -158,10 +158,14 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
     ) -> Weighted:
         """The loss of each list, `[batch]`, and the weights left for Keras's reduction.
 
-        A model may pass `ClassProducts`, which make the scores of all classes. If it
-        scores a sample, whose columns are no class ids, no id `ignores`. Scores of many
-        positions have losses `[...]`, with the mask of the positions that count.
+        A model may pass `ClassProducts`, which make the scores of all classes. One that
+        scores a sample, whose columns are no class ids, passes `ignores=False`, and -1
+        in place of `ignore_class`. Scores of many positions have losses `[...]`, with
+        the mask of the positions that count.
         """
+        ignore_class = self.ignore_class
+        if ignore_class is not None and not ignores:
+            ignore_class = -1
         products = None
         num_classes = None
         outputs = y_pred
@@ -175,7 +179,7 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
             sample_weight,
             num_classes=num_classes,
             label_format=self.label_format,
-            ignore_class=self.ignore_class if ignores else None,
+            ignore_class=ignore_class,
             max_positives=self.max_positives,
             item_weights=self.item_weights is not None and products is None,
             signed=True,

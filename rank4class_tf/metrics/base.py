@@ -12,10 +12,12 @@ from rank4class_tf._lists.labels import (
     Labels,
     check_label_format,
     checked_ignore_class,
+    in_rows,
     mean_weights,
     without,
     without_class,
 )
+from rank4class_tf._lists.positions import Positions
 from rank4class_tf._types import Array, Cutoffs, Function, Tensor, TensorPair
 from rank4class_tf.metrics.ranked_ids import RankedIds
 from rank4class_tf.metrics.sums import RunningSums
@@ -391,9 +393,12 @@ def read(
         _checks.require(exclude is None, rule, "items")
         rule = "`label_format` must not be 'relevance' for `RankedIds`."
         _checks.require(label_format != "relevance", rule, "'relevance'")
+        positions = None
         if ignore_class is not None:
-            y_true = without_class(y_true, ignore_class)
-        return Batch.of_ranks(y_pred.ranks(y_true), sample_weight)
+            y_true = in_rows(without_class(y_true, ignore_class))
+            is_padding = ~tf.reduce_any(y_true >= 0, axis=-1)
+            positions = Positions(y_pred.ids).without(is_padding)
+        return Batch.of_ranks(y_pred.ranks(y_true), sample_weight, positions)
     return Batch.of(
         y_true,
         y_pred,

@@ -131,6 +131,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             loss = loss()  # As Keras does.
         if loss is not None:
             self._check_loss(loss)
+        ignored = getattr(loss, "ignore_class", None)
         for argument in ("metrics", "weighted_metrics"):
             for metric in tf.nest.flatten(kwargs.get(argument)):
                 if metric is None:
@@ -148,9 +149,15 @@ class RetrievalModel(MultiWorker, keras.Model):
                 rule = (
                     f"`{argument}` must have the `ignore_class` of the loss, or None."
                 )
-                same = (None, getattr(loss, "ignore_class", None))
-                _checks.require(metric.ignore_class in same, rule, metric.ignore_class)
+                is_same = metric.ignore_class in (None, ignored)
+                _checks.require(is_same, rule, metric.ignore_class)
         super().compile(optimizer, loss, **kwargs)
+
+    @property
+    def ignored_class(self) -> int | None:
+        """The class that is padding, as the compiled loss has it."""
+        loss = getattr(self, "loss", None)  # Keras 2 has none before `compile`.
+        return getattr(loss, "ignore_class", None)
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         # Keras calls this for a model that is loaded, since `compile` is overridden.

@@ -338,7 +338,6 @@ class ExtremeClassifier(RetrievalModel):
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
-        y = self._without_ignored(y)
         if self._scores_all:  # The loss asks for the scores block by block.
             products = self.scores.over_classes(y_pred)
             # A tied table has another gradient, through the encoder, and Keras's rules
@@ -348,6 +347,8 @@ class ExtremeClassifier(RetrievalModel):
                 dense_gradients=training and not self._takes_slices
             )
             return self._compiled_losses(y, products, sample_weight)
+        if self.ignored_class is not None:
+            y = _labels.without_class(y, self.ignored_class)
         # Of a sample, the loss gets the highest negatives, as many as it reads.
         num_mined = None if self.loss is None else self.loss.num_mined
         if num_mined is not None:
@@ -356,24 +357,9 @@ class ExtremeClassifier(RetrievalModel):
             y_pred, class_ids=y, num_mined=num_mined, training=training
         )
         # The class is in column 0, unless the example has none.
-        has_none = tf.math.is_inf(scores[..., 0])
-        mask = None if positions is None else positions.mask
-        if positions is None and self._ignored is not None:
-            mask = ~has_none  # An example that is ignored leaves the mean.
-        labels = tf.where(has_none, -1, 0)
-        scores = _keras.with_mask(scores, mask)
+        labels = tf.where(tf.math.is_inf(scores[..., 0]), -1, 0)
+        scores = _keras.with_mask(scores, None if positions is None else positions.mask)
         return self._compiled_losses(labels, scores, sample_weight)
-
-    @property
-    def _ignored(self) -> int | None:
-        """The class that is padding, as the compiled loss has it."""
-        return getattr(self.loss, "ignore_class", None)
-
-    def _without_ignored(self, class_ids: Array) -> Array:
-        ignored = self._ignored
-        if ignored is None:
-            return class_ids
-        return _labels.without_class(class_ids, ignored)
 
     def get_config(self) -> dict[str, Any]:
         # The classes come after the encoder, so that layers shared with it are marked
@@ -445,8 +431,13 @@ class ExtremeClassifier(RetrievalModel):
         else:
             ids = _class_ids(positions.flat(y, "y_true"), num_classes)
             y = positions.unflat(ids)
-        y = self._without_ignored(y)
-        batch = Batch.of(y, y_pred, num_classes=num_classes, label_format="ids")
+        batch = Batch.of(
+            y,
+            y_pred,
+            num_classes=num_classes,
+            label_format="ids",
+            ignore_class=self.ignored_class,
+        )
         ids = batch.labels.class_ids
         above, tied = self.scores.ranks(batch.labels.scores, ids)
         # Under XLA, which cannot raise, the ranks of a list with an invalid id become
