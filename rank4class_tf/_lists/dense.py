@@ -290,7 +290,7 @@ class UnlinkedLists(DenseLists):
 
 
 class ChosenLists(UnlinkedLists):
-    """Lists of chosen items, of which it is not known whether they are positive."""
+    """Lists of chosen items, which may be positive or not."""
 
     def negatives(self) -> NoReturn:
         raise ValueError(

@@ -78,7 +78,7 @@ def _drawn_positive(own_ids: Tensor, seed: Tensor) -> _Positive:
 
 
 class _Negatives(NamedTuple):
-    """The classes that a call scores for all examples, of which some are their own."""
+    """The classes that a call scores for all examples; some may be an example's own."""
 
     ids: Tensor  # `[m]`.
     # `[batch, P]`, the columns of `ids` in which an example's own classes may be.
