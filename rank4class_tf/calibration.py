@@ -22,7 +22,7 @@ from rank4class_tf._batches import (
 )
 from rank4class_tf._lists.batch import Batch
 from rank4class_tf._lists.dense import dense_lists, fill_masked
-from rank4class_tf._lists.labels import Labels
+from rank4class_tf._lists.labels import Labels, checked_ignore_class
 from rank4class_tf._types import Tensor, TensorPair
 from rank4class_tf.evaluation import Evaluator
 from rank4class_tf.layers import PredictionSets, Probabilities
@@ -37,6 +37,7 @@ def calibrate(
     dataset: Dataset,
     label_format: str | None = None,
     batch_size: int = 256,
+    ignore_class: int | None = None,
 ) -> Probabilities:
     r"""Returns a softmax layer whose temperature fits a model's scores, for any loss.
 
@@ -62,6 +63,7 @@ def calibrate(
             tuple of all examples.
         label_format: as in the losses.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
+        ignore_class: as in the losses.
 
     Example:
         >>> scores, class_ids = tf.constant([[4.0, 0.0]] * 4), [0, 0, 0, 1]
@@ -72,7 +74,7 @@ def calibrate(
     # Scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
     examples = []
     for labels, weights in _labelled_scores(
-        model, dataset, label_format, batch_size, logits=True
+        model, dataset, label_format, batch_size, ignore_class, logits=True
     ):
         lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
         examples.append((labels.scores, lists.item_relevance(), weights))
@@ -139,6 +141,7 @@ def conformalize(
     probabilities: keras.layers.Layer | None = None,
     label_format: str | None = None,
     batch_size: int = 256,
+    ignore_class: int | None = None,
 ) -> PredictionSets:
     """Returns a layer that predicts sets of classes with a guaranteed coverage.
 
@@ -166,6 +169,7 @@ def conformalize(
             the sets, not the guarantee.
         label_format: as in the losses.
         batch_size: as for `calibrate`.
+        ignore_class: as in the losses.
 
     Example:
         >>> scores = tf.math.log([[0.1, 0.9], [0.6, 0.4], [0.25, 0.75]])
@@ -180,7 +184,7 @@ def conformalize(
     conformities = []
     logits = isinstance(sets.probabilities, Probabilities)
     for labels, weights in _labelled_scores(
-        model, dataset, label_format, batch_size, logits
+        model, dataset, label_format, batch_size, ignore_class, logits
     ):
         num_positives = labels.num_positives.numpy()
         rule = "`dataset` must have one positive per example."
@@ -232,7 +236,7 @@ def adjust_logits(
         class_prior: $\pi$, a finite number > 0 for each class, such as
             `losses.class_prior(labels, n)`.
         metric: a metric that is a mean over lists, or its name. Its `higher_is_better`
-            tells which value is the best.
+            tells which value is the best. Give it the `ignore_class` of the loss.
         strengths: numbers >= 0 to choose $\tau$ from; 0 leaves the scores as they are.
         batch_size: examples per batch if `dataset` is a tuple of all examples, >= 1.
 
@@ -376,17 +380,25 @@ def _labelled_scores(
     dataset: Dataset,
     label_format: str | None,
     batch_size: int,
+    ignore_class: int | None,
     logits: bool,
 ) -> Iterator[tuple[Labels, Tensor]]:
     """Yields each batch's labels, scores (-inf if masked) and weights `[batch]`."""
     batch_size = _checks.positive_int("batch_size", batch_size)
+    ignore_class = checked_ignore_class(ignore_class, label_format)
     compiled = compiled_scores(model, logits)
     num_classes = None
     activation = "softmax" if logits else None
     for features, y_true, *sample_weight in batches(dataset, batch_size):
         y_true = one_output("`dataset` must give labels", y_true)
         scores = _keras.with_mask(*compiled(features))
-        batch = Batch.of(y_true, scores, *sample_weight, label_format=label_format)
+        batch = Batch.of(
+            y_true,
+            scores,
+            *sample_weight,
+            label_format=label_format,
+            ignore_class=ignore_class,
+        )
         batch, _ = batch.counted()  # Padding is no example.
         # One batch may look like probabilities by chance, so that every batch must look
         # like them.

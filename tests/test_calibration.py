@@ -344,3 +344,18 @@ def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
     adjusted = r4c.adjust_logits(model, examples, prior, metric, strengths)
     expected = examples[0] - [2.0, 0.0]
     assert_allclose(adjusted.predict(examples[0], verbose=0), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=["examples", "positions"])
+def test_an_ignored_class_is_no_example(shape, rng):
+    ids = rng.integers(0, 4, shape)
+    scores = rng.normal(size=(*shape, 4)).astype("float32") + 2 * np.eye(4)[ids]
+    is_kept = ids > 0
+    kept = scores[is_kept], ids[is_kept]
+    found = r4c.calibrate(None, (scores, ids), ignore_class=0).temperature
+    assert found == pytest.approx(r4c.calibrate(None, kept).temperature, rel=1e-6)
+    assert found != pytest.approx(r4c.calibrate(None, (scores, ids)).temperature, 1e-3)
+    sets = r4c.conformalize(None, (scores, ids), 0.8, ignore_class=0)
+    assert sets.threshold == r4c.conformalize(None, kept, 0.8).threshold
+    with pytest.raises(ValueError, match="`ignore_class` must be None or an integer"):
+        r4c.calibrate(None, kept, ignore_class=0.5)

@@ -440,6 +440,17 @@ def test_ignored_examples_are_not_empty_lists(rng):
     assert_allclose(measured["top_k_accuracy_at_1"].value, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
+def test_an_ignored_class_beyond_the_dtype_of_labels(dtype, rng, in_mode):
+    """It is none of the labels; a cast would wrap it to another class."""
+    ids = np.array([0, 1, 2, 0], dtype)
+    scores = rng.normal(size=(4, 5)).astype("float32")
+    expected = losses.SoftmaxLoss()(ids, scores)
+    for ignore_class in (2**32, -(2**32), 256):
+        loss = losses.SoftmaxLoss(ignore_class=ignore_class)
+        assert_allclose(in_mode(loss)(ids, scores), expected, rtol=1e-6)
+
+
 class Masked(keras.layers.Layer):
     """Keeps each example whose first number is not 0."""
 
@@ -466,6 +477,12 @@ def test_what_an_ignored_class_must_be(scores):
     relevance = np.eye(4, 1000)
     with pytest.raises(ValueError, match="`ignore_class` needs class ids"):
         losses.SoftmaxLoss(ignore_class=0)(relevance, scores)
+    with pytest.raises(ValueError, match="need label_format='ids'"):
+        losses.SoftmaxLoss(ignore_class=0)(np.zeros((4, 4), int), scores[:, :4])
+    with pytest.raises(ValueError, match="class ids as integers with `ignore_class`"):
+        losses.SoftmaxLoss(ignore_class=0)(np.array([True] * 4), scores)
+    with pytest.raises(ValueError, match="class ids as integers with `ignore_class`"):
+        metrics.MRR(ignore_class=0)(["a"], metrics.RankedIds([["a", "b"]]))
     with pytest.raises(ValueError, match="`ignore_class` must be None with"):
         metrics.MRR(ignore_class=0, label_format="relevance")
     both = [losses.SoftmaxLoss(ignore_class=0), losses.RankmaxLoss()]

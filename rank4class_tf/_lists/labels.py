@@ -142,7 +142,10 @@ def parse(
         received = f"{y_true.dtype.name} of shape {y_true.shape} for {num_classes}"
         require(is_ids, rule, f"{received} classes, label_format={label_format!r}")
     if ignore_class is not None:
-        rule = "`ignore_class` needs class ids, but `y_true` has a label for each item."
+        rule = (
+            "`ignore_class` needs class ids, but `y_true` has a label for each item. "
+            "Ids as wide as the scores need label_format='ids'."
+        )
         require(is_ids, rule, f"ignore_class={ignore_class}, shape {y_true.shape}")
         y_true = without_class(y_true, ignore_class)
     if is_ids:
@@ -407,7 +410,13 @@ def dense_ids(ids: Array, keep: tf.DType | None = None) -> Tensor:
 
 def without_class(ids: Array, ignore_class: int) -> Tensor:
     """Ids in which -1 stands for the class that is padding."""
+    ids = tf.convert_to_tensor(ids) if not isinstance(ids, tf.RaggedTensor) else ids
+    rule = "`y_true` must hold class ids as integers with `ignore_class`."
+    is_id = ids.dtype.is_integer or ids.dtype.is_floating
+    require(is_id, rule, f"{ids.dtype.name}, {ignore_class=}")
     ids = dense_ids(ids)
+    if not ids.dtype.min <= ignore_class <= ids.dtype.max:
+        return ids  # None is of this class; a cast would name another one.
     is_ignored = tf.equal(ids, tf.cast(ignore_class, ids.dtype))
     return tf.where(is_ignored, tf.cast(-1, ids.dtype), ids)
 

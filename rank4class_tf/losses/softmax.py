@@ -33,7 +33,8 @@ def class_prior(
     with $c_i$ the number of labels of class i.
 
     Args:
-        labels: class ids of any shape, ragged too, padded with -1; relevance
+        labels: class ids of any shape, ragged too, padded with -1 (where another class
+            is padding, `tf.where(ids == ignore_class, -1, ids)`); relevance
             `[batch, n]`, whose labels > 0 count as one; or a dataset of
             `(features, labels)` and maybe weights.
         num_classes: positive integer.

@@ -70,6 +70,13 @@ def two_classes(rng, loss):
     return fitted(model, words(rng), class_ids, loss, class_weight={0: 1.0, 1: 5.0})[0]
 
 
+def one_score(rng, loss):
+    """Labels 0 and 1 as `[batch, 1]` floats stay as they are."""
+    model = of_a_text(rng, keras.layers.Dense(1))
+    labels = rng.integers(0, 2, (EXAMPLES, 1)).astype("float32")
+    return fitted(model, words(rng), labels, loss)[0]
+
+
 def image_classification(rng, loss):
     model = keras.Sequential(
         [
@@ -146,6 +153,21 @@ def named_entities(rng, loss):
     return fitted(model, x, tags, loss)[0]
 
 
+def labels_of_pytorch(rng, loss):
+    """A tag for each first piece of a word; the other pieces are -100."""
+    model = keras.Sequential(
+        [
+            keras.Input((LENGTH,), dtype="int32"),
+            keras.layers.Embedding(WORDS, 8),
+            keras.layers.Dense(CLASSES),
+        ]
+    )
+    x = words(rng)
+    is_first = rng.random(x.shape) < 0.5
+    tags = np.where(is_first, rng.integers(0, CLASSES, x.shape), -100)
+    return fitted(model, x, tags, loss)[0]
+
+
 def translation(rng, loss):
     """From one sentence to another; a mask of the embedding leaves out padding."""
     source = keras.Input((LENGTH,), dtype="int32")
@@ -185,6 +207,28 @@ def masked_words(rng, loss):
     x = np.where(is_masked, WORDS, y)
     weights = is_masked.astype("float32")
     return fitted(model, x, y, loss, sample_weight=weights)[0]
+
+
+def large_vocabulary(rng, loss):
+    """The next word: Keras's loss of the logits, or ours without them."""
+    encoder = keras.Sequential(
+        [
+            keras.Input((LENGTH,), dtype="int32"),
+            keras.layers.Embedding(WORDS, 8),
+            keras.layers.GRU(8, return_sequences=True),
+        ]
+    )
+    rows = words(rng)
+    following = np.pad(rows[:, 1:], [(0, 0), (0, 1)])
+    table = rng.normal(size=(WORDS, 8)).astype("float32")
+    if isinstance(loss, SPARSE):
+        logits = keras.layers.Dense(WORDS, use_bias=False)
+        model = keras.Sequential([encoder, logits])
+        logits.set_weights([table.T])
+    else:
+        classes = layers.ClassTable.from_rows(table)
+        model = models.ExtremeClassifier(encoder, classes, 8, None, normalize=False)
+    return fitted(model, rows, following, loss)[0]
 
 
 def metric_learning(rng, loss):
@@ -267,14 +311,17 @@ def own_loop(rng, loss):
 PROGRAMS = [
     text_classification,
     two_classes,
+    one_score,
     image_classification,
     structured_data,
     time_series,
     segmentation,
     named_entities,
+    labels_of_pytorch,
     translation,
     generative,
     masked_words,
+    large_vocabulary,
     metric_learning,
     in_batch_retrieval,
     two_outputs,
@@ -290,8 +337,18 @@ OTHERS = {
         CATEGORICAL(from_logits=True, label_smoothing=0.1),
         losses.SoftmaxLoss(label_smoothing=0.1),
     ),
+    one_score: (
+        keras.losses.BinaryCrossentropy(from_logits=True),
+        losses.SigmoidCrossEntropyLoss(),
+    ),
     named_entities: IGNORING,
+    labels_of_pytorch: (
+        SPARSE(from_logits=True, ignore_class=-100),
+        losses.SoftmaxLoss(ignore_class=-100),
+    ),
+    translation: IGNORING,
     generative: IGNORING,
+    large_vocabulary: IGNORING,
     in_batch_retrieval: (
         CATEGORICAL(from_logits=True),
         losses.SoftmaxLoss(label_format="relevance"),
@@ -347,6 +404,13 @@ def test_metrics_of_probabilities(rng):
     of_scores.update_state(class_ids, scores)
     expected.update_state(class_ids, np.exp(scores)[:, 1] / np.exp(scores).sum(axis=1))
     assert float(of_scores.result()) == pytest.approx(float(expected.result()))
+
+    # What the page says of Keras's own: it raises, or is wrong without a word.
+    with pytest.raises(ValueError, match="dimension"):
+        keras.metrics.AUC().update_state(class_ids, scores)
+    of_logits = keras.metrics.AUC(from_logits=True)
+    of_logits.update_state(np.eye(2)[class_ids], scores)
+    assert float(of_logits.result()) != pytest.approx(float(expected.result()), 1e-3)
 
 
 def language_model(rng, **options):
