@@ -41,6 +41,51 @@ def test_the_page_of_sequences_recommends_after_the_last_word(monkeypatch, tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWarning")
+@pytest.mark.filterwarnings("ignore:No temperature is the best:UserWarning")
+def test_the_page_of_serving_answers(tmp_path, monkeypatch):
+    """Histories of old, new, withdrawn and unknown items, and of none."""
+    monkeypatch.chdir(tmp_path)
+    page = pages.run("docs/serving.md")
+    model = page["model"]
+    number = {str(name): i for i, name in enumerate(page["log"].item_ids)}
+    assert sorted(number) == ["figs", "kiwi", "milk", "rice", "tea"]
+    histories = np.array(
+        [
+            [number["tea"], number["milk"]],
+            [-1, number["kiwi"]],
+            [number["milk"], number["figs"]],
+            [number["milk"], 2**32 + number["rice"]],
+            [77, -1],
+        ]
+    )
+    served = tf.saved_model.load("next/2").signatures["serving_default"]
+    answer = served(features=tf.constant(histories))
+    names = np.char.decode(answer["class_names"].numpy().astype("S"))
+
+    scores = model.scores(model(histories)).numpy()
+    for history, row, best, last in zip(
+        histories, scores, names, (1, 1, 1, 0, None), strict=True
+    ):
+        if last is None:
+            assert [*best] == ["", ""]
+            continue
+        left = set(number.values()) - set(history) - {number["figs"]}
+        ranked = [item for item in np.argsort(-row[last]) if item in left]
+        assert [number[name] for name in best] == ranked[:2]
+
+    # Doubt, as the page says.
+    def score(items):
+        return model.scores(model(items))[:, -1]
+
+    known = histories[:2], [number["rice"], number["rice"]]
+    assert page["rank4class_tf"].calibrate(score, known).temperature > 0
+    with pytest.raises(ValueError, match="integers that fit into the int64 input"):
+        spec = tf.TensorSpec([None, None], tf.float32)
+        model.export_top_k("next/3", spec, last=True)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adam", "rowwise_adam"])
 def test_the_page_of_serving_grows_a_table(optimizer, tmp_path, monkeypatch, normal):
     """Beside a model that never grew: a class that is never likely changes nothing."""

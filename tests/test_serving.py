@@ -315,3 +315,20 @@ def test_the_page(tmp_path, monkeypatch):
     for found in (page["on_phone"], page["in_onnx"]):
         for name in ("probabilities", "class_ids"):
             assert_allclose(found[name], page["answer"][name], rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "dtype, fits",
+    [("int8", True), ("uint8", True), ("int64", False), ("bool", False)],
+)
+def test_ids_of_a_spec_fit_into_the_input(dtype, fits, tmp_path):
+    """Keras would cast them without a word."""
+    inputs = keras.Input((3,), dtype="int32")
+    rows = keras.layers.Embedding(300, 4)(inputs)
+    model = keras.Model(inputs, keras.layers.Flatten()(rows))
+    spec = tf.TensorSpec([None, 3], dtype)
+    if fits:
+        r4c.export_top_k(model, tmp_path / "m", 2, features_spec=spec)
+        return
+    with pytest.raises(ValueError, match=f"into the int32 input. Received: {dtype}"):
+        r4c.export_top_k(model, tmp_path / "m", 2, features_spec=spec)

@@ -170,17 +170,21 @@ class Probabilities(ScoreLayer):
 
 
 def _mass_not_above(probabilities: Tensor) -> Tensor:
-    """The probability of the classes not above each class, `[batch, n]`."""
+    """The probability of the classes not above each class, `[..., n]`."""
+    shape = tf.shape(probabilities)
+    probabilities = tf.reshape(probabilities, [-1, shape[-1]])
+
     # This is 1 - (the APS score without the class's own probability), so that the best
     # class is in each set. Not computed as a difference, small sums keep their digits.
     first_ranks, _ = first_and_last_ranks(-probabilities)
     ranked = tf.sort(probabilities, axis=-1, direction="DESCENDING")
     # By rounding, a sum may exceed 1.
     sums_from_rank = tf.minimum(tf.cumsum(ranked, axis=-1, reverse=True), 1)
-    return tf.gather(sums_from_rank, first_ranks - 1, batch_dims=1)
+    sums = tf.gather(sums_from_rank, first_ranks - 1, batch_dims=1)
+    return tf.reshape(sums, shape)
 
 
-# Functions of probabilities `[batch, n]`. A set has the classes whose conformity is
+# Functions of probabilities `[..., n]`. A set has the classes whose conformity is
 # high enough.
 _CONFORMITY = {"lac": tf.identity, "aps": _mass_not_above}
 
@@ -207,8 +211,8 @@ class PredictionSets(ScoreLayer):
             depends less on how hard an example is.
         probabilities: a layer that maps scores to probabilities; None for softmax.
 
-    Input: scores `[batch, n]`. Output: booleans `[batch, n]`, True for a class of the
-    set. If the probabilities of a list are NaN, all its classes are True.
+    Input: scores `[..., n]`. Output: booleans of the same shape, True for a class of
+    the set. If the probabilities of a list are NaN, all its classes are True.
 
     Example:
         >>> sets = PredictionSets(threshold=0.2)
@@ -237,7 +241,7 @@ class PredictionSets(ScoreLayer):
         self.probabilities = Probabilities() if probabilities is None else probabilities
 
     def conformity(self, scores: Tensor) -> Tensor:
-        """Numbers `[batch, n]`; a class with at least `threshold` is in the set."""
+        """Numbers `[..., n]`; a class with at least `threshold` is in the set."""
         return _CONFORMITY[self.method](self.probabilities(scores))
 
     def call(self, inputs: Tensor) -> Tensor:

@@ -62,6 +62,15 @@ def test_sets(method, threshold, scores):
         assert_array_equal(compute(tf.constant(scores)), expected)
 
 
+@pytest.mark.parametrize("method", ["lac", "aps"])
+def test_sets_at_positions(method, rng, in_mode):
+    scores = rng.normal(size=(2, 3, 5)).astype("float32")
+    sets = layers.PredictionSets(0.3, method)
+    expected = sets(scores.reshape(6, 5)).numpy().reshape(2, 3, 5)
+    assert_array_equal(in_mode(sets)(scores), expected)
+    assert 0 < expected.sum() < expected.size
+
+
 def test_mass_not_above(rng):
     """What the method "aps" asks for."""
     mass = layers.PredictionSets(0.5, "aps", probabilities=tf.identity).conformity
