@@ -20,14 +20,13 @@ def fenchel_young(
     count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
     limit = tf.maximum(tf.cast(count, tf.int32), 1)
 
-    # `top` are the k highest scores. Projection and target sum to k, so that a shift
-    # changes no loss.
-    lists, top, selected = from_kth(scaled_by(lists, alpha), k, limit)
-    num_selected = tf.cast(selected, lists.dtype)
+    # Projection and target sum to k, so that a shift changes no loss.
+    lists, highest = from_kth(scaled_by(lists, alpha), k, regularizer, limit)
+    num_selected = tf.cast(highest.selected, lists.dtype)
 
     # To first order `conjugates` do not depend on the threshold, which needs no
     # gradient.
-    threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), top, selected))
+    threshold = tf.stop_gradient(regularizer.threshold(lists.constant(), highest))
 
     # The gradient of the conjugate is the projection (Danskin's theorem).
     @tf.custom_gradient

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -110,9 +111,10 @@ def simplex_projection(
     _checks.positive_int("k", k)
     _checks.positive_or_tensor("alpha", alpha)
     regularizer = get_regularizer(regularizer)
-    lists, top, selected = from_kth(scaled_by(as_lists(scores, mask=mask), alpha), k)
-    total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
-    threshold = tf.stop_gradient(regularizer.threshold(lists, top, selected))
+    scaled = scaled_by(as_lists(scores, mask=mask), alpha)
+    lists, highest = from_kth(scaled, k, regularizer)
+    total = tf.cast(highest.selected, lists.dtype)[:, tf.newaxis]
+    threshold = tf.stop_gradient(regularizer.threshold(lists, highest))
 
     def surplus_at(threshold: Tensor) -> Tensor:
         return lists.sum(regularizer.project, threshold)[:, tf.newaxis] - total
@@ -148,18 +150,29 @@ def scaled_by(lists: Lists, alpha: float | Tensor) -> Lists:
     return lists.scaled(same_sizes(alpha, lists.positive_scores, rule)[:, tf.newaxis])
 
 
+class Highest(NamedTuple):
+    """The highest scores of lists, from which a regulariser finds its threshold."""
+
+    scores: Tensor  # `[batch, m]`, falling, m >= k; 0 is the k-th.
+    columns: Tensor  # `[batch, m]`.
+    k: int
+    selected: Tensor  # `[batch]` int32, how many items to select, at most k.
+
+
 def from_kth(
-    lists: Lists, k: int, limit: Tensor | None = None
-) -> tuple[Lists, Tensor, Tensor]:
-    """Lists minus their k-th highest score, their k highest, and how many to select."""
-    # The k-th highest is a constant, so that scores near it keep their digits. The
-    # number to select, `[batch]` int32, is at most `limit`, and at most the number of
-    # items.
-    top, _, selected = lists.top_k(k)
+    lists: Lists, k: int, regularizer: Regularizer, limit: Tensor | None = None
+) -> tuple[Lists, Highest]:
+    """Lists minus their k-th highest score, and the highest that a threshold needs."""
+    # The k-th highest is a constant, so that scores near it keep their digits. So are
+    # all that a threshold needs. The number to select is at most `limit`, and at most
+    # the number of items.
+    top, columns, found = lists.top_k(regularizer.num_highest(lists, k))
+    selected = tf.minimum(found, k)
     if limit is not None:
         selected = tf.minimum(selected, limit)
-    kth = tf.stop_gradient(gather(top, selected[:, tf.newaxis] - 1))
-    return lists.shifted(-kth), top - kth, selected
+    top = tf.stop_gradient(top)
+    kth = gather(top, selected[:, tf.newaxis] - 1)
+    return lists.shifted(-kth), Highest(top - kth, columns, k, selected)
 
 
 def rankmax(
@@ -284,12 +297,13 @@ class Regularizer(_registry.Configured):
 
         return value(scores - threshold)
 
-    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
-        """The threshold `[batch, 1]` at which shares sum to `selected`.
+    def num_highest(self, lists: Lists, k: int) -> int:
+        """How many of the highest scores `threshold` reads, at least k."""
+        return k
 
-        `top` is as in `from_kth`.
-        """
-        total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+    def threshold(self, lists: Lists, highest: Highest) -> Tensor:
+        """The threshold `[batch, 1]` at which shares sum to what to select."""
+        total = tf.cast(highest.selected, lists.dtype)[:, tf.newaxis]
 
         def is_enough(threshold: Tensor) -> Tensor:
             return lists.sum(self.project, threshold)[:, tf.newaxis] >= total
@@ -333,25 +347,33 @@ class _Euclidean(Regularizer):
     def project(self, scores: Tensor, threshold: Tensor) -> Tensor:
         return tf.clip_by_value(scores - threshold, 0, 1)
 
-    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
-        n, k = lists.max_items, top.shape[1]
-        is_dense = isinstance(lists, DenseLists)
-        total = tf.cast(selected, lists.dtype)[:, tf.newaxis]
+    def num_highest(self, lists: Lists, k: int) -> int:
+        n = lists.max_items
+        if not isinstance(n, int):
+            return k
+        if k == 1 and n <= SHORT and not raising.in_xla():
+            return n
+        tried = _TRIED if isinstance(lists, DenseLists) else _TRIED_BY_BLOCKS
+        return k + tried if n > 2 * (k + tried) else k
+
+    def threshold(self, lists: Lists, highest: Highest) -> Tensor:
+        k = highest.k
+        n = lists.max_items
+        num_highest = highest.scores.shape[1]
+        if k == 1 and isinstance(n, int) and n == num_highest:
+            return _threshold_by_sorting(highest.scores)
+        total = tf.cast(highest.selected, lists.dtype)[:, tf.newaxis]
         lowest = -tf.ones_like(total)
-        if k == 1 and isinstance(n, int) and n <= SHORT and not raising.in_xla():
-            return _threshold_by_sorting(lists.top_k(n)[0])
+        if num_highest == k:
+            return self._newton(lists, total, lowest)
 
         # Few items are usually above the threshold. The threshold of only the highest
         # items is a lower bound, and the right one if no other item is above it.
-        num_tried = k + (_TRIED if is_dense else _TRIED_BY_BLOCKS)
-        if not isinstance(n, int) or n <= 2 * num_tried:
-            return self._newton(lists, total, lowest)
-        values, columns, _ = lists.top_k(num_tried)
         if k == 1:  # Over blocks of classes the highest is 0 but for a rounding error.
-            bound = tf.clip_by_value(_threshold_by_sorting(values), -1, 0)
+            bound = tf.clip_by_value(_threshold_by_sorting(highest.scores), -1, 0)
         else:
-            bound = self._newton(lists.only(columns), total, lowest)
-        is_done = values[:, -1:] <= bound
+            bound = self._newton(lists.only(highest.columns), total, lowest)
+        is_done = highest.scores[:, -1:] <= bound
         if k == 1 and isinstance(lists, DenseLists) and not raising.in_xla():
             return _threshold_by_passes(lists.filled, bound, is_done)
         return self._newton(lists, total, bound, is_done)
@@ -415,13 +437,14 @@ class _Entropy(Regularizer):
         u = scores - threshold - 1
         return tf.exp(tf.minimum(u, 0)) + tf.nn.relu(u)
 
-    def threshold(self, lists: Lists, top: Tensor, selected: Tensor) -> Tensor:
+    def threshold(self, lists: Lists, highest: Highest) -> Tensor:
+        selected = highest.selected
         n = tf.cast(lists.max_items, lists.dtype)
         # Any item whose power is above n + 1 times the k-th is cut; how far above does
         # not matter.
         ceiling = tf.math.log(2 * n + 2)
         powers = lists.sum(lambda s: tf.minimum(tf.exp(s), 1), tends_to_zero=True)
-        top_powers = tf.exp(tf.minimum(top, ceiling))
+        top_powers = tf.exp(tf.minimum(highest.scores, ceiling))
         powers_of_top = tf.reduce_sum(tf.minimum(top_powers, 1), axis=-1)
         other_powers = tf.nn.relu(powers - powers_of_top)
         rest, cut = cap(top_powers, other_powers, selected)
