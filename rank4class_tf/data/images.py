@@ -45,26 +45,33 @@ def digits(
         (TensorShape([32, 64]), TensorShape([32]), 10)
     """
     seed = _checks.seed(seed)
-    bunch = splits.import_extra("sklearn.datasets", "demo").load_digits()
-    split = splits.import_extra("sklearn.model_selection", "demo").train_test_split
+    datasets = splits.import_extra("sklearn.datasets", "demo")
+    selection = splits.import_extra("sklearn.model_selection", "demo")
+    split = selection.train_test_split
+    bunch = datasets.load_digits()
     pixels = (bunch.data / 16.0).astype("float32")
     class_ids = bunch.target.astype("int64")
 
     # The test images do not depend on the seed.
-    every = np.arange(len(class_ids))
-    rest, test = split(every, test_size=0.2, stratify=class_ids, random_state=0)
-    of_rest = class_ids[rest]
-    train, validation = split(rest, test_size=0.25, stratify=of_rest, random_state=seed)
+    rest, test = split(
+        np.arange(len(class_ids)), test_size=0.2, stratify=class_ids, random_state=0
+    )
+    train, validation = split(
+        rest, test_size=0.25, stratify=class_ids[rest], random_state=seed
+    )
 
     if examples_per_class is not None:
         num_kept = _checks.positive_int("examples_per_class", examples_per_class)
-        by_class = [train[class_ids[train] == class_id] for class_id in range(10)]
+        of_train = class_ids[train]
+        by_class = [train[of_train == class_id] for class_id in range(10)]
         most = min(map(len, by_class))
         rule = f"`examples_per_class` must be at most {most}."
         _checks.require(num_kept <= most, rule, f"examples_per_class={num_kept}")
         train = np.concatenate([images[:num_kept] for images in by_class])
+
     parts = [(pixels[part], class_ids[part]) for part in (train, validation, test)]
-    return splits.from_arrays(parts, batch_size, seed, map(str, bunch.target_names))
+    class_names = map(str, bunch.target_names)
+    return splits.from_arrays(parts, batch_size, seed, class_names)
 
 
 def cifar10(
@@ -196,10 +203,10 @@ def _splits_of_images(
 
     shuffled = train.shuffle(buffer_size, seed=seed)
     return splits.Splits(
-        batches(shuffled, train_transform),
-        batches(validation, eval_transform),
-        batches(test, eval_transform),
-        tuple(info.features["label"].names),
+        train=batches(shuffled, train_transform),
+        validation=batches(validation, eval_transform),
+        test=batches(test, eval_transform),
+        class_names=tuple(info.features["label"].names),
     )
 
 
@@ -235,7 +242,8 @@ def _centre(encoded: Tensor, _: Tensor, size: int) -> Tensor:
     top = (height - side) // 2
     left = (width - side) // 2
     window = tf.stack([top, left, side, side])
-    return _resize(tf.image.decode_and_crop_jpeg(encoded, window, channels=3), size)
+    part = tf.image.decode_and_crop_jpeg(encoded, window, channels=3)
+    return _resize(part, size)
 
 
 def _resize(image: Tensor, size: int) -> Tensor:

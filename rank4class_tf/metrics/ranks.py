@@ -54,9 +54,8 @@ class MRR(ReadsBestPositive, CutoffMetric):
     def compute_at(self, best: BestPositive, k: int | None) -> Tensor:
         max_rank = num_counted(best, k)
         # A single positive has each place among its ties with the same probability.
-        single = mean_over_ties(
-            table_by_rank(lambda r: 1 / r, max_rank), best.above, best.tied
-        )
+        reciprocals = table_by_rank(lambda rank: 1 / rank, max_rank)
+        single = mean_over_ties(reciprocals, best.above, best.tied)
         if isinstance(best.max_positives, int) and best.max_positives == 1:
             return single
         places_in_k = tf.cast(max_rank, best.above.dtype) - best.above
@@ -89,9 +88,13 @@ def _mean_reciprocal(best: BestPositive, last: Tensor) -> Tensor:
         total += tf.reduce_sum(values, axis=-1)
         return done + _PLACES_PER_BLOCK, probability, total
 
+    done = tf.zeros([], tied.dtype)
     probability = tf.ones([tf.shape(tied)[0], _PLACES_PER_BLOCK], tied.dtype)
-    start = tf.zeros([], tied.dtype), probability, tf.zeros_like(best.above)
-    return tf.while_loop(lambda done, *_: done < end, step, start)[2]
+    total = tf.zeros_like(best.above)
+    *_, total = tf.while_loop(
+        lambda done, *_: done < end, step, (done, probability, total)
+    )
+    return total
 
 
 @_registry.register("metric")
@@ -165,10 +168,13 @@ class MedianRank(MeanRank):
         """Returns the median; 0 if there was no list with a positive yet."""
         mass = self.histogram.totals()
         # A power of two keeps all digits, and sums of large weights stay finite.
-        sums = tf.cumsum(mass / tf.cast(power_of_two(tf.reduce_max(mass)), mass.dtype))
+        scale = tf.cast(power_of_two(tf.reduce_max(mass)), mass.dtype)
+        sums = tf.cumsum(mass / scale)
+        total = sums[-1]
+
         # A sum that should be half the total, as 1/3 + 1/3 + 1/3 of 2, may miss it by
         # rounding.
-        total, slack = sums[-1], 1e-6 * sums[-1]
+        slack = 1e-6 * total
         lower = tf.math.count_nonzero(sums < total / 2 - slack, dtype=tf.int32)
         upper = tf.math.count_nonzero(sums <= total / 2 + slack, dtype=tf.int32)
         # Midway between lower + 1, the first rank that reaches half the mass, and upper
