@@ -24,8 +24,7 @@ def on_cpu(classes):
     return types.SimpleNamespace(classes=classes, scores=1 << 20)
 
 
-# The values that force both ways, and a shape on each side: lists, items, positives or
-# what `case` takes the third number for.
+# The values that force both ways, and a shape on each side, as in `threshold_cases`.
 CASES = {
     "_lists.positives.FEW_POSITIVES": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
     "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
@@ -68,115 +67,30 @@ CASES = {
 CONSTANT = "_MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _PLACES_PER_BLOCK".split()
 
 
-def case(name, batch, n, m):
-    """The function that is measured, and its inputs."""
-    import numpy as np
-    import tensorflow as tf
+def make(name):
+    """The function of `threshold_cases` for a threshold."""
+    from scripts.benchmarks import threshold_cases
 
-    from rank4class_tf import layers, losses, ops
-    from rank4class_tf._lists import labels
-    from rank4class_tf._tf import gather, search
-    from rank4class_tf.metrics import ranks
-
-    rng = np.random.default_rng(0)
-
-    def normal(*size):
-        return tf.constant(rng.normal(size=size), tf.float32)
-
-    scores, encodings = normal(batch, n), normal(batch, 64)
-    ids = tf.constant(np.argsort(rng.random((batch, n)), axis=1)[:, :m], tf.int32)
-    relevance = tf.nn.relu(normal(batch, n) - 1)  # A sixth of the items is positive.
-    head, sampled = (
-        layers.DotProductHead(n),
-        layers.SampledScores(2 * n, num_sampled=n, seed=1),
-    )
-    head(encodings), sampled(encodings)
-    over = head.over_classes
-
-    def tied_of_leading(x):
-        parsed = labels.parse(relevance, x, "relevance")
-        return ops.ranks.over_ranks(
-            lambda r: r.tied[:, 0], parsed, tf.float32, m, "leading"
-        )
-
-    def reciprocal_of_best(tied):
-        best = ops.ranks.BestPositive(0 * tied, tied, 0 * tied + 2, tied, n, 2)
-        return ranks._mean_reciprocal(best, tied - 1)
-
-    def best_by_blocks(x, table):
-        return search.top_k_by_blocks(
-            lambda i: x @ tf.transpose(tf.gather(table, i)), n, m
-        )[0]
-
-    every = {
-        "FEW_POSITIVES": lambda: (
-            lambda x: ops.as_lists(x, ids).sum_of_violations(1.0),
-            scores,
-        ),
-        "SHORT": lambda: (lambda x: losses.RankmaxLoss()(relevance, x), scores),
-        "_ITEMS_AT_ONCE": lambda: (lambda x: ops.sigmoid_ranks(x, ids), scores),
-        "_BLOCK_ENTRIES": lambda: (
-            functools.partial(
-                losses.RankmaxLoss(), tf.reduce_sum(tf.one_hot(ids, n), axis=1)
-            ),
-            scores,
-        ),
-        "TRAINED": lambda: (
-            lambda x: losses.SoftmaxLoss()(ids, over(x)),
-            encodings,
-        ),
-        "_CLASSES_PER_USED": lambda: (
-            lambda x: losses.RankmaxLoss()(ids, over(9 * x)),
-            encodings,
-        ),
-        "_MOST_COMPARED": lambda: (
-            search.searchsorted,
-            tf.sort(normal(batch, m)),
-            scores,
-        ),
-        "_MIN_ITEMS_PER_PLACE": lambda: (lambda x: search.top_k(x, m), scores),
-        "_GROUP": lambda: (best_by_blocks, encodings, normal(n, 64)),
-        "_LONG": lambda: (tied_of_leading, scores),
-        "_TRIED": lambda: (lambda x: losses.SparsemaxLoss()(ids, 9 * x), scores),
-        "_MANY_ENTRIES": lambda: (
-            ops.blocks.latent_cross,
-            *map(normal, (batch, n, m), (m, m, 32)),
-        ),
-        "_PLACES_PER_BLOCK": lambda: (reciprocal_of_best, tf.fill([batch], float(n))),
-        "_NEGATIVES_PER_MINED": lambda: (
-            lambda x: sampled(x, ids[:, :1], num_mined=m),
-            encodings,
-        ),
-        "_tf.gather._WIDTHS_TO_SCATTER": lambda: (
-            lambda x: gather.gather(x, ids),
-            scores,
-        ),
-        "ops.blocks._FEWEST_FOR_EINSUM": lambda: (
-            ops.blocks.dot_products,
-            encodings,
-            normal(batch, n, 64),
-        ),
-    }
-    return (every.get(name) or every[name.rpartition(".")[2]])()
+    _, _, attribute = name.rpartition(".")
+    return getattr(threshold_cases, attribute.strip("_").lower())
 
 
 def measure(name, seconds):
     """The best times of both ways of a case at its shapes, in this process."""
     import tensorflow as tf
 
-    (module, _, attribute), (ways, *shapes) = name.rpartition("."), CASES[name]
-    module = importlib.import_module(f"rank4class_tf.{module}")
+    module_name, _, attribute = name.rpartition(".")
+    module = importlib.import_module(f"rank4class_tf.{module_name}")
+    ways, *shapes = CASES[name]
 
     def times(function, *inputs):
         def step(*tensors):
             with tf.GradientTape() as tape:
                 tape.watch(tensors)
                 result = function(*tensors)
-            return (
-                result
-                if attribute in CONSTANT
-                else (result, tape.gradient(result, tensors))
-            )
+            if attribute in CONSTANT:
+                return result
+            return result, tape.gradient(result, tensors)
 
         def compiled(value, jit_compile):
             setattr(module, attribute, value)
@@ -187,7 +101,7 @@ def measure(name, seconds):
 
         return harness.by_mode(both, "time", seconds, ("", "_second"))
 
-    return {str(shape): times(*case(name, *shape)) for shape in shapes}
+    return {str(shape): times(*make(name)(*shape)) for shape in shapes}
 
 
 def parser():
@@ -201,15 +115,23 @@ def parser():
 def measured(args):
     """Yields the table of each threshold."""
     for name in args.cases:
-        result, rows = harness.run(__spec__.name, args, name=name), []
-        for shape in CASES[name][1:]:
-            times = result.get(str(shape), {})
-            pairs = [(times.get(x), times.get(f"{x}_second")) for x in harness.MODES]
-            cells = [
-                harness.quotient(*x) or result.get("error", str(x[0])) for x in pairs
-            ]
-            rows.append([" × ".join(map(str, shape)), *cells])
+        result = harness.run(__spec__.name, args, name=name)
+        _, *shapes = CASES[name]
+        rows = [
+            [" × ".join(map(str, shape)), *quotients(result, shape)] for shape in shapes
+        ]
         yield harness.Table(name, ["shape", *harness.MODES], rows, right=2)
+
+
+def quotients(result, shape):
+    """The cell of each mode: the time of the first way ÷ the second, or an error."""
+    times = result.get(str(shape), {})
+    cells = []
+    for mode in harness.MODES:
+        first = times.get(mode)
+        quotient = harness.quotient(first, times.get(f"{mode}_second"))
+        cells.append(quotient or result.get("error", str(first)))
+    return cells
 
 
 if __name__ == "__main__":

@@ -74,6 +74,8 @@ def test_short_form_of_a_benchmark(name, tmp_path):
 def test_a_threshold_that_is_measured_exists(name):
     module, _, attribute = name.rpartition(".")
     assert hasattr(importlib.import_module(f"rank4class_tf.{module}"), attribute)
+    function, *inputs = thresholds.make(name)(4, 64, 2)
+    assert function(*inputs) is not None
 
 
 @pytest.mark.slow
