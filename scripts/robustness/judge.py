@@ -31,7 +31,13 @@ from rank4class_tf._intervals import Estimate
 from rank4class_tf.trials import report, run
 from scripts import command_line, tables
 
-CLASSES, WIDTH, SETTINGS, SEEDS, STEPS, MONITOR = 8, 20, 12, 20, 60, "accuracy"
+CLASSES = 8
+WIDTH = 20
+SETTINGS = 12
+SEEDS = 20
+STEPS = 60
+STEPS_PER_EPOCH = 5
+MONITOR = "accuracy"
 KINDS = ("clean", "next class", "drawn", "few")
 IDENTITY = np.eye(CLASSES, dtype=np.float32)
 # Settings, seeds of the screening, rivals that are tested, and fresh seeds; None tests
@@ -66,7 +72,8 @@ def smoothed(scores, right, factor):
 
 def generalized(scores, right, factor):
     """The gradient of generalised cross-entropy."""
-    q, p = 0.7 * factor / (1 + 0.7 * (factor - 1)), softmax(scores)
+    q = 0.7 * factor / (1 + 0.7 * (factor - 1))
+    p = softmax(scores)
     return (p * right).sum(axis=-1, keepdims=True) ** q * (p - right)
 
 
@@ -89,65 +96,85 @@ def examples(kind, rng):
         return (centers[y] + rng.normal(size=(count, WIDTH))).astype(np.float32), y
 
     x, y = draw(80 if kind == "few" else 300)
-    wrong = {"next class": (y + 1) % CLASSES, "drawn": rng.integers(0, CLASSES, len(y))}
-    is_wrong = rng.random(len(y)) < rng.uniform(
-        0.05, 0.4 if kind == "next class" else 0.45
-    )
+    drawn = rng.integers(0, CLASSES, len(y))
+    wrong = {"next class": (y + 1) % CLASSES, "drawn": drawn}
+    numbers = rng.random(len(y))
+    most = 0.4 if kind == "next class" else 0.45
+    is_wrong = numbers < rng.uniform(0.05, most)
     y = np.where(is_wrong, wrong.get(kind, y), y)
     return (x, y), draw(200), draw(1_000), draw(10_000)
+
+
+def drawn_settings():
+    """Rates, decays and factors of a loss's own setting, each `[SETTINGS, 1, 1]`."""
+    low = np.log([1e-3, 1e-4, 0.25])
+    high = np.log([1, 1, 4])
+    cells = [np.random.default_rng(i).permutation(SETTINGS) for i in range(3)]
+    places = (np.stack(cells, axis=1) + 0.5) / SETTINGS
+    settings = np.exp(low + places * (high - low)).astype(np.float32)
+    return settings.T[:, :, np.newaxis, np.newaxis]
+
+
+def hits(weights, part):
+    """Whether each example's highest score is that of its class."""
+    x, y = part
+    return np.matmul(x, weights).argmax(axis=-1) == y
+
+
+def weights_after_epochs(gradient, x, right, weights):
+    """Yields the weights of AdamW after each epoch, for all seeds and settings."""
+    rate, decay, factor = drawn_settings()
+    mean = np.zeros_like(weights)
+    square = np.zeros_like(weights)
+    for step in range(1, STEPS + 1):
+        slope = gradient(np.matmul(x, weights), right, factor) / x.shape[2]
+        slope = np.matmul(np.swapaxes(x, 2, 3), slope)
+        mean = 0.9 * mean + 0.1 * slope
+        square = 0.99 * square + 0.01 * slope**2
+        scale = np.sqrt(square / (1 - 0.99**step)) + 1e-7
+        weights = weights - rate * (mean / (1 - 0.9**step) / scale + decay * weights)
+        if step % STEPS_PER_EPOCH == 0:
+            yield weights
 
 
 def trained(gradient, data):
     """Values `[SEEDS, SETTINGS]`: validation, test hits `[..., n]`, and truth."""
     (x, y), validation, test, truth = data
-    rngs = [np.random.default_rng(seed) for seed in range(SEEDS)]
+
     # A seed has its own sample of the examples and its own first weights.
+    rngs = [np.random.default_rng(seed) for seed in range(SEEDS)]
     rows = np.stack([rng.integers(0, len(x), len(x)) for rng in rngs])
-    x, right = x[rows][:, np.newaxis], IDENTITY[y[rows]][:, np.newaxis]
-    weights = np.stack([0.3 * rng.normal(size=(1, WIDTH, CLASSES)) for rng in rngs])
-    weights = np.repeat(weights.astype(np.float32), SETTINGS, axis=1)
-    low, high = np.log([1e-3, 1e-4, 0.25]), np.log([1, 1, 4])
-    cells = np.stack(
-        [np.random.default_rng(i).permutation(SETTINGS) for i in range(3)], axis=1
-    )
-    drawn = np.exp(low + (cells + 0.5) / SETTINGS * (high - low)).astype(np.float32)
-    rate, decay, factor = drawn.T[:, np.newaxis, :, np.newaxis, np.newaxis]
-    mean, square = np.zeros_like(weights), np.zeros_like(weights)
-    best, best_weights = np.full((SEEDS, SETTINGS), -1.0), weights
+    x = x[rows][:, np.newaxis]
+    right = IDENTITY[y[rows]][:, np.newaxis]
+    start = np.stack([0.3 * rng.normal(size=(1, WIDTH, CLASSES)) for rng in rngs])
+    start = np.repeat(start.astype(np.float32), SETTINGS, axis=1)
 
-    def hits(weights, part):
-        return np.matmul(part[0], weights).argmax(axis=-1) == part[1]
-
-    for step in range(1, STEPS + 1):  # AdamW.
-        slope = gradient(np.matmul(x, weights), right, factor) / x.shape[2]
-        slope = np.matmul(np.swapaxes(x, 2, 3), slope)
-        mean, square = 0.9 * mean + 0.1 * slope, 0.99 * square + 0.01 * slope**2
-        scale = np.sqrt(square / (1 - 0.99**step)) + 1e-7
-        weights = weights - rate * (mean / (1 - 0.9**step) / scale + decay * weights)
-        if step % 5 == 0:  # An epoch.
-            value = hits(weights, validation).mean(axis=-1)
-            is_best = value > best
-            best = np.where(is_best, value, best)
-            best_weights = np.where(
-                is_best[..., np.newaxis, np.newaxis], weights, best_weights
-            )
+    best = np.full((SEEDS, SETTINGS), -1.0)
+    best_weights = start
+    for weights in weights_after_epochs(gradient, x, right, start):
+        value = hits(weights, validation).mean(axis=-1)
+        is_best = value > best
+        best = np.where(is_best, value, best)
+        best_weights = np.where(
+            is_best[..., np.newaxis, np.newaxis], weights, best_weights
+        )
     means = np.stack([hits(of_seed, truth).mean(axis=-1) for of_seed in best_weights])
     return best, hits(best_weights, test), means
 
 
 def verdict(means, tests):
     """What `try_out` says, from hits `[seeds, lists]` by name."""
-    results = {
-        name: [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in np.asarray(hits, float)]
-        for name, hits in tests.items()
-    }
+    results = {}
+    for name, of_test in tests.items():
+        values = np.asarray(of_test, float)
+        results[name] = [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in values]
     gains = report.gains(results)
-    trials = [
-        types.SimpleNamespace(
-            name=name, values={MONITOR: Estimate(np.mean(x), 0, 1)}, gains=gain
+    trials = []
+    for name, of_test in tests.items():
+        mean = Estimate(np.mean(of_test), 0, 1)
+        trials.append(
+            types.SimpleNamespace(name=name, values={MONITOR: mean}, gains=gains[name])
         )
-        for (name, x), gain in zip(tests.items(), gains.values(), strict=True)
-    ]
     unfair = report.unfair(means, results, MONITOR)
     return report.TryOut(
         trials, MONITOR, len(means[0]), len(tests[0]), [], None, unfair
@@ -162,9 +189,9 @@ def judged(runs, design, first_seed):
     values = [run[0][screened, :num_settings] for run in runs]
     means = {name: x.mean(axis=0) for name, x in enumerate(values)}
     if finalists is None:
-        tests = {
-            i: run[1][screened, values[i].argmax(axis=1)] for i, run in enumerate(runs)
-        }
+        tests = {}
+        for name, run in enumerate(runs):
+            tests[name] = run[1][screened, values[name].argmax(axis=1)]
     else:
         best = report.finalists(means, finalists)
         tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
@@ -174,35 +201,45 @@ def judged(runs, design, first_seed):
 
 def agreement(repeats):
     """A row per design: agreement, false verdicts, share of gains taken, trainings."""
-    results, truths = [], []
+    taken = []
+    truths = []
     for kind, repeat in itertools.product(KINDS, range(repeats)):
         data = examples(kind, np.random.default_rng([repeat, KINDS.index(kind)]))
         runs = [trained(gradient, data) for gradient in LOSSES]
         means = [run[2][range(SEEDS), run[0].argmax(axis=1)].mean() for run in runs]
         truths.append(np.array(means) - means[0])
-        results.append(
-            [[judged(runs, x, i) for i in range(0, SEEDS, 4)] for x in DESIGNS.values()]
-        )
+        starts = range(0, SEEDS, 4)
+        taken.append([[judged(runs, x, i) for i in starts] for x in DESIGNS.values()])
+
     # `[n, losses]`, and two of `[n, designs, starts]`.
-    truths = np.array(truths)
-    results, stays = np.moveaxis(np.array(results), -1, 0)
-    most = truths.max(axis=1)
-    for design, (name, (tuned, screened, finalists, tested)) in enumerate(
-        DESIGNS.items()
-    ):
-        takes = results[:, design] > 0
-        gained = np.take_along_axis(truths, results[:, design], axis=1)
-        agrees = np.where(takes, gained > 0, most[:, np.newaxis] < 0.02)
-        cost = len(LOSSES) * tuned * screened
-        cost += tested * (len(LOSSES) if finalists is None else finalists + 1)
-        shares = [agrees.mean(), (takes & (gained <= 0)).mean()]
-        for low, high in ((0.02, 0.05), (0.05, 1)):
-            of_gains = takes[(most >= low) & (most < high)]
-            shares.append(of_gains.mean() if of_gains.size else np.nan)
-        says_stay = stays[:, design] > 0
-        missed = (most > report.SMALL_GAIN)[:, np.newaxis] & says_stay
-        shares += [says_stay.mean(), missed.sum() / max(says_stay.sum(), 1)]
+    gains = np.array(truths)
+    takes, stays = np.moveaxis(np.array(taken), -1, 0)
+    for number, (name, design) in enumerate(DESIGNS.items()):
+        shares = shares_of_verdicts(gains, takes[:, number], stays[:, number] > 0)
+        tuned, screened, finalists, tested = design
+        num_tested = len(LOSSES) if finalists is None else finalists + 1
+        cost = len(LOSSES) * tuned * screened + tested * num_tested
         yield [name, *(f"{share:.3f}" for share in shares), str(cost)]
+
+
+def shares_of_verdicts(gains, takes, says_stay):
+    """How often a design agrees, is false, takes gains, says Stay and misses one.
+
+    Args:
+        gains: `[n, losses]`, the true gain over the first loss.
+        takes: `[n, starts]`, the loss that is taken.
+        says_stay: booleans of that shape.
+    """
+    most = gains.max(axis=1)
+    is_other = takes > 0
+    gained = np.take_along_axis(gains, takes, axis=1)
+    agrees = np.where(is_other, gained > 0, most[:, np.newaxis] < 0.02)
+    shares = [agrees.mean(), (is_other & (gained <= 0)).mean()]
+    for low, high in ((0.02, 0.05), (0.05, 1)):
+        of_gains = is_other[(most >= low) & (most < high)]
+        shares.append(of_gains.mean() if of_gains.size else np.nan)
+    missed = (most > report.SMALL_GAIN)[:, np.newaxis] & says_stay
+    return [*shares, says_stay.mean(), missed.sum() / max(says_stay.sum(), 1)]
 
 
 def false_alarms(repeats, candidates=12, lists=1_000):
@@ -211,9 +248,8 @@ def false_alarms(repeats, candidates=12, lists=1_000):
     for luck in (0, 0.5, 1, 2, 4):
         alarms = 0
         for _ in range(repeats):
-            means = dict(
-                enumerate(rng.normal(size=(candidates, SETTINGS, 2)).mean(axis=2))
-            )
+            of_seeds = rng.normal(size=(candidates, SETTINGS, 2))
+            means = dict(enumerate(of_seeds.mean(axis=2)))
             tests = {}
             for name in report.finalists(means, 2):
                 seeds = luck * 0.3 / np.sqrt(lists) * rng.normal(size=(8, 1))
