@@ -20,6 +20,7 @@ each counts. Everything takes three hours, most of it losses with 849,000 classe
 """
 
 import functools
+import itertools
 
 from scripts.benchmarks import harness
 
@@ -230,9 +231,10 @@ def parser():
 
 def measured(args):
     """Yields the table of each suite."""
-    threads = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
-    threads = dict.fromkeys(threads, str(args.threads)) if args.threads else {}
-    number, quotient = harness.number, harness.quotient
+    threads = {}
+    if args.threads:
+        for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+            threads[name] = str(args.threads)
 
     def run(suite, classes, environment=None, **settings):
         settings |= {"batch": args.batch, "width": args.width, "classes": classes}
@@ -240,47 +242,56 @@ def measured(args):
         return harness.run(__spec__.name, args, environment, suite=suite, **settings)
 
     if "blocks" in args.suite:
-        rows = []
-        for n, loss in ((n, loss) for n in args.classes for loss in args.losses):
-            of_row = {"loss": loss, "positives": args.positives, "padded": args.padded}
-            times = run("blocks", n, what="time", **of_row)
-            memory = {}
-            for form in (OURS, PLAIN):
-                memory |= run("blocks", n, harness.RETURN_MEMORY, what=form, **of_row)
-            row = [loss, f"{n:,}", number(times.get(OURS, times.get("error")), 1e3)]
-            row += [quotient(times.get(OURS), times.get(PLAIN))]
-            row += [number(memory.get(OURS, memory.get("error")), digits=0)]
-            rows.append([*row, quotient(memory.get(OURS), memory.get(PLAIN), 3)])
-        labels = f"{'1 to ' * args.padded}{args.positives} labels"
-        title = f"{args.batch} examples of {labels}, d = {args.width}"
-        head = ["loss", "classes", "ms", "over plain", "MB more", "over plain"]
-        yield harness.Table(title, head, rows, 4)
+        yield table_of_blocks(run, args)
     if "step" in args.suite:
-        of_step = {name: getattr(args, name) for name in ("models", "sampled", "steps")}
-        rows = []
-        for n in args.classes:
-            found = run("step", n, **of_step)
-            row = [
+        yield table_of_steps(run, args)
+
+
+def table_of_blocks(run, args):
+    """Each loss by blocks beside its plain form: times, and memory."""
+    rows = []
+    for n, loss in itertools.product(args.classes, args.losses):
+        of_row = {"loss": loss, "positives": args.positives, "padded": args.padded}
+        times = run("blocks", n, what="time", **of_row)
+        memory = {}
+        for form in (OURS, PLAIN):
+            memory |= run("blocks", n, harness.RETURN_MEMORY, what=form, **of_row)
+        rows.append(
+            [
+                loss,
                 f"{n:,}",
-                *(number(found.get(x, found.get("error")), 1e3) for x in args.models),
+                harness.number(times.get(OURS, times.get("error")), 1e3),
+                harness.quotient(times.get(OURS), times.get(PLAIN)),
+                harness.number(memory.get(OURS, memory.get("error")), digits=0),
+                harness.quotient(memory.get(OURS), memory.get(PLAIN), 3),
             ]
-            softmax = found.get("sampled_softmax")
-            row += [
-                quotient(found.get(x), softmax)
-                for x in args.models
-                if x.startswith("top")
-            ]
-            rows.append([*row, number(found.get("GB"))])
-        head = ["classes", *(f"{name}, ms" for name in args.models)]
-        head += [
-            f"{name} ÷ sampled softmax"
-            for name in args.models
-            if name.startswith("top")
-        ]
-        title = (
-            f"A step of {args.batch} examples, B = {args.sampled:,}, d = {args.width}"
         )
-        yield harness.Table(title, [*head, "peak GB"], rows, len(head))
+    labels = f"{'1 to ' * args.padded}{args.positives} labels"
+    title = f"{args.batch} examples of {labels}, d = {args.width}"
+    head = ["loss", "classes", "ms", "over plain", "MB more", "over plain"]
+    return harness.Table(title, head, rows, 4)
+
+
+def table_of_steps(run, args):
+    """Each model's step in `fit`, and the peak memory of all."""
+    settings = {name: getattr(args, name) for name in ("models", "sampled", "steps")}
+    compared = [name for name in args.models if name.startswith("top")]
+    rows = []
+    for n in args.classes:
+        found = run("step", n, **settings)
+        softmax = found.get("sampled_softmax")
+        times = [found.get(name, found.get("error")) for name in args.models]
+        quotients = [harness.quotient(found.get(name), softmax) for name in compared]
+        cells = [f"{n:,}", *(harness.number(time, 1e3) for time in times), *quotients]
+        rows.append([*cells, harness.number(found.get("GB"))])
+    head = [
+        "classes",
+        *(f"{name}, ms" for name in args.models),
+        *(f"{name} ÷ sampled softmax" for name in compared),
+        "peak GB",
+    ]
+    title = f"A step of {args.batch} examples, B = {args.sampled:,}, d = {args.width}"
+    return harness.Table(title, head, rows, len(head) - 1)
 
 
 if __name__ == "__main__":

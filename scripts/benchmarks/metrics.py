@@ -104,9 +104,8 @@ def of_several(batch, n):
 
     rng = np.random.default_rng(0)
     scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
-    ids = tf.constant(
-        np.argsort(rng.random((batch, n)), axis=1)[:, :POSITIVES], tf.int32
-    )
+    order = np.argsort(rng.random((batch, n)), axis=1)
+    ids = tf.constant(order[:, :POSITIVES], tf.int32)
     discounts = 1 / tf.math.log(tf.range(2.0, 7.0))
 
     def highest(ids, scores):
@@ -115,15 +114,19 @@ def of_several(batch, n):
         return tf.cast(tf.reduce_any(same, axis=2), tf.float32)
 
     def mrr(ids, scores):
-        best = tf.reduce_max(
-            tf.gather(scores, ids, batch_dims=1), axis=1, keepdims=True
-        )
+        of_positives = tf.gather(scores, ids, batch_dims=1)
+        best = tf.reduce_max(of_positives, axis=1, keepdims=True)
         return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
 
     def ndcg(ids, scores):
-        return tf.reduce_sum(highest(ids, scores) * discounts, axis=1) / tf.reduce_sum(
-            discounts
-        )
+        gains = tf.reduce_sum(highest(ids, scores) * discounts, axis=1)
+        return gains / tf.reduce_sum(discounts)
+
+    def recall(ids, scores):
+        return tf.reduce_sum(highest(ids, scores), axis=1) / POSITIVES
+
+    def hit_rate(ids, scores):
+        return tf.reduce_max(highest(ids, scores), axis=1)
 
     def of_plain(formula):
         total = tf.Variable(0.0)
@@ -131,16 +134,8 @@ def of_several(batch, n):
 
     for name, metric, formula in (
         ("NDCG(5)", metrics.NDCG(5), ndcg),
-        (
-            "RecallAtK(5)",
-            metrics.RecallAtK(5),
-            lambda *x: tf.reduce_sum(highest(*x), axis=1) / POSITIVES,
-        ),
-        (
-            "HitRate(5)",
-            metrics.HitRate(5),
-            lambda *x: tf.reduce_max(highest(*x), axis=1),
-        ),
+        ("RecallAtK(5)", metrics.RecallAtK(5), recall),
+        ("HitRate(5)", metrics.HitRate(5), hit_rate),
         ("MRR()", metrics.MRR(), mrr),
     ):
         yield name, functools.partial(tf.function(metric.update_state), ids, scores)

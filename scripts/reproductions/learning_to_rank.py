@@ -45,7 +45,9 @@ from scripts import command_line
 from scripts.reproductions import common
 from scripts.tables import plus_minus, show_all
 
-MAX_ITEMS, NUM_TRUE, NUM_USELESS = 120, 8, 8
+MAX_ITEMS = 120
+NUM_TRUE = 8
+NUM_USELESS = 8
 # Grades 1 to 4 start at these utilities: 51.5, 32.5, 13.4, 1.9 and .7 % of items get 0
 # to 4.
 CUTS = (0.02, 0.97, 1.98, 2.6)
@@ -104,15 +106,20 @@ class Part:
 
 def utility_of(x):
     """The true utility of items; mean about 0, standard deviation about 1."""
-    bend, step = np.maximum(x[..., 3] - 0.5, 0), x[..., 4] > 0.8
+    bend = np.maximum(x[..., 3] - 0.5, 0)
+    step = x[..., 4] > 0.8
     total = x[..., 0] + x[..., 1] * x[..., 2] + 1.5 * bend + 0.8 * step
-    return (total + 0.7 * np.tanh(2 * x[..., 5]) - 0.5 * np.abs(x[..., 6]) - 0.07) / 1.7
+    total = total + 0.7 * np.tanh(2 * x[..., 5]) - 0.5 * np.abs(x[..., 6])
+    return (total - 0.07) / 1.7
 
 
 def make_lists(situation, num_lists, rng):
     """Draws a part."""
     lengths = np.clip(rng.lognormal(3.4, 0.7, num_lists), 5, MAX_ITEMS).astype(int)
+    places = np.arange(MAX_ITEMS)
+    is_missing = places >= lengths[:, np.newaxis]
     shape = num_lists, MAX_ITEMS
+
     true = rng.normal(size=(*shape, NUM_TRUE))
     shifts = 0.5 * rng.normal(size=(num_lists, 1, NUM_TRUE))
     # Half of the shifts are visible in features of the list, such as the length of a
@@ -121,24 +128,25 @@ def make_lists(situation, num_lists, rng):
     blurred = true[..., ::2] + rng.normal(size=(*shape, NUM_TRUE // 2))
     useless = rng.normal(size=(*shape, NUM_USELESS))
     features = np.concatenate([true + shifts, blurred, seen, useless], axis=-1)
+
     # Some lists have more good items than others.
     utility = 0.9 * utility_of(true) + 0.44 * rng.normal(size=(num_lists, 1))
-    noisy = (utility + situation.noise * rng.normal(size=shape)) / np.hypot(
-        1, situation.noise
-    )
-    missing = np.arange(MAX_ITEMS) >= lengths[:, np.newaxis]
+    noisy = utility + situation.noise * rng.normal(size=shape)
+    noisy = noisy / np.hypot(1, situation.noise)
 
-    def best(values):
-        return (
-            np.arange(MAX_ITEMS)
-            == np.where(missing, -np.inf, values).argmax(axis=1)[:, None]
-        )
+    def is_best(values):
+        best = np.where(is_missing, -np.inf, values).argmax(axis=1)
+        return places == best[:, np.newaxis]
 
-    labels = best(noisy) if situation.one_positive else np.digitize(noisy, CUTS)
-    parts = (labels, np.digitize(utility, CUTS), best(utility))
+    def padded(values):
+        return np.where(is_missing, -1, values).astype(np.float32)
+
+    labels = is_best(noisy) if situation.one_positive else np.digitize(noisy, CUTS)
     return Part(
-        np.where(missing[..., np.newaxis], 0, features).astype(np.float32),
-        *(np.where(missing, -1, values).astype(np.float32) for values in parts),
+        features=np.where(is_missing[..., np.newaxis], 0, features).astype(np.float32),
+        labels=padded(labels),
+        grades=padded(np.digitize(utility, CUTS)),
+        best=padded(is_best(utility)),
     )
 
 
@@ -151,18 +159,21 @@ def read_lists(folder, seed):
         x, labels = data.lists_from_groups(features, grades, group=sizes)
         return Part(x, labels, labels, labels == labels.max(axis=1, keepdims=True))
 
-    train, test = part("rank.train"), part("rank.test")
+    train = part("rank.train")
     order = np.random.default_rng(seed).permutation(len(train.labels))
-    rows = order[len(order) // 5 :], order[: len(order) // 5]
-    return [*(Part(*(x[i] for x in vars(train).values())) for i in rows), test]
+    validation, rest = np.split(order, [len(order) // 5])
+
+    def of_rows(rows):
+        return Part(**{name: values[rows] for name, values in vars(train).items()})
+
+    return [of_rows(rest), of_rows(validation), part("rank.test")]
 
 
 def draw(situation, seed):
     """The parts for training, validation and testing of a seed."""
-    rng, number = np.random.default_rng(seed), situation.num_lists
-    return [
-        make_lists(situation, size, rng) for size in (number, max(50, number // 5), 500)
-    ]
+    rng = np.random.default_rng(seed)
+    sizes = situation.num_lists, max(50, situation.num_lists // 5), 500
+    return [make_lists(situation, size, rng) for size in sizes]
 
 
 def measure(scores, labels, name):
@@ -181,12 +192,10 @@ def scores_of_network(method, parts, rate, decay, seed, epochs):
     inputs = keras.Input((None, train.features.shape[2]))
     scores = dense(1)(dense(32, "relu")(dense(64, "relu")(inputs)))
     model = keras.Model(inputs, keras.layers.Reshape((-1,))(scores))
-    theirs = method in TF_RANKING
-    loss = (
-        getattr(tfr.load().keras.losses, TF_RANKING[method])()
-        if theirs
-        else OURS[method]()
-    )
+    if method in TF_RANKING:
+        loss = getattr(tfr.load().keras.losses, TF_RANKING[method])()
+    else:
+        loss = OURS[method]()
     model.compile(keras.optimizers.Adam(rate, weight_decay=decay or None), loss)
 
     def apply(part):
@@ -284,38 +293,49 @@ def run(situation, method, setting, seed, args):
 
 def table_of(situation, args):
     """The table of a situation: each method's chosen setting, and each seed's runs."""
-    rows, first = [], None
     names = {"by_list": "NDCG@10"} if args.lists else METRICS
+    cell_of = cell_of_lists if args.lists else cell_of_seeds
+    rows = []
+    first = None
     for method in args.methods:
-        pairs = (
-            (args.rates_of_trees, args.leaves)
-            if method == TREES
-            else (args.rates, args.decays)
-        )
-        settings = itertools.product(*pairs)
+        choices = (args.rates, args.decays)
+        if method == TREES:
+            choices = (args.rates_of_trees, args.leaves)
         tried = [
             run(situation, method, setting, args.tuning_seed, args)
-            for setting in settings
+            for setting in itertools.product(*choices)
         ]
         setting = max(tried, key=lambda result: result["validation"])["setting"]
         runs = [run(situation, method, setting, seed, args) for seed in args.seeds]
-        first, cells = first or runs, []
+        first = first or runs
+        cells = []
         for name in names:
-            values, of_first = ([of[name] for of in x] for x in (runs, first))
-            if args.lists:  # Of each test query.
-                values, of_first = np.mean(values, axis=0), np.mean(of_first, axis=0)
-                half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
-            differences = np.subtract(values, of_first)
-            differs = len(values) > 1 and differences.any()
-            p = stats.ttest_1samp(differences, 0).pvalue if differs else 1.0
-            cell = (
-                f"{np.mean(values):.3f} ± {half:.3f}"
-                if args.lists
-                else plus_minus(values)
-            )
-            cells.append(cell + ("*" if p < SIGNIFICANT / len(args.methods) else ""))
+            values = [of_seed[name] for of_seed in runs]
+            of_first = [of_seed[name] for of_seed in first]
+            cells.append(cell_of(values, of_first, SIGNIFICANT / len(args.methods)))
         rows.append([method, *cells, " / ".join(f"{x:g}" for x in setting)])
     return situation, ["", *names.values(), "setting"], rows
+
+
+def cell_of_seeds(values, of_first, level):
+    """The mean over the seeds, and whether it differs from the first row's."""
+    return plus_minus(values) + star(values, of_first, level)
+
+
+def cell_of_lists(values, of_first, level):
+    """The same of values `[seeds, lists]`, over the lists."""
+    values = np.mean(values, axis=0)
+    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+    mark = star(values, np.mean(of_first, axis=0), level)
+    return f"{np.mean(values):.3f} ± {half:.3f}{mark}"
+
+
+def star(values, of_first, level):
+    """A mark if a paired t-test says that values differ."""
+    differences = np.subtract(values, of_first)
+    if len(values) < 2 or not differences.any():
+        return ""
+    return "*" if stats.ttest_1samp(differences, 0).pvalue < level else ""
 
 
 def main(argv=None):

@@ -103,10 +103,8 @@ class Negatives(keras.Model):
 
 def values_of_users(encode, table, users, part, length, batch_size):
     """NDCG@10 and HR@10 of each user's item in a part, without items before it."""
-    found, metrics = (
-        {NDCG: [], HR: []},
-        {NDCG: r4c.metrics.NDCG(10), HR: r4c.metrics.HitRate(10)},
-    )
+    found = {NDCG: [], HR: []}
+    metrics = {NDCG: r4c.metrics.NDCG(10), HR: r4c.metrics.HitRate(10)}
     earlier = [users.train, users.validation][: 1 + (part == "test")]
     # Those of `sequences`.
     rows = tf.where(getattr(users, part).row_lengths() > 0)[:, 0]
@@ -160,11 +158,9 @@ def run(method, settings, seed, args, test):
     peak = (harness.memory_status("VmHWM") - before) / 1e6
     seconds = history[-1]["cpu_seconds"] / history[-1]["epoch"]
     found = {"validation": best, "epoch_seconds": seconds, "peak": peak}
-    return (
-        found | {"test": values_of_users(encode, table, users, "test", *sizes)}
-        if test
-        else found
-    )
+    if test:
+        found["test"] = values_of_users(encode, table, users, "test", *sizes)
+    return found
 
 
 def kept_run(args, method, settings, seed, test):
@@ -192,66 +188,63 @@ def tuned(args, method):
     if len(args.rates) == len(args.dropouts) == 1:  # There is nothing to choose.
         return runs, settings
     for name, choices in (("rate", args.rates), ("dropout", args.dropouts)):
-        for choice in choices[
-            name == "dropout" :
-        ]:  # The first dropout is that of the rates.
-            runs.append(
-                kept_run(
-                    args, method, settings | {name: choice}, args.tuning_seed, False
-                )
-            )
+        if name == "dropout":
+            choices = choices[1:]  # The first is that of the rates.
+        for choice in choices:
+            tried = settings | {name: choice}
+            runs.append(kept_run(args, method, tried, args.tuning_seed, False))
         settings = max(runs, key=lambda of: of["validation"][NDCG])["settings"]
     return runs, settings
 
 
 def tables_of(args):
     """What the methods reach, and what they tried."""
-    rows, tried, done = [], [], {method: tuned(args, method) for method in args.methods}
+    done = {method: tuned(args, method) for method in args.methods}
+    tried = []
     for method, (runs, _) in done.items():
-        for of in runs:
-            best, settings = (
-                of["validation"],
-                [f"{value:g}" for value in of["settings"].values()],
-            )
+        for of_setting in runs:
+            best = of_setting["validation"]
+            settings = [f"{value:g}" for value in of_setting["settings"].values()]
             figures = [f"{best[NDCG]:.4f}", f"{best[HR]:.4f}", str(best["epoch"])]
             tried.append([method, *settings, *figures])
-    rival = RIVAL if RIVAL in done else args.methods[0]
+
+    tests = {}
     for method, (_, settings) in done.items():
-        runs, others = (
-            [kept_run(args, name, done[name][1], seed, True) for seed in args.seeds]
-            for name in (method, rival)
-        )
-        figures = [
-            plus_minus([np.mean(of["test"][x]) for of in runs], 4) for x in (NDCG, HR)
+        tests[method] = [
+            kept_run(args, method, settings, seed, True) for seed in args.seeds
         ]
-        each = ", ".join(f"{np.mean(of['test'][NDCG]):.4f}" for of in runs)
-        # Of each user, over the seeds.
-        ours, theirs = (
-            np.mean([of["test"][NDCG] for of in x], axis=0) for x in (runs, others)
-        )
-        gain = _intervals.interval(ours - theirs, np.ones(len(ours)), 0.95)
-        gained = f"{gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
-        epochs = ", ".join(str(of["validation"]["epoch"]) for of in runs)
-        costs = [
-            np.mean([of[x] for of in runs])
-            for x in ("epoch_seconds", "cpu_seconds", "peak")
-        ]
-        cells = [f"{settings[x]:g}" for x in ("dropout", "rate")] + [epochs]
-        rows.append(
-            [method, *figures, each, gained, *cells, *(f"{cost:.0f}" for cost in costs)]
-        )
-    head = [
-        "method",
-        NDCG,
-        HR,
-        f"{NDCG} of each seed",
-        f"{NDCG} over {rival} (95 %, of users)",
-    ]
-    head += ["dropout", "rate", "epochs", "CPU s an epoch", "CPU s a run", "peak MB"]
+    rival = RIVAL if RIVAL in done else args.methods[0]
+    rows = []
+    for method, (_, settings) in done.items():
+        rows.append([method, *cells_of(tests[method], tests[rival], settings)])
+    head = ["method", NDCG, HR, f"{NDCG} of each seed"]
+    head += [f"{NDCG} over {rival} (95 %, of users)", "dropout", "rate", "epochs"]
+    head += ["CPU s an epoch", "CPU s a run", "peak MB"]
     users = read(args.file)
     yield f"Test, {users.num_users:,} users, {users.num_items:,} items", head, rows
     if tried:
         yield "Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried
+
+
+def cells_of(runs, of_rival, settings):
+    """What a method's runs reach, gain over its rival and cost."""
+    figures = []
+    for name in (NDCG, HR):
+        figures.append(plus_minus([np.mean(run["test"][name]) for run in runs], 4))
+    each = ", ".join(f"{np.mean(run['test'][NDCG]):.4f}" for run in runs)
+
+    # Of each user, over the seeds.
+    ours = np.mean([run["test"][NDCG] for run in runs], axis=0)
+    theirs = np.mean([run["test"][NDCG] for run in of_rival], axis=0)
+    gain = _intervals.interval(ours - theirs, np.ones(len(ours)), 0.95)
+    gained = f"{gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
+
+    chosen = [f"{settings[name]:g}" for name in ("dropout", "rate")]
+    epochs = ", ".join(str(run["validation"]["epoch"]) for run in runs)
+    costs = []
+    for name in ("epoch_seconds", "cpu_seconds", "peak"):
+        costs.append(f"{np.mean([run[name] for run in runs]):.0f}")
+    return [*figures, each, gained, *chosen, epochs, *costs]
 
 
 def main(argv=None):

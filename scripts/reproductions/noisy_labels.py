@@ -102,54 +102,74 @@ def estimated(task: tasks.Task, labels: np.ndarray) -> np.ndarray:
     return losses.estimate_transition(shares, labels[half:])
 
 
+def accuracy_of_discriminant(task: tasks.Task, labels: np.ndarray) -> float:
+    """The test accuracy of linear discriminant analysis with shrinkage."""
+    model = discriminant_analysis.LinearDiscriminantAnalysis("lsqr", shrinkage="auto")
+    predicted = model.fit(task.x, labels).predict(task.test_x)
+    return np.mean(predicted == task.test_y)
+
+
+def chosen(
+    task: tasks.Task, labels: np.ndarray, args: argparse.Namespace
+) -> np.ndarray:
+    """The examples to train with: those of some classes, so many of each."""
+    classes = args.classes or range(task.num_classes)
+    kept = np.flatnonzero((labels >= 0) & np.isin(labels, classes))
+    if not args.per_class:
+        return kept
+    right = task.y[kept]
+    of_classes = [
+        np.flatnonzero(right == y)[: args.per_class] for y in np.unique(task.y)
+    ]
+    return kept[np.sort(np.concatenate(of_classes))]
+
+
 def main(args: argparse.Namespace) -> None:
     """Compares the losses and prints what is known of the noise."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
     if args.classes:
         task = task.only(np.flatnonzero(np.isin(task.y, args.classes)))
         there = np.isin(task.test_y, args.classes)
-        task.test_x, task.test_y = task.test_x[there], task.test_y[there]
+        task.test_x = task.test_x[there]
+        task.test_y = task.test_y[there]
     order = np.random.default_rng(0).permutation(len(task.y))
-    checked, rest = task.only(order[: args.checked]), task.only(order[args.checked :])
+    checked = task.only(order[: args.checked])
+    rest = task.only(order[args.checked :])
     labels = noisy(rest, args.noise, args.rate)
-    kept = np.flatnonzero(
-        (labels >= 0) & np.isin(labels, args.classes or range(task.num_classes))
-    )
-    if args.per_class:
-        places = [
-            np.flatnonzero(rest.y[kept] == y)[: args.per_class]
-            for y in np.unique(rest.y)
-        ]
-        kept = kept[np.sort(np.concatenate(places))]
-    rest, labels = rest.only(kept), labels[kept]
+    kept = chosen(rest, labels, args)
+    rest = rest.only(kept)
+    labels = labels[kept]
+
     counts = confusions(labels, rest.y, task.num_classes)
-    of_true = (counts + 1e-6) / (counts + 1e-6).sum(axis=1, keepdims=True)
     wrong = counts * (1 - np.eye(len(counts)))
+    most_frequent = wrong.max(axis=1).sum() / wrong.sum()
     print(
         f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most "
-        "frequent confusion of a class has "
-        f"{wrong.max(axis=1).sum() / wrong.sum():.0%} of its wrong labels."
+        f"frequent confusion of a class has {most_frequent:.0%} of its wrong labels."
     )
     if rest.x.dtype.kind == "f":  # Not token ids.
-        rival = discriminant_analysis.LinearDiscriminantAnalysis(
-            "lsqr", shrinkage="auto"
-        )
-        right = rival.fit(rest.x, labels).predict(task.test_x) == task.test_y
-        print(f"Accuracy of linear discriminant analysis: {right.mean():.3f}.")
-    tried = candidates(of_true, estimated(rest, labels))
-    name = " ".join([args.task, *map(str, args.classes)])
+        accuracy = accuracy_of_discriminant(rest, labels)
+        print(f"Accuracy of linear discriminant analysis: {accuracy:.3f}.")
+
+    counts = counts + 1e-6
+    shares = counts / counts.sum(axis=1, keepdims=True)
+    tried = candidates(shares, estimated(rest, labels))
+    if args.losses:
+        tried = {name: tried[name] for name in args.losses}
     columns = {
-        "task": name,
+        "task": " ".join([args.task, *map(str, args.classes)]),
         "noise": args.noise,
         "rate": args.rate,
         "hidden": args.hidden,
+        "checked": args.checked,
+        "per_class": args.per_class,
     }
     tasks.compare(
         dataclasses.replace(rest, y=labels),
         args,
-        {name: tried[name] for name in args.losses or tried},
+        tried,
         ["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
-        columns | {"checked": args.checked, "per_class": args.per_class},
+        columns,
         (checked.x, checked.y) if args.checked else 0.2,
         noise="estimate" if args.estimate else None,
     )

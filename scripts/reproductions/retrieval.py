@@ -27,6 +27,7 @@ import dataclasses
 import functools
 import importlib.util
 import io
+import itertools
 import pathlib
 import re
 import zipfile
@@ -100,25 +101,23 @@ class Task:
         `held_out` is 2 for validation and 1 for testing.
         """
         histories = np.array([history(user[:-held_out]) for user in self.users])
-        return {"history": histories}, np.array(
-            [user[-held_out] for user in self.users]
-        )
+        rows = np.array([user[-held_out] for user in self.users])
+        return {"history": histories}, rows
 
     @functools.cached_property
     def ends(self):
         """Pairs of a user and the place of a film that is a training target."""
-        starts = [max(len(user) - 2 - PAIRS, 1) for user in self.users]
-        pairs = zip(self.users, starts, strict=True)
-        return [
-            (user, end) for user, start in pairs for end in range(start, len(user) - 2)
-        ]
+        ends = []
+        for user in self.users:
+            last = len(user) - 2
+            ends += [(user, end) for end in range(max(last - PAIRS, 1), last)]
+        return ends
 
     @functools.cached_property
     def counts(self):
         """`[N]`, how often each film is a training target."""
-        return np.bincount(
-            [user[end] for user, end in self.ends], minlength=len(self.films["id"])
-        )
+        targets = [user[end] for user, end in self.ends]
+        return np.bincount(targets, minlength=len(self.films["id"]))
 
     def pairs(self, batch_size, seed):
         """Training batches: a film, and the films before it."""
@@ -161,13 +160,19 @@ def read(path):
         movies, ratings = rows("movies.csv"), rows("ratings.csv")
     films = features(movies)
     row_of = {film: row for row, film in enumerate(films["id"].tolist())}
+
+    # The ratings of each user, in the order of time.
     ratings = np.array(ratings)[:, [0, 1, 3]].astype(np.int64)
     ratings = np.random.default_rng(0).permutation(ratings)
-    ratings = ratings[np.lexsort((ratings[:, 2], ratings[:, 0]))]
-    items = np.array([row_of[film] for film in ratings[:, 1]])
-    _, first = np.unique(ratings[:, 0] * len(row_of) + items, return_index=True)
+    owners, _, times = ratings.T
+    ratings = ratings[np.lexsort((times, owners))]
+    owners, ids, _ = ratings.T
+    items = np.array([row_of[film] for film in ids])
+
+    # The first of each user and film.
+    _, first = np.unique(owners * len(row_of) + items, return_index=True)
     kept = np.sort(first)
-    starts = np.flatnonzero(np.diff(ratings[kept, 0])) + 1
+    starts = np.flatnonzero(np.diff(owners[kept])) + 1
     users = [user for user in np.split(items[kept], starts) if len(user) >= 3]
     rated = np.zeros(len(row_of), bool)
     rated[np.concatenate([user[:-2] for user in users])] = True
@@ -176,26 +181,36 @@ def read(path):
 
 def features(movies):
     """The features of films, of their ids, titles and genres."""
-    ids, titles, of_films = zip(*movies, strict=True)
-    years = [re.search(r"\((\d{4})\)", title) for title in titles]
-    decades = [max(int(year[1]) // 10 - 189, 1) if year else 0 for year in years]
-    texts = [
-        re.findall(r"[a-z0-9']+", re.sub(r"\(\d{4}\)", "", t).lower()) for t in titles
-    ]
-    distinct, counts = np.unique(
-        [word for text in texts for word in text], return_counts=True
-    )
+    ids, titles, genres = zip(*movies, strict=True)
+    genres = [of_film.split("|") for of_film in genres]
+    names = sorted({*itertools.chain(*genres)})
+    has_genre = [[name in of_film for name in names] for of_film in genres]
+    return {
+        "id": np.array(ids, np.int64),
+        "row": np.arange(len(ids)),
+        "words": words_of(titles),
+        "genres": np.array(has_genre, np.float32),
+        "decade": np.array([decade_of(title) for title in titles]),
+    }
+
+
+def decade_of(title):
+    """The decade of the year that a title ends in; see `Task`."""
+    year = re.search(r"\((\d{4})\)", title)
+    return max(int(year[1]) // 10 - 189, 1) if year else 0
+
+
+def words_of(titles):
+    """The numbers of the words of titles; see `Task`."""
+    texts = [re.sub(r"\(\d{4}\)", "", title).lower() for title in titles]
+    texts = [re.findall(r"[a-z0-9']+", text) for text in texts]
+    distinct, counts = np.unique([*itertools.chain(*texts)], return_counts=True)
     number = {word: 2 + i for i, word in enumerate(distinct[counts > 1].tolist())}
-    words = np.zeros([len(ids), WORDS], np.int64)
+    words = np.zeros([len(titles), WORDS], np.int64)
     for row, text in zip(words, texts, strict=True):
         numbers = [number.get(word, 1) for word in text[:WORDS]] or [1]
         row[: len(numbers)] = numbers
-    names = sorted({name for genres in of_films for name in genres.split("|")})
-    genres = np.array(
-        [[name in g.split("|") for name in names] for g in of_films], np.float32
-    )
-    found = {"id": np.array(ids, np.int64), "row": np.arange(len(ids)), "words": words}
-    return found | {"genres": genres, "decade": np.array(decades)}
+    return words
 
 
 def figures(scores, task, held_out):
@@ -263,36 +278,45 @@ METHODS = {
 
 def make_towers(task, width):
     """The encoders of users and of films."""
-    films, size = task.films, len(task.films["id"]) + 1
+    films = task.films
+    num_numbers = len(films["id"]) + 1
+    return tower_of_users(num_numbers, width), tower_of_films(films, num_numbers, width)
+
+
+def tower_of_users(num_numbers, width):
+    """Encodes the last films: the mean of all, of the latest, and what follows."""
     inputs = keras.layers.Input([HISTORY], dtype="int32", name="history")
-    embedding = keras.layers.Embedding(size, width, mask_zero=True)
+    embedding = keras.layers.Embedding(num_numbers, width, mask_zero=True)
     mean = keras.layers.GlobalAveragePooling1D()
     parts = [mean(embedding(inputs)), mean(embedding(inputs[:, :RECENT]))]
-    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(parts))
-    parts.append(keras.layers.Dense(width)(hidden))
-    users = keras.Model({"history": inputs}, keras.layers.Add()(parts))
-    number, words, genres, decade = (
-        keras.layers.Input(
-            films[name].shape[1:],
-            dtype="float32" if name == "genres" else "int32",
-            name=name,
-        )
-        for name in INPUTS
-    )
-    num_words, num_decades = (
-        int(films[name].max()) + 1 for name in ("words", "decade")
-    )
-    embedded = keras.layers.Embedding(num_words, width, mask_zero=True)(words)
-    known = [
-        keras.layers.GlobalAveragePooling1D()(embedded),
-        keras.layers.Dense(width)(genres),
-        keras.layers.Embedding(num_decades, width)(decade),
+    parts.append(of_hidden_layer(parts, width))
+    return keras.Model({"history": inputs}, keras.layers.Add()(parts))
+
+
+def tower_of_films(films, num_numbers, width):
+    """Encodes a film by its number and by what is known of it."""
+    inputs = {}
+    for name in INPUTS:
+        dtype = "float32" if name == "genres" else "int32"
+        inputs[name] = keras.layers.Input(films[name].shape[1:], dtype=dtype, name=name)
+    num_words = int(films["words"].max()) + 1
+    num_decades = int(films["decade"].max()) + 1
+    words = keras.layers.Embedding(num_words, width, mask_zero=True)(inputs["words"])
+    parts = [
+        keras.layers.GlobalAveragePooling1D()(words),
+        keras.layers.Dense(width)(inputs["genres"]),
+        keras.layers.Embedding(num_decades, width)(inputs["decade"]),
     ]
-    hidden = keras.layers.Dense(width, "relu")(keras.layers.Concatenate()(known))
-    known.append(keras.layers.Dense(width)(hidden))
-    known.append(keras.layers.Embedding(size, width)(number))
-    inputs = dict(zip(INPUTS, (number, words, genres, decade), strict=True))
-    return users, keras.Model(inputs, keras.layers.Add()(known))
+    parts.append(of_hidden_layer(parts, width))
+    parts.append(keras.layers.Embedding(num_numbers, width)(inputs["number"]))
+    return keras.Model(inputs, keras.layers.Add()(parts))
+
+
+def of_hidden_layer(parts, width):
+    """What a hidden layer and a linear one make of the parts of an encoding."""
+    joined = keras.layers.Concatenate()(parts)
+    hidden = keras.layers.Dense(width, "relu")(joined)
+    return keras.layers.Dense(width)(hidden)
 
 
 def two_tower(task, towers, seed, loss="softmax", log_q=None, **options):

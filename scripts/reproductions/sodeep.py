@@ -89,17 +89,15 @@ def draw_lists(rng: np.random.Generator, count: int, length: int) -> np.ndarray:
     # first.
     shuffled = np.argsort(np.where((kinds == 8) & ~first, 2, keys), axis=1)
     steps = np.where(kinds == 8, first.sum(axis=1, keepdims=True), length)
-    spaced = (
-        start
-        + (end - start) * np.where((kinds == 5) | (kinds == 8), shuffled, place) / steps
-    )
-    mixed, spaced_first = (
-        np.where(first, uniform, normal),
-        np.where(first, spaced, uniform),
-    )
+    is_shuffled = (kinds == 5) | (kinds == 8)
+    places = np.where(is_shuffled, shuffled, place)
+    spaced = start + (end - start) * places / steps
+    mixed = np.where(first, uniform, normal)
+    spaced_first = np.where(first, spaced, uniform)
+    rising = np.linspace(-1, 1, length)
     conditions = [kinds < 3, kinds == 3, kinds <= 5, kinds <= 7, kinds == 8]
     choices = [uniform, normal, spaced, mixed, spaced_first]
-    return np.select(conditions, choices, np.linspace(-1, 1, length)).astype(np.float32)
+    return np.select(conditions, choices, rising).astype(np.float32)
 
 
 def exact_ranks(scores: np.ndarray) -> np.ndarray:
@@ -191,11 +189,15 @@ def figure5(args):
     scores = np.random.default_rng(5).uniform(-1, 1, TEST_LENGTH).astype(np.float32)
     lists = np.tile(scores, (2001, 1))
     lists[:, 0] = np.linspace(-1, 1, 2001)
-    curves, rows = {"exact": exact_ranks(lists)[:, 0]}, []
+    curves = {"exact": exact_ranks(lists)[:, 0]}
+    rows = []
     for name in args.sorters:
-        parts = [get_sorter(name)[0](part) for part in np.array_split(lists, 10)]
-        ranks = curves[name] = np.concatenate(parts)[:, 0]
-        errors, rising = np.abs(ranks - curves["exact"]), np.mean(np.diff(ranks) > 0)
+        sorter, _ = get_sorter(name)
+        parts = [sorter(part) for part in np.array_split(lists, 10)]
+        ranks = np.concatenate(parts)[:, 0]
+        curves[name] = ranks
+        errors = np.abs(ranks - curves["exact"])
+        rising = np.mean(np.diff(ranks) > 0)
         rows.append(
             [name, f"{errors.mean():.2f}", f"{errors.max():.2f}", f"{rising:.1%}"]
         )
@@ -206,11 +208,8 @@ def figure5(args):
         "steps that go the wrong way",
     ]
     yield "Figure 5", head, rows
-    every = slice(None, None, 20)
-    points = zip(
-        lists[every, 0], *(ranks[every] for ranks in curves.values()), strict=True
-    )
-    cells = [[f"{x:.2f}", *(f"{rank:.2f}" for rank in ranks)] for x, *ranks in points]
+    points = np.stack([lists[:, 0], *curves.values()], axis=1)
+    cells = [[f"{number:.2f}" for number in point] for point in points[::20]]
     yield "Figure 5, curves", ["score", *curves], cells
 
 
@@ -325,27 +324,27 @@ def hinge_ap(labels, outputs):
     section 4.1: each negative, from the best on, finds its best place among the sorted
     positives.
     """
-    order = tf.argsort(tf.reshape(outputs, [-1]), direction="DESCENDING")
-    scores = tf.gather(tf.reshape(outputs, [-1]), order)
-    positive = tf.gather(tf.reshape(labels, [-1]), order) > 0
-    positives, negatives = (
-        tf.boolean_mask(scores, chosen) for chosen in (positive, ~positive)
-    )
+    scores = tf.reshape(outputs, [-1])
+    order = tf.argsort(scores, direction="DESCENDING")
+    scores = tf.gather(scores, order)
+    is_positive = tf.gather(tf.reshape(labels, [-1]), order) > 0
+    positives = tf.boolean_mask(scores, is_positive)
+    negatives = tf.boolean_mask(scores, ~is_positive)
     num_positives = tf.cast(tf.size(positives), scores.dtype)
     num_negatives = tf.cast(tf.size(negatives), scores.dtype)
     pairs = tf.maximum(num_positives * num_negatives, 1)
+
     i = tf.range(1, num_positives + 1)[:, tf.newaxis]
     j = tf.range(1, num_negatives + 1)[tf.newaxis, :]
     margins = 2 * (positives[:, tf.newaxis] - negatives[tf.newaxis, :]) / pairs
     # The gain if negative j is above positive i, as the j - 1 negatives before it are.
-    gains = (j / (i + j) - (j - 1) / (i + j - 1)) / tf.maximum(
-        num_positives, 1
-    ) - margins
+    losses_of_pairs = j / (i + j) - (j - 1) / (i + j - 1)
+    gains = losses_of_pairs / tf.maximum(num_positives, 1) - margins
     below = tf.cumsum(tf.stop_gradient(gains), axis=0, reverse=True)
     ending = tf.concat([below, tf.zeros_like(negatives)[tf.newaxis, :]], axis=0)
-    place = tf.cast(tf.argmax(ending, axis=0), scores.dtype)[tf.newaxis, :]
-    # `place` is how many positives stay above j.
-    above = tf.cast(i > place, scores.dtype)
+    num_above = tf.cast(tf.argmax(ending, axis=0), scores.dtype)  # Positives above j.
+
+    above = tf.cast(i > num_above, scores.dtype)
     hits = i[:, 0] / (i[:, 0] + tf.reduce_sum(above, axis=1))
     loss = 1 - tf.math.divide_no_nan(tf.reduce_sum(hits), num_positives)
     return tf.where(num_positives > 0, loss - tf.reduce_sum(above * margins), 0)
@@ -362,64 +361,46 @@ def bag(rows, fewest):
     return preprocessing.normalize(counts.fit_transform(rows)).toarray()
 
 
+def movielens(path):
+    """The words of each film, and the users who rated it, by the film's id."""
+    words = {}
+    users = collections.defaultdict(list)
+    with zipfile.ZipFile(path) as archive:
+
+        def rows(name):
+            member = archive.open(f"ml-latest-small/{name}.csv")
+            return csv.DictReader(io.TextIOWrapper(member, "utf-8"))
+
+        for row in rows("movies"):
+            title = re.sub(r"\(\d{4}\)\s*$", "", row["title"]).lower()
+            words[row["movieId"]] = [
+                *(f"title {word}" for word in re.findall(r"\w+", title)),
+                *(f"genre {genre}" for genre in row["genres"].split("|")),
+            ]
+        for row in rows("tags"):
+            tags = re.findall(r"\w+", row["tag"].lower())
+            words[row["movieId"]] += [f"tag {tag}" for tag in tags]
+        for row in rows("ratings"):
+            users[row["movieId"]].append(int(row["userId"]))
+    return words, users
+
+
 def retrieval(data_dir):
     """Films with at least five ratings: title, genres and tags, and their raters."""
-    words, users = {}, collections.defaultdict(list)
-    with zipfile.ZipFile(data_dir / "ml-latest-small.zip") as archive:
-        movies, tags, ratings = (
-            csv.DictReader(
-                io.TextIOWrapper(archive.open(f"ml-latest-small/{name}.csv"), "utf-8")
-            )
-            for name in ("movies", "tags", "ratings")
-        )
-        for row in movies:
-            title = re.findall(
-                r"\w+", re.sub(r"\(\d{4}\)\s*$", "", row["title"]).lower()
-            )
-            words[row["movieId"]] = [f"title {word}" for word in title]
-            words[row["movieId"]] += [
-                f"genre {genre}" for genre in row["genres"].split("|")
-            ]
-        for row in tags:
-            words[row["movieId"]] += [
-                f"tag {x}" for x in re.findall(r"\w+", row["tag"].lower())
-            ]
-        for row in ratings:
-            users[row["movieId"]].append(int(row["userId"]))
+    words, users = movielens(data_dir / "ml-latest-small.zip")
     films = [film for film in words if len(users[film]) >= 5]
-    sides = [
-        bag([words[film] for film in films], 3),
-        bag([users[film] for film in films], 1),
-    ]
+    of_words = bag([words[film] for film in films], 3)
+    of_users = bag([users[film] for film in films], 1)
+    sides = [of_words, of_users]
 
     def towers():
         inputs = [keras.Input(side.shape[1:]) for side in sides]
-        one, other = (
-            keras.layers.UnitNormalization()(keras.layers.Dense(64)(x)) for x in inputs
-        )
-        scores = keras.layers.Lambda(lambda pair: tf.matmul(*pair, transpose_b=True))(
-            [one, other]
-        )
-        return keras.Model(inputs, scores)
-
-    def triplet(labels, outputs):
-        own = tf.linalg.diag_part(outputs)
-        others = tf.linalg.set_diag(outputs, tf.fill(tf.shape(own), -2.0))
-        hardest = [tf.reduce_max(others, axis=axis) for axis in (0, 1)]
-        return tf.add_n([tf.reduce_mean(tf.nn.relu(0.2 + x - own)) for x in hardest])
-
-    def both_ways(labels, outputs):
-        found = evaluation.evaluate_retrieval(outputs)
-        sides = {"words → raters": found["rows"], "raters → words": found["columns"]}
-        figures = {
-            "mean R@10": float(np.mean([x["hit_rate_at_10"] for x in sides.values()]))
-        }
-        for side, of in sides.items():
-            figures |= {
-                f"R@{k}, {side}": float(of[f"hit_rate_at_{k}"]) for k in (1, 5, 10)
-            }
-            figures[f"median rank, {side}"] = float(of["median_rank"])
-        return figures
+        encodings = []
+        for side in inputs:
+            hidden = keras.layers.Dense(64)(side)
+            encodings.append(keras.layers.UnitNormalization()(hidden))
+        products = keras.layers.Lambda(lambda pair: tf.matmul(*pair, transpose_b=True))
+        return keras.Model(inputs, products(encodings))
 
     return Task(
         inputs=sides,
@@ -433,16 +414,41 @@ def retrieval(data_dir):
     )
 
 
+def triplet(labels, outputs):
+    """The hinge loss of each film's hardest negative, from both sides."""
+    own = tf.linalg.diag_part(outputs)
+    others = tf.linalg.set_diag(outputs, tf.fill(tf.shape(own), -2.0))
+    hardest = [tf.reduce_max(others, axis=axis) for axis in (0, 1)]
+    return tf.add_n([tf.reduce_mean(tf.nn.relu(0.2 + x - own)) for x in hardest])
+
+
+def both_ways(labels, outputs):
+    """How well each side finds the other."""
+    found = evaluation.evaluate_retrieval(outputs)
+    sides = {"words → raters": found["rows"], "raters → words": found["columns"]}
+    mean = np.mean([of_side["hit_rate_at_10"] for of_side in sides.values()])
+    figures = {"mean R@10": float(mean)}
+    for side, of_side in sides.items():
+        for k in (1, 5, 10):
+            figures[f"R@{k}, {side}"] = float(of_side[f"hit_rate_at_{k}"])
+        figures[f"median rank, {side}"] = float(of_side["median_rank"])
+    return figures
+
+
 def run(task, method, rate, seed, epochs, test):
     """Trains a model; returns its history, and its figures at the best epoch."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    sorter = method in SORTERS
-    loss = task.with_sorter(get_sorter(method)[0]) if sorter else task.baselines[method]
+    if method in SORTERS:
+        sorter, _ = get_sorter(method)
+        loss = task.with_sorter(sorter)
+    else:
+        loss = task.baselines[method]
     model = task.make_model()
     model.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
     # 60 % of the rows are for training, 20 % for validation and 20 % for testing.
-    count, rng = len(task.labels), np.random.default_rng([seed, 2])
+    count = len(task.labels)
+    rng = np.random.default_rng([seed, 2])
     order = np.random.default_rng([seed, 1]).permutation(count)
     learned, watched, tested = np.split(order, [count * 6 // 10, count * 8 // 10])
 
@@ -460,9 +466,8 @@ def run(task, method, rate, seed, epochs, test):
 
     def evaluate(rows):
         """The figures of some examples; NaN outputs of a diverged model count as 0."""
-        outputs = model(
-            tf.nest.map_structure(tf.constant, inputs(rows)), training=False
-        )
+        tensors = tf.nest.map_structure(tf.constant, inputs(rows))
+        outputs = model(tensors, training=False)
         return task.evaluate(task.labels[rows], np.nan_to_num(outputs.numpy()))
 
     metric = next(iter(evaluate(watched)))
@@ -478,7 +483,9 @@ def compared(part, args):
     """The table of a task: figures, and differences to the first method by seed."""
     task = TASKS[part](args.data_dir)
     epochs = args.epochs or task.epochs
-    rows, first, curves = [], None, {}
+    rows = []
+    first = None
+    curves = {}
 
     def kept_run(method, rate, seed, test):
         settings = {
@@ -503,19 +510,16 @@ def compared(part, args):
         figures = {key: [of["test"][key] for of in runs] for key in runs[0]["test"]}
         metric, values = next(iter(figures.items()))
         better = np.subtract(values, first or values)
-        cells = [
-            plus_minus(of, 1 if "median" in key else 3) for key, of in figures.items()
-        ]
-        gain = (
-            [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"]
-            if first
-            else ["", ""]
-        )
+        cells = []
+        for key, of_seeds in figures.items():
+            cells.append(plus_minus(of_seeds, 1 if "median" in key else 3))
+        gain = ["", ""]
+        if first:
+            gain = [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"]
         rows.append([method, f"{rate:g}", *cells, *gain])
         first = first or values
-        curves[method] = np.mean(
-            [[x[metric] for x in of["history"]] for of in runs], axis=0
-        )
+        histories = [[point[metric] for point in of["history"]] for of in runs]
+        curves[method] = np.mean(histories, axis=0)
     head = [
         "method",
         "learning rate",

@@ -14,7 +14,7 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -190,6 +190,25 @@ def parser(
     return result
 
 
+HEAD = (
+    *("candidate", "settings", "seeds", "metric", "value", "low", "high"),
+    *("gain", "gain_low", "gain_high", "p"),
+)
+
+
+def rows_of(result: Any) -> Iterator[list[Any]]:
+    """Rows below `HEAD`: of each candidate its validation, and each test metric."""
+    for trial in result.trials:
+        tried = [trial.name, result.num_settings, result.num_seeds]
+        yield [*tried, f"validation {result.monitor}", f"{trial.validation:.4f}"]
+        for metric, mean in trial.values.items():
+            numbers = [mean.value, mean.low, mean.high]
+            gain = trial.gains.get(metric)
+            if gain:
+                numbers += [gain.difference, gain.low, gain.high, gain.p_value]
+            yield [*tried, metric, *(f"{number:.4f}" for number in numbers)]
+
+
 def compare(
     task: Task,
     args: argparse.Namespace,
@@ -216,33 +235,11 @@ def compare(
     )
     print(f"\n{result}")
     if args.csv is not None:
-        head = [
-            *columns,
-            "candidate",
-            "settings",
-            "seeds",
-            "metric",
-            "value",
-            "low",
-            "high",
-        ]
-        head += ["gain", "gain_low", "gain_high", "p"]
-        rows = []
-        for trial in result.trials:
-            tried = [trial.name, result.num_settings, result.num_seeds]
-            chosen_by = [f"validation {result.monitor}", f"{trial.validation:.4f}"]
-            rows.append([*columns.values(), *tried, *chosen_by])
-            for metric, of in trial.values.items():
-                gain = trial.gains.get(metric)
-                gained = (
-                    [gain.difference, gain.low, gain.high, gain.p_value] if gain else []
-                )
-                numbers = [
-                    f"{number:.4f}" for number in (of.value, of.low, of.high, *gained)
-                ]
-                rows.append([*columns.values(), *tried, metric, *numbers])
         with open(args.csv, "a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerows([head, *rows] if file.tell() == 0 else rows)
+            if file.tell() == 0:
+                writer.writerow([*columns, *HEAD])
+            for row in rows_of(result):
+                writer.writerow([*columns.values(), *row])
     if args.plot is not None:
         result.plot(args.plot)
