@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -37,15 +36,18 @@ if _backend != "tensorflow":
 
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
-# AutoGraph leaves this package as it is, as it leaves TensorFlow's own modules:
-# rewriting the source of everything that a loss or a layer calls takes seconds in the
-# first step of Keras 2's `fit` and of a user's `tf.function`. Keras 3's `fit` does not
-# use AutoGraph.
-_config = private("tensorflow.python.autograph.core", "config")
-_config.CONVERSION_RULES = (
-    private(_config, "DoNotConvert")("rank4class_tf"),
-    *private(_config, "CONVERSION_RULES"),
-)
+
+def _keep_from_autograph() -> None:
+    """Has AutoGraph leave this package as it is, as it leaves TensorFlow's modules."""
+    # Rewriting the source of everything that a loss or a layer calls takes seconds in
+    # the first step of Keras 2's `fit` and of a user's `tf.function`. Keras 3's `fit`
+    # does not use AutoGraph.
+    config = private("tensorflow.python.autograph.core", "config")
+    ours = private(config, "DoNotConvert")("rank4class_tf")
+    config.CONVERSION_RULES = ours, *private(config, "CONVERSION_RULES")
+
+
+_keep_from_autograph()
 
 
 def with_autograph_of_caller(formula: Callable) -> Callable:
@@ -103,6 +105,8 @@ def are_losses(x: Any) -> bool:
 
 def mask_of(x: Any) -> Tensor | None:
     """The mask that Keras's layers attach to a tensor, as booleans; None for none."""
+    # Most tensors have none, so a Keras that names it otherwise raises nothing here;
+    # `tests/test_private_names.py` would fail.
     mask = getattr(x, "_keras_mask", None)
     return None if mask is None else tf.cast(mask, tf.bool)
 
@@ -141,8 +145,10 @@ def given_labels(y_true: Array) -> Array:
     # Where Keras 3 builds a model that a strategy trains, in a graph that never runs,
     # it passes the mean of the devices' labels, which is float64 even for integers. We
     # cast it to integers, so that ids look like ids.
-    is_averaged = builds_symbolically() and getattr(y_true, "dtype", None) == tf.float64
-    return tf.cast(y_true, tf.int64) if is_averaged else owned(y_true)
+    is_float64 = getattr(y_true, "dtype", None) == tf.float64
+    if is_float64 and builds_symbolically():
+        return tf.cast(y_true, tf.int64)
+    return owned(y_true)
 
 
 def builds_symbolically() -> bool:
@@ -159,7 +165,8 @@ def share_permission_for_means(
     # to `compile`, whose means it scales itself; a loss within such a loss is the same
     # case.
     if not KERAS_3:
-        inner._allow_sum_over_batch_size = outer._allow_sum_over_batch_size
+        may = private(outer, "_allow_sum_over_batch_size")
+        inner._allow_sum_over_batch_size = may
 
 
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
@@ -202,33 +209,32 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
     num_calls: dict[Any, int] = {}
     for layer_config in _layer_configs(config):
         layer = layers.get(layer_config["config"].get("name"))
-        if layer is not None:
-            if "shared_object_id" in layer_config:  # Set only while saving.
-                num_calls[layer_config["shared_object_id"]] = len(
-                    private(layer, "_inbound_nodes")
-                )
-            num_calls |= _num_calls(layer_config, layer)
+        if layer is None:
+            continue
+        if "shared_object_id" in layer_config:  # Set only while saving.
+            calls = private(layer, "_inbound_nodes")
+            num_calls[layer_config["shared_object_id"]] = len(calls)
+        num_calls |= _num_calls(layer_config, layer)
     return num_calls
 
 
 def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
     """Changes a model's config to number layer calls after those of earlier models."""
     configs = _layer_configs(config)
-    earlier = {
-        x["config"].get("name"): num_calls.get(x.get("shared_object_id"), 0)
-        for x in configs
-    }
+    earlier = {}
+    for layer_config in configs:
+        name = layer_config["config"].get("name")
+        earlier[name] = num_calls.get(layer_config.get("shared_object_id"), 0)
 
-    def shifted(x: Any) -> Any:
-        if isinstance(x, dict):
-            return {key: shifted(value) for key, value in x.items()}
-        if not isinstance(x, list | tuple):
-            return x
-        if (
-            len(x) == 3 and isinstance(x[0], str) and isinstance(x[1], int)
-        ):  # A call of a layer.
-            return [x[0], x[1] + earlier.get(x[0], 0), x[2]]
-        return [shifted(value) for value in x]
+    def shifted(part: Any) -> Any:
+        match part:
+            case dict():
+                return {key: shifted(value) for key, value in part.items()}
+            case [str() as layer, int() as call, output]:
+                return [layer, call + earlier.get(layer, 0), output]
+            case list() | tuple():
+                return [shifted(value) for value in part]
+        return part
 
     for layer_config in configs:
         _shift_calls(layer_config, num_calls)
@@ -242,14 +248,19 @@ def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
 def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
     """The bare name and class of each object in a config, as far as Keras knows it."""
     if isinstance(config, dict) and "registered_name" in config:
+        name = config["class_name"]
         cls = keras.utils.get_registered_object(config["registered_name"])
-        if cls is None and str(config["module"]).split(".")[0] == "keras":
-            path = [*config["module"].split(".")[1:], config["class_name"]]
-            cls = functools.reduce(lambda x, name: getattr(x, name, None), path, keras)
+        package, *modules = str(config["module"]).split(".")
+        if cls is None and package == "keras":
+            cls = keras
+            for part in (*modules, name):
+                cls = getattr(cls, part, None)
         if cls is not None:
-            yield config["class_name"], cls
-    if isinstance(config, dict | list | tuple):
-        for part in config.values() if isinstance(config, dict) else config:
+            yield name, cls
+    if isinstance(config, dict):
+        config = list(config.values())
+    if isinstance(config, list | tuple):
+        for part in config:
             yield from _classes_within(part)
 
 
@@ -296,7 +307,7 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     unlock(layer)
     if not KERAS_3:
         # They regularize the weights that are deleted.
-        layer._callable_losses.clear()
+        private(layer, "_callable_losses").clear()
     yield
     if KERAS_3:
         private(layer, "_tracker").lock()
@@ -306,17 +317,18 @@ def add_state(
     layer: Any, name: str, shape: tuple[int, ...], dtype: str, start: Array = 0
 ) -> Any:
     """Adds a weight that no optimizer changes, the same on all devices."""
+
+    def initializer(shape: tuple[int, ...], **kwargs: Any) -> Tensor:
+        return tf.broadcast_to(tf.cast(start, dtype), shape)
+
+    of_keras_2 = tf.VariableAggregation.ONLY_FIRST_REPLICA
     return layer.add_weight(
         name=name,
         shape=shape,
-        initializer=lambda shape, **kwargs: tf.broadcast_to(
-            tf.cast(start, dtype), shape
-        ),
+        initializer=initializer,
         dtype=dtype,
         trainable=False,
-        aggregation="only_first_replica"
-        if KERAS_3
-        else tf.VariableAggregation.ONLY_FIRST_REPLICA,
+        aggregation="only_first_replica" if KERAS_3 else of_keras_2,
     )
 
 
@@ -327,7 +339,7 @@ def variable(weight: Any) -> tf.Variable:
 
 def unwatch(variable: tf.Variable) -> None:
     """Keeps gradient tapes from watching a variable by themselves."""
-    private(variable, "_trainable")
+    private(variable, "_trainable")  # Without it, what is set here would do nothing.
     variable._trainable = False
 
 
@@ -339,27 +351,31 @@ def layers_of(model: keras.layers.Layer) -> list[keras.layers.Layer]:
 def worker_number(strategy: tf.distribute.Strategy) -> int | None:
     """The number of this process among a strategy's workers; None for the only one."""
     extended = strategy.extended
-    is_one_of_many = private(extended, "_in_multi_worker_mode")()
-    return private(extended, "_id_in_cluster") if is_one_of_many else None
+    if not private(extended, "_in_multi_worker_mode")():
+        return None
+    return private(extended, "_id_in_cluster")
 
 
 def states_of(layer: keras.layers.Layer) -> States:
     """Variables that a layer and its sublayers change."""
-    # Dropout of Keras 2 has a state only after `enable_tf_random_generator`.
-    layers = layers_of(layer)
+    name = "_non_trainable_variables" if KERAS_3 else "_non_trainable_weights"
+    generators = []
+    others = []
+    for part in layers_of(layer):
+        generators += [variable(of_part.state) for of_part in _generators_of(part)]
+        others += [variable(weight) for weight in private(part, name)]
+    return States(generators=generators, others=others)
+
+
+def _generators_of(layer: keras.layers.Layer) -> list[Any]:
+    """The random generators of a layer alone."""
     if KERAS_3:
-        generators = [g for x in layers for g in private(x, "_seed_generators")]
-        name = "_non_trainable_variables"
-    else:
-        wrappers = [getattr(x, "_random_generator", None) for x in layers]
-        generators = [getattr(wrapper, "_generator", None) for wrapper in wrappers]
-        generators = [generator for generator in generators if generator is not None]
-        name = "_non_trainable_weights"
-    weights = [weight for x in layers for weight in private(x, name)]
-    return States(
-        generators=[variable(x.state) for x in generators],
-        others=[variable(x) for x in weights],
-    )
+        return private(layer, "_seed_generators")
+    # Dropout of Keras 2 has a state only after `enable_tf_random_generator`, and most
+    # layers have no generator.
+    wrapper = getattr(layer, "_random_generator", None)
+    generator = getattr(wrapper, "_generator", None)
+    return [] if generator is None else [generator]
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -367,7 +383,7 @@ def add_loss(model: keras.Model, loss: Tensor) -> None:
     if KERAS_3:
         model.add_loss(loss)
     else:
-        model._eager_losses.append(loss)
+        private(model, "_eager_losses").append(loss)
 
 
 def build_optimizer(model: keras.Model) -> None:
@@ -383,7 +399,7 @@ def build_optimizer(model: keras.Model) -> None:
 def current_rate(optimizer: Any) -> Any:
     """An optimizer's next learning rate; Keras 2 has to compute that of a schedule."""
     if not KERAS_3:
-        optimizer._compute_current_learning_rate()
+        private(optimizer, "_compute_current_learning_rate")()
     return optimizer.learning_rate
 
 
@@ -401,9 +417,13 @@ def compiled_metrics(model: keras.Model) -> list[tuple[keras.metrics.Metric, boo
         # Any labels and predictions.
         container.build(tf.zeros([1, 1]), tf.zeros([1, 1]))
     found = []
-    for name in ("_user_metrics", "_user_weighted_metrics"):
-        metrics = tf.nest.flatten(private(container, name))
-        found += [(x, "weighted" in name) for x in metrics if x is not None]
+    for name, is_weighted in (
+        ("_user_metrics", False),
+        ("_user_weighted_metrics", True),
+    ):
+        for metric in tf.nest.flatten(private(container, name)):
+            if metric is not None:
+                found.append((metric, is_weighted))
     return found
 
 
