@@ -12,6 +12,7 @@ import rank4class_tf as r4c
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf.data import elwc
 from tests.contract import rows
+from tests.small_models import linear
 
 from .contract.tables import OPTIMIZERS
 from .rounding import assert_all_close
@@ -93,7 +94,7 @@ def test_a_number_that_is_0_in_float32_raises(make):
 
 
 def two_tower(**options):
-    queries = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    queries = linear(2, 3)
     inputs = {
         "id": keras.Input((), dtype="int32", name="id"),
         "x": keras.Input((2,), name="x"),
@@ -224,9 +225,7 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
     for strategy in (two_devices, tf.distribute.get_strategy()):
         keras.utils.set_random_seed(0)
         with strategy.scope():
-            encoder = keras.Sequential(
-                [keras.Input(features.shape[1:]), keras.layers.Dense(3)]
-            )
+            encoder = linear(*features.shape[1:], 3)
             num_sampled = options.get("num_sampled")
             normalize = options.get("normalize", False)
             classes = options.get("classes", lambda: 9)()
@@ -253,7 +252,7 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
 
 def test_names_are_text_in_figures(tmp_path):
     names = ["cost $5 to $10", "_private", r"a_b^c \frac"]
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model = linear(3, 3)
     data = tf.data.Dataset.from_tensors((np.eye(3, dtype="float32"), [0, 1, 2]))
     found = r4c.evaluate(model, data, ["mrr"])
     figures = [
@@ -338,7 +337,7 @@ def test_layers_announce_the_dtypes_and_shapes_that_they_return(cls, policy):
 
 @pytest.mark.keras2
 def test_a_model_is_compiled_with_the_class_of_a_loss():
-    encoder = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    encoder = linear(2, 3)
     model = models.ExtremeClassifier(encoder, 9, 3, None)
     model.compile(optimizers.RowwiseSGD(0.1), loss=losses.SoftmaxLoss)
     model.fit(np.ones([2, 2], "float32"), np.array([0, 1]), verbose=0)

@@ -8,13 +8,15 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import calibration, evaluation, plots
 
+from .small_models import linear
+
 SCORES = np.random.default_rng(0).normal(size=(100, 6)).astype("float32")
 IDS = np.arange(100) % 6
 EYE = np.eye(3, dtype="float32")
 STRANGERS = [
     r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4),
     keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)]),
-    keras.Sequential([keras.Input((5,)), keras.layers.Dense(4)]),
+    linear(5, 4),
 ]
 
 

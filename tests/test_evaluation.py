@@ -14,6 +14,8 @@ import rank4class_tf as r4c
 from rank4class_tf import _intervals, evaluation, metrics, plots
 from rank4class_tf._batches import batches
 
+from .small_models import linear
+
 
 def dataset(labels, scores, *weights, batch_size=32):
     return tf.data.Dataset.from_tensor_slices((scores, labels, *weights)).batch(
@@ -362,7 +364,7 @@ def test_saves_a_row_for_each_list(scores, ids, tmp_path):
 
 
 def test_an_extreme_classifier_ranks_all_classes(rng, normal):
-    encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(6)])
+    encoder = linear(4, 6)
     model = r4c.models.ExtremeClassifier(encoder, 50, 6, num_sampled=9)
     features = normal(30, 4)
     weights = rng.random(30)
@@ -609,8 +611,7 @@ def test_hardest_classes(evaluated, form):
 def test_callback_writes_what_tensorboard_shows(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
-    model.compile("sgd", r4c.losses.SoftmaxLoss())
+    model = linear(3, 3, loss=r4c.losses.SoftmaxLoss())
     wrong = r4c.callbacks.RankingTensorBoard(
         tmp_path, (SCORES, CLASS_IDS), class_names=["a"]
     )

@@ -16,6 +16,7 @@ from rank4class_tf.layers import SampledScores
 from scripts.robustness import faults
 
 from .saved import make
+from .small_models import linear
 
 LIMIT = 65_536
 
@@ -153,7 +154,7 @@ CLASSES, FEATURES = 5, 4
 
 
 def encoder():
-    return keras.Sequential([keras.Input((CLASSES,)), keras.layers.Dense(FEATURES)])
+    return linear(CLASSES, FEATURES)
 
 
 def weighted():

@@ -12,14 +12,13 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers, losses, metrics
 
 from .contract.tables import LOSSES
+from .small_models import linear
 
 NUM_CLASSES = 10
 
 
 def small_model(**compiled):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(NUM_CLASSES)])
-    model.compile("sgd", **compiled)
-    return model
+    return linear(4, NUM_CLASSES, **compiled)
 
 
 @pytest.fixture
@@ -334,8 +333,9 @@ def test_one_score_warns_once_of_a_loss_that_compares(mode, shape, rng, normal):
     labels = rng.integers(0, 2, (8, *shape, 1)).astype("float32")
     features = normal(8, *shape, 4)
     options = in_mode(mode)
-    model = keras.Sequential([keras.Input((*shape, 4)), keras.layers.Dense(1)])
-    model.compile("sgd", losses.SoftmaxLoss(label_format="relevance"), **options)
+    model = linear(
+        *shape, 4, 1, loss=losses.SoftmaxLoss(label_format="relevance"), **options
+    )
     with warns_once(WAY_OUT):
         history = [
             model.fit(features, labels, verbose=0).history["loss"] for _ in range(2)

@@ -24,13 +24,17 @@ from rank4class_tf.trials.data import Data, num_outputs, read, select
 NUM_CLASSES = 4
 
 
+def points(rng, count, spread):
+    """Points around the corners of their classes."""
+    y = rng.integers(0, NUM_CLASSES, count).astype(np.int32)
+    noise = spread * rng.normal(size=(count, NUM_CLASSES))
+    return (np.eye(NUM_CLASSES)[y] + noise).astype(np.float32), y
+
+
 @pytest.fixture
 def data(rng):
     """Points around class corners; a fifth of the first part has the second's shape."""
-    y = rng.integers(0, NUM_CLASSES, 240).astype(np.int32)
-    x = (np.eye(NUM_CLASSES)[y] + 0.4 * rng.normal(size=(240, NUM_CLASSES))).astype(
-        np.float32
-    )
+    x, y = points(rng, 240, spread=0.4)
     return (x[:200], y[:200]), (x[200:], y[200:])
 
 
@@ -159,18 +163,16 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
         inputs = {key: keras.Input((NUM_CLASSES,), name=key) for key in "uv"}
         return keras.Model(inputs, head(keras.layers.Add()([inputs["u"], inputs["v"]])))
 
-    def run_with(
-        train=(x, y, weights), candidates=candidates, validation=None, **options
-    ):
-        options = {
-            "path": tmp_path / "kept",
-            "metrics": ["ndcg_at_5"],
-            **SHORT,
-            **options,
-        }
-        return try_out(
-            [train] * 2, candidates, validation=validation or train, **options
-        )
+    def run_with(train=(x, y, weights), candidates=candidates, **options):
+        kept = {"path": tmp_path / "kept", "metrics": ["ndcg_at_5"]}
+        options = {**kept, "validation": train, **SHORT, **options}
+        return try_out([train] * 2, candidates, **options)
+
+    def assert_refused(*arguments, **changes):
+        with pytest.raises(
+            ValueError, match="`path` must be new, or a file of this comparison"
+        ):
+            run_with(*arguments, **changes)
 
     run_with()
     shifted = np.roll(y, 64)  # By a whole batch: the same batches in another order.
@@ -185,21 +187,16 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
                 "b": losses.RankmaxLoss(),
             }
         },
-        {"candidates": {"b": losses.RankmaxLoss(), "a": losses.SoftmaxLoss()}},
+        {"candidates": dict([*candidates.items()][::-1])},
         {"metrics": [r4c.metrics.NDCG(5, gain="linear")]},  # Of one name.
         {"build": lambda head: build(head)},
         {"validation": [(x, shifted)]},
     ):
-        with pytest.raises(
-            ValueError, match="`path` must be new, or a file of this comparison"
-        ):
-            run_with(**changes)
+        assert_refused(**changes)
     (tmp_path / "kept").unlink()
-    run_with(({"u": x, "v": x @ columns[::-1]}, y), build=build_of_two)
-    with pytest.raises(
-        ValueError, match="`path` must be new, or a file of this comparison"
-    ):
-        run_with(({"u": x @ columns[::-1], "v": x}, y), build=build_of_two)
+    other = x @ columns[::-1]
+    run_with(({"u": x, "v": other}, y), build=build_of_two)
+    assert_refused(({"u": other, "v": x}, y), build=build_of_two)
     (tmp_path / "thesis").write_text("precious")
     with pytest.raises(ValueError, match="`path` must be new"):
         try_out(data, candidates, path=tmp_path / "thesis")
@@ -443,10 +440,7 @@ def test_false_alarms_are_rare(rng):
     """In 30 comparisons of a loss with itself, on other data and weights each time."""
     alarms = 0
     for run_number in range(30):
-        y = rng.integers(0, NUM_CLASSES, 160).astype(np.int32)
-        x = (np.eye(NUM_CLASSES)[y] + rng.normal(size=(160, NUM_CLASSES))).astype(
-            np.float32
-        )
+        x, y = points(rng, 160, spread=1.0)
         data = (x[:80], y[:80]), (x[80:], y[80:])
         names = (f"{run_number}, {name}" for name in "ab")
         result = try_out(
@@ -572,19 +566,18 @@ def test_a_detectable_gain_shows_four_times_of_five(rng):
 
 def test_forms_of_a_result(rng, tmp_path):
     result = verdict_of([0.05], 0.0, rng)
-    object.__setattr__(
-        result.trials[1], "name", "a rival with a <name> that is " + "very " * 20
-    )
-    lines = str(result).splitlines()
-    assert max(map(len, lines)) <= 100 and lines[2].startswith(
-        "a rival with a <name> that is very"
-    )
-    object.__setattr__(
-        result.trials[0], "name", "the first\nof a name that is " + "very " * 20
-    )
-    lines = str(result).splitlines()
-    assert max(map(len, lines)) <= 100 and lines[0].endswith("of a …  p")
-    assert lines[1].startswith("the first of a name")
+
+    def lines_with(number, name):
+        long = f"{name} that is " + "very " * 20
+        object.__setattr__(result.trials[number], "name", long)
+        lines = str(result).splitlines()
+        assert max(map(len, lines)) <= 100
+        return lines
+
+    _, _, rival, *_ = lines_with(1, "a rival with a <name>")
+    assert rival.startswith("a rival with a <name> that is very")
+    head, first, *_ = lines_with(0, "the first\nof a name")
+    assert head.endswith("of a …  p") and first.startswith("the first of a name")
     # Weighted means of ones may round to more than one.
     weights = rng.random(97)
     tests = [{"m$\\frac{": [[1.0] * 97, weights.tolist(), [0, 1]]}] * 3
@@ -678,27 +671,25 @@ def test_rows_that_make_a_table_say_too_much(data):
     def notes(train, validation, test):
         return [*Data(train, validation, test).notes()]
 
-    (x, y), (test_x, test_y) = data
-    assert notes((x, y), 0.2, (test_x, test_y)) == []
-    assert notes((x[:150], y[:150]), (x[150:], y[150:]), (test_x, test_y)) == []
+    (x, y), test = data
+    test_x, test_y = test
+    assert notes((x, y), 0.2, test) == []
+    assert notes((x[:150], y[:150]), (x[150:], y[150:]), test) == []
     both = np.concatenate([x, test_x[:7]]), np.concatenate([y, test_y[:7]])
-    shared = "7 rows of `test` are in `train` or `validation`."
+    shared = "{} rows of `test` are in `train` or `validation`."
     for train, validation in ((both, 0.2), ((x, y), both)):
-        assert notes(train, validation, (test_x, test_y)) == [shared]
+        assert notes(train, validation, test) == [shared.format(7)]
     twice = np.concatenate([test_x, test_x[:3]]), np.concatenate([test_y, test_y[:3]])
     assert notes((x, y), 0.2, twice) == ["3 rows of `test` are repeated."]
     one_class = "`validation` has one class, by which nothing can be chosen."
-    assert notes((x, y), (x[y == 1], y[y == 1]), (test_x, test_y)) == [one_class]
+    assert notes((x, y), (x[y == 1], y[y == 1]), test) == [one_class]
     # Of several inputs, all have to be alike; texts and sparse features.
     pairs = {"u": x, "v": x[::-1].copy()}, y
     assert notes(pairs, 0.2, ({"u": x[:9], "v": x[:9]}, y[:9])) == []
-    assert notes(
-        pairs, 0.2, ({key: of[:9] for key, of in pairs[0].items()}, y[:9])
-    ) == ["9 rows of `test` are in `train` or `validation`."]
+    nine = {key: of[:9] for key, of in pairs[0].items()}, y[:9]
+    assert notes(pairs, 0.2, nine) == [shared.format(9)]
     texts = np.array([f"text {i}" for i in range(20)]), np.arange(20)
-    assert notes(texts, 0.2, (texts[0][3:4], [3])) == [
-        "1 rows of `test` are in `train` or `validation`."
-    ]
+    assert notes(texts, 0.2, (texts[0][3:4], [3])) == [shared.format(1)]
     sparse = tf.sparse.from_dense(x), tf.sparse.from_dense(np.eye(NUM_CLASSES)[y])
     assert notes(sparse, sparse, sparse) == []
 
@@ -707,10 +698,7 @@ def test_rows_that_make_a_table_say_too_much(data):
 def test_wrong_labels_are_estimated(rng):
     """By the probabilities of a loss, an argument of which is tuned."""
     pytest.importorskip("cleanlab")
-    y = rng.integers(0, NUM_CLASSES, 600)
-    x = (np.eye(NUM_CLASSES)[y] + 0.2 * rng.normal(size=(600, NUM_CLASSES))).astype(
-        np.float32
-    )
+    x, y = points(rng, 600, spread=0.2)
     wrong = (y == 2) & (rng.random(600) < 0.4)
     labels = np.where(wrong, 3, y)
     data = (x[:500], labels[:500]), (x[500:], y[500:])
@@ -777,9 +765,11 @@ def test_sparse_features_are_split_and_trained(data):
 
 
 def test_arguments_are_checked(data):
+    (x, y), (test_x, test_y) = data
+    loss = losses.SoftmaxLoss()
     of_probabilities = keras.losses.SparseCategoricalCrossentropy()
     batches = tf.data.Dataset.from_tensor_slices(data[0]).batch(8)
-    names = data[0][0], np.array(["a", "b"])[data[0][1] % 2]
+    names = x, np.array(["a", "b"])[y % 2]
     shared = keras.layers.Dense(3)
     table = layers.ShardedClassTable(4, 3, optimizers.RowwiseAdagrad())
     in_shards = {"build": lambda: models.ExtremeClassifier(shared, table, 3, None)}
@@ -798,7 +788,7 @@ def test_arguments_are_checked(data):
         "train": data[0],
         "validation": 0.2,
         "test": data[1],
-        "candidates": {"a": losses.SoftmaxLoss()},
+        "candidates": {"a": loss},
         "verbose": False,
     }
     for changes, message in (
@@ -826,18 +816,18 @@ def test_arguments_are_checked(data):
         ({"train": batches}, "`validation` must be a share in"),
         ({"validation": 1.2}, "`validation` must be a share in"),
         (
-            {"test": (data[1][0][:0], data[1][1][:0])},
+            {"test": (test_x[:0], test_y[:0])},
             "`test` must have at least one batch",
         ),
-        ({"test": (data[1][0][:, :3], data[1][1])}, "incompatible with the layer"),
+        ({"test": (test_x[:, :3], test_y)}, "incompatible with the layer"),
         ({"test": iter(batches)}, "`test` is read many times: it must be arrays or a"),
         (
-            {"test": {"a": losses.SoftmaxLoss()}},
+            {"test": {"a": loss}},
             "only `validation` may be a share.*Received: dict",
         ),
         ({"test": 0.2}, "only `validation` may be a share .* Received: float"),
         (
-            {"test": (data[1][0] + np.nan, data[1][1])},
+            {"test": (test_x + np.nan, test_y)},
             "`test` must have finite features",
         ),
         ({"class_names": ["a"]}, "`class_names` must have a name for each of"),
@@ -850,7 +840,7 @@ def test_arguments_are_checked(data):
             "`candidates` must map names to a loss",
         ),
         (
-            {"candidates": {1: losses.SoftmaxLoss()}},
+            {"candidates": {1: loss}},
             "`candidates` must map names to a loss",
         ),
         (
@@ -858,7 +848,7 @@ def test_arguments_are_checked(data):
             r"`candidates\['a'\]\[0\]` must be one of \[\]",
         ),
         (
-            {"train": (data[0][0][:0], data[0][1][:0])},
+            {"train": (x[:0], y[:0])},
             "`train` must have at least one batch",
         ),
         (
@@ -866,7 +856,7 @@ def test_arguments_are_checked(data):
             "`candidates` must map names to a loss",
         ),
         (
-            {"validation": (data[1][0], np.full(40, -1))},
+            {"validation": (test_x, np.full(40, -1))},
             "`validation` must have a positive label",
         ),
         (

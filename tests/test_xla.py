@@ -9,6 +9,7 @@ from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf._tf.loops import fold_blocks
 
 from .contract.tables import LOSSES, REPRESENTATIVES
+from .small_models import linear
 
 pytestmark = [
     pytest.mark.slow,
@@ -61,9 +62,7 @@ def relevance(ids):
 
 
 def encoder(width=DIM):
-    return keras.Sequential(
-        [keras.layers.Input((FEATURES,)), keras.layers.Dense(width)]
-    )
+    return linear(FEATURES, width)
 
 
 ONE_OF_EACH = {case.loss: case for case in reversed(LOSSES)}.values()
@@ -122,9 +121,7 @@ def test_extreme_classifier(num_sampled, positions, rng):
 
     def train(**options):
         model = models.ExtremeClassifier(
-            keras.Sequential(
-                [keras.layers.Input((*shape, FEATURES)), keras.layers.Dense(DIM)]
-            ),
+            linear(*shape, FEATURES, DIM),
             N,
             embedding_dim=DIM,
             num_sampled=num_sampled,

@@ -15,6 +15,7 @@ from tensorflow import keras
 from rank4class_tf import layers, losses, metrics, ops, optimizers
 
 from ..losses import oracles
+from ..small_models import linear
 
 
 @dataclasses.dataclass(frozen=True)
@@ -442,7 +443,7 @@ OPTIMIZERS = {
 
 
 def _encoder():
-    return keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    return linear(3, 4)
 
 
 # What the arguments get that constructors need, by their names and made anew for each

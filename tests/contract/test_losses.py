@@ -16,6 +16,7 @@ import rank4class_tf as r4c
 from .. import derivatives
 from ..losses import oracles
 from ..rounding import assert_all_close
+from ..small_models import linear
 from . import rows
 from .tables import FORMULAS, KINDS, LOSSES
 
@@ -320,8 +321,7 @@ def test_round_trip_of_config(case, scores, relevance):
 def train(loss, features, labels, **compile_args):
     """One step of plain gradient descent; returns the weights after it."""
     keras.utils.set_random_seed(1)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(N)])
-    model.compile(keras.optimizers.SGD(0.1), loss=loss, **compile_args)
+    model = linear(3, N, optimizer=keras.optimizers.SGD(0.1), loss=loss, **compile_args)
     model.fit(
         features, labels, batch_size=len(features), epochs=1, verbose=0, shuffle=False
     )

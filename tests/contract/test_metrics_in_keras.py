@@ -8,6 +8,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import _keras
 
+from ..small_models import linear
 from .tables import METRICS, REPRESENTATIVES
 
 pytestmark = [pytest.mark.keras2, pytest.mark.slow]
@@ -28,7 +29,7 @@ def labels(rng):
 
 
 def compiled_model(cases, **compile_args):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(N)])
+    model = linear(3, N)
     metrics = [case.make(name=case.name) for case in cases]
     metrics.append(r4c.metrics.NDCG(k=[1, 3], name="list"))
     model.compile("sgd", r4c.losses.SoftmaxLoss(), metrics=metrics, **compile_args)

@@ -10,6 +10,8 @@ from rank4class_tf import losses, metrics, models, optimizers
 from scripts.robustness import strategies
 from scripts.robustness.strategies import CONTROL, Cell
 
+from ..small_models import linear
+
 pytestmark = pytest.mark.slow
 
 LOSSES = ["rankmax", "pairwise_hinge_lambda", "approx_ndcg"]
@@ -107,10 +109,10 @@ def test_fit_leaves_the_arrays_of_the_caller(name, form, is_static, rng, two_dev
     weights = aligned(rng.uniform(1, 2, 64), "float32")
     features = aligned(rng.normal(size=(64, 4)), "float32")
     with two_devices.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(16)])
-        model.compile(
-            "sgd",
-            losses.get(name),
+        model = linear(
+            4,
+            16,
+            loss=losses.get(name),
             metrics=[metrics.NDCG(3)],
             weighted_metrics=[metrics.MRR()],
         )
@@ -149,7 +151,7 @@ def test_fit_of_two_towers_leaves_arrays(is_static, rng, two_devices):
     weights = aligned(rng.uniform(1, 2, 64), "float32")
     queries = aligned(rng.normal(size=(64, 4)), "float32")
     with two_devices.scope():
-        encoder = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+        encoder = linear(4, 4)
         inputs = keras.Input((), dtype="int32")
         items = keras.Model(inputs, keras.layers.Embedding(16, 4)(inputs))
         model = models.TwoTower(encoder, items, memory_size=32)

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
-from tensorflow import keras
 from tensorflow.python.framework import kernels
 
 from rank4class_tf import layers, losses, metrics, models
 
 from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
+from ..small_models import linear
 from .head_table import HEADS
 from .tables import FORMULAS, LOSSES, METRICS, OPTIMIZERS, REPRESENTATIVES, SORTERS
 
@@ -209,7 +209,7 @@ STEPS: list = [
 @pytest.mark.parametrize("optimizer, num_ids, loss, num_sampled", STEPS)
 def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     """With each row-wise optimizer, in training and evaluation."""
-    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(8)])
+    encoder = linear(5, 8)
     model = models.ExtremeClassifier(encoder, 1000, 8, num_sampled)
     precision = metrics.PrecisionAtK([1, 3])
     model.compile(OPTIMIZERS[optimizer](), loss, metrics=[precision], run_eagerly=True)

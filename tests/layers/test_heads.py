@@ -15,6 +15,7 @@ from rank4class_tf import _keras, layers
 from rank4class_tf.losses import SoftmaxLoss
 from tests.contract.head_table import ARRAY, WORDS, words_encoder
 from tests.derivatives import value_and_gradient, with_gradients
+from tests.small_models import linear
 
 
 def float64(weight):
@@ -368,7 +369,7 @@ def test_attention_is_a_block_of_a_transformer(normal):
 
 @pytest.mark.keras2
 def test_an_encoder_that_examples_and_classes_share(normal, reloaded):
-    encoder = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    encoder = linear(3, 4)
     head = layers.DotProductHead(layers.EncodedClasses(ARRAY, encoder))
     model = keras.Sequential([keras.Input((3,)), encoder, head])
     assert len(model.trainable_variables) == 2

@@ -11,6 +11,7 @@ from rank4class_tf._tf import exchange
 
 from ..derivatives import gradient_of
 from ..rounding import assert_all_close, rounding
+from ..small_models import linear
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +44,7 @@ def model_of(
 ):
     """A compiled model, whose rows start the same in shards and in a table."""
     keras.utils.set_random_seed(0)
-    encoder = keras.Sequential([keras.Input((6,)), keras.layers.Dense(DIM)])
+    encoder = linear(6, DIM)
     classes = layers.ShardedClassTable(CLASSES, DIM, OPTIMIZERS[optimizer](), seed=1)
     if not sharded:
         classes.build((None, DIM))

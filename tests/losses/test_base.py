@@ -16,6 +16,7 @@ from rank4class_tf._lists.dense import dense_lists
 from ..contract import tables
 from ..derivatives import gradient_of, value_and_gradient, with_gradients
 from ..rounding import assert_all_close
+from ..small_models import linear
 
 
 class DenseRanks(losses.RankingLoss):
@@ -293,8 +294,7 @@ def test_it_trains_and_its_random_loss_goes_on_from_a_file(rng, normal, reloaded
 
     def trained(loss):
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
-        model.compile("sgd", loss)
+        model = linear(3, 4, loss=loss)
         model.fit(features, labels, verbose=0)
         return model
 

@@ -14,6 +14,7 @@ from rank4class_tf import losses, ops
 from .. import derivatives
 from ..contract.test_definitions import assert_by_definition
 from ..derivatives import gradient_of, with_gradients
+from ..small_models import linear
 from . import oracles
 
 
@@ -184,8 +185,7 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
         == loss.get_config()
     )
     assert loss.probabilities.temperature == 4
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(5)])
-    model.compile(keras.optimizers.SGD(0.1), loss=loss)
+    model = linear(3, 5, optimizer=keras.optimizers.SGD(0.1), loss=loss)
     temperature.assign(2.0)
     loaded = reloaded(model).loss
     assert loaded.temperature == loss.probabilities.temperature == 2.0
@@ -535,9 +535,8 @@ def test_the_support_vector_machines_of_the_papers(lists):
 def test_a_phi_of_ones_own_is_saved_with_a_model(lists, reloaded):
     (scores, ids) = lists
     weights = np.array([1.0, 0.5])
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(5)])
-    model.compile(
-        "sgd", loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights)
+    model = linear(
+        5, 5, loss=losses.OrderedWeightedLoss("binary", cubic_hinge, weights)
     )
     loss = reloaded(model).loss
     assert loss.phi == cubic_hinge

@@ -12,6 +12,7 @@ from rank4class_tf import _keras, layers, losses, models, optimizers
 
 from ..derivatives import with_gradients
 from ..rounding import assert_all_close
+from ..small_models import linear
 from . import oracles
 
 BATCH, TIME, N, WIDTH = 4, 3, 6, 5
@@ -120,7 +121,7 @@ def test_positions_of_padding_stay_out(in_mode, form, normal):
 @pytest.mark.parametrize("num_sampled", [None, 7], ids=["all", "sampled"])
 def test_an_example_without_a_class_has_negatives(num_sampled, normal):
     """All of `ExtremeClassifier`, or its sample."""
-    encoder = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(4)])
+    encoder = linear(WIDTH, 4)
     model = models.ExtremeClassifier(
         encoder, 30, 4, num_sampled, normalize=False, seed=1
     )
@@ -162,8 +163,9 @@ def test_trains_as_with_the_loss_of_keras(ours, options, normal):
     results = []
     for loss in (ours(), of_keras[ours]):
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((WIDTH,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.5), loss, **options)
+        model = linear(
+            WIDTH, 1, optimizer=keras.optimizers.SGD(0.5), loss=loss, **options
+        )
         history = model.fit(
             features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0
         )

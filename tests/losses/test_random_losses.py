@@ -14,6 +14,7 @@ from rank4class_tf.losses import GumbelApproxNDCGLoss
 from ..contract.tables import LOSSES
 from ..derivatives import value_and_gradient
 from ..rounding import assert_all_close
+from ..small_models import linear
 
 pytestmark = pytest.mark.slow
 
@@ -38,8 +39,7 @@ def of_seed_9(loss):
 def compiled(loss, scope=None):
     with (scope or tf.distribute.get_strategy()).scope():
         keras.utils.set_random_seed(1)
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(6)])
-        model.compile(keras.optimizers.SGD(0.5), loss=loss)
+        model = linear(3, 6, optimizer=keras.optimizers.SGD(0.5), loss=loss)
     return model
 
 

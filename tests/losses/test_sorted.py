@@ -15,6 +15,7 @@ from rank4class_tf._tf import raising
 from .. import derivatives
 from ..contract.tables import SORTER_LOSSES
 from ..rounding import assert_all_close
+from ..small_models import linear
 
 BY_LABELS = (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss)
 every_loss = pytest.mark.parametrize("case", SORTER_LOSSES)
@@ -165,8 +166,7 @@ def test_saved_and_differentiated(case, rng):
 
 def test_a_loaded_model_has_the_loss_of_its_learned_sorter(reloaded, normal):
     features = normal(20, 3)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile("sgd", losses.SpearmanLoss(layers.SetSorter.pretrained()))
+    model = linear(3, 1, loss=losses.SpearmanLoss(layers.SetSorter.pretrained()))
     expected = model.evaluate(features, features[:, :1], verbose=0)
     loaded = reloaded(model)
     found = loaded.evaluate(features, features[:, :1], verbose=0)

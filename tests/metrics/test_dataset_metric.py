@@ -15,6 +15,7 @@ from rank4class_tf import layers
 from rank4class_tf.metrics import ExpectedCalibrationError, SpearmanCorrelation, get
 
 from ..contract.tables import DATASET_METRICS
+from ..small_models import linear
 from .results import filled
 
 both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
@@ -196,7 +197,7 @@ def test_shapes_and_strategies(make, columns, two_devices):
 @pytest.mark.keras2
 def test_in_keras(columns, jit_compile):
     labels, scores = columns
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
+    model = linear(4, 4)
     metrics = [make(max_examples=60) for make in DATASET_METRICS.values()]
     model.compile("sgd", "mse", metrics=metrics, jit_compile=jit_compile)
     logs = model.evaluate(scores, labels, batch_size=30, verbose=0, return_dict=True)

@@ -19,6 +19,7 @@ from rank4class_tf.metrics import (
 )
 from rank4class_tf.metrics.base import ReadsBestPositive
 
+from ..small_models import linear
 from .results import orders, result
 
 THREE = [[3.0, 2.0, 1.0]]
@@ -400,7 +401,7 @@ def test_broken_labels_and_weights_are_nan_in_a_graph(
 @pytest.mark.keras2
 def test_in_keras(of_classes):
     ids, scores = of_classes
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(5)])
+    model = linear(5, 5)
     metric = MacroAverage(TopKAccuracy([1, 2]), num_groups=5)
     copy = r4c.metrics.get(keras.utils.serialize_keras_object(metric))
     assert copy.get_config() == metric.get_config()

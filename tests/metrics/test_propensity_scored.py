@@ -12,6 +12,7 @@ import rank4class_tf as r4c
 from rank4class_tf import metrics
 
 from ..rounding import assert_all_close
+from ..small_models import linear
 
 K = 12
 METRICS = {
@@ -127,7 +128,7 @@ def test_weights_and_excluded_items(name, labels, scores, shares, rng):
 @both
 def test_of_the_ranks_of_a_model(name, labels, rng, normal):
     """`ExtremeClassifier` evaluates by class blocks, and tells the metric which."""
-    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Dense(6)])
+    encoder = linear(5, 6)
     model = r4c.models.ExtremeClassifier(encoder, K, 6, num_sampled=4, normalize=False)
     features = normal(40, 5)
     metric = METRICS[name](3, rng.uniform(0.1, 1, K))

@@ -13,6 +13,7 @@ from rank4class_tf._tf import search
 from rank4class_tf.layers import sampled
 
 from ..rounding import assert_all_close
+from ..small_models import linear
 from .two_towers import weights
 
 NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
@@ -20,7 +21,7 @@ NUM_CLASSES, WIDTH, FEATURES = 40, 6, 5
 
 def make(num_sampled=12, seed=3, num_classes=NUM_CLASSES, **kwargs):
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    encoder = linear(FEATURES, WIDTH)
     return models.ExtremeClassifier(
         encoder, num_classes, WIDTH, num_sampled, seed=seed, **kwargs
     )
@@ -514,7 +515,7 @@ def test_a_history_of_a_new_item_has_an_answer():
 
 @pytest.mark.keras2
 def test_excluded_classes_at_all_positions_and_without_an_answer(normal):
-    encoder = keras.Sequential([keras.Input((None, FEATURES)), keras.layers.Dense(2)])
+    encoder = linear(None, FEATURES, 2)
     table = layers.ClassTable.from_rows(normal(5, 2), normal(5))
     model = models.ExtremeClassifier(encoder, table, 2, None, normalize=False)
     x = normal(3, 4, FEATURES)

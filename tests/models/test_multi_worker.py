@@ -15,6 +15,7 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from tests import two_processes
 from tests.rounding import rounding
+from tests.small_models import linear
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ LEFT = 19  # Batches of 8, 8 and 3, the last of which is 2 + 1 on two workers.
 
 
 def encoder():
-    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(DIM)])
+    return linear(6, DIM)
 
 
 class Own(models.MultiWorker, keras.Model):

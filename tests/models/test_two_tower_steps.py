@@ -14,6 +14,7 @@ from rank4class_tf._tf.exchange import Exchange
 
 from ..contract.test_steps import MODES, OPTIMIZERS, RATE, Linear, product
 from ..rounding import assert_all_close, rounding
+from ..small_models import linear
 from . import two_towers as small
 from .two_towers import (
     FEATURES,
@@ -222,7 +223,7 @@ def test_strings_are_ids_and_features(rng):
         inputs, keras.layers.Embedding(NUM_CANDIDATES + 1, WIDTH)(numbers)
     )
     keras.utils.set_random_seed(1)
-    encoder = keras.Sequential([keras.Input((FEATURES,)), keras.layers.Dense(WIDTH)])
+    encoder = linear(FEATURES, WIDTH)
     model = models.TwoTower(encoder, tower)
     model.compile(keras.optimizers.SGD(0.1), losses.SoftmaxLoss())
     own = rng.integers(0, 5, 32)
