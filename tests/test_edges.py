@@ -12,6 +12,7 @@ import rank4class_tf as r4c
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 from rank4class_tf.data import elwc
 from tests.contract import rows
+from tests.refused import refused
 from tests.small_models import linear
 
 from .contract.tables import OPTIMIZERS
@@ -84,9 +85,7 @@ OF_A_TEMPERATURE: list = [
 
 @pytest.mark.parametrize("make", OF_A_TEMPERATURE)
 def test_a_number_that_is_0_in_float32_raises(make):
-    with pytest.raises(
-        ValueError, match=r"must be a finite number .*float32.*Received: .*1e-40"
-    ):
+    with refused(r"must be a finite number .*float32.*Received: .*1e-40"):
         make(1e-40)
 
 
@@ -358,5 +357,5 @@ def test_a_variable_that_a_sum_captures_raises_with_its_remedy():
     labels = (np.random.default_rng(0).random((2, 300)) < 0.3).astype("float32")
     scores = tf.Variable(tf.zeros([2, 300]))
     loss = Captured()
-    with pytest.raises(ValueError, match=r"as a parameter"), tf.GradientTape() as tape:
+    with refused(r"as a parameter"), tf.GradientTape() as tape:
         tape.gradient(loss(labels, scores), [scores, loss.scale])

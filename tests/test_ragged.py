@@ -9,6 +9,7 @@ from tensorflow import keras
 from rank4class_tf import losses, metrics
 
 from .contract.tables import FORMULAS, LOSSES, METRICS
+from .refused import refused
 
 pytestmark = pytest.mark.keras2
 
@@ -130,7 +131,7 @@ def test_labels_of_other_forms_raise(lists):
     )
     for bad in ([0, 0, 1, 0], labels.to_tensor(-1), labels[:3], labels[::-1]):
         for use in (losses.SoftmaxLoss(), metrics.MRR().update_state):
-            with pytest.raises(ValueError, match=rule):
+            with refused(rule):
                 use(bad, scores)
-    with pytest.raises(ValueError, match=rule):
+    with refused(rule):
         losses.SoftmaxLoss(label_format="ids")(labels, scores)

@@ -21,6 +21,8 @@ from rank4class_tf.trials.candidates import (
 )
 from rank4class_tf.trials.data import Data, num_outputs, read, select
 
+from .refused import refused
+
 NUM_CLASSES = 4
 
 
@@ -149,7 +151,7 @@ def test_a_damaged_line_is_named(data, tmp_path, eagerly):
     header, first, *rest = path.read_text().splitlines(keepends=True)
     for damaged in (first[:9] + "\n", "[1]\n"):
         path.write_text("".join([header, damaged, *rest]))
-        with pytest.raises(ValueError, match=r"line 2 of .*kept"):
+        with refused(r"line 2 of .*kept"):
             try_out(data, candidates, path=path, **SHORT)
 
 
@@ -168,10 +170,8 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
         options = {**kept, "validation": train, **SHORT, **options}
         return try_out([train] * 2, candidates, **options)
 
-    def assert_refused(*arguments, **changes):
-        with pytest.raises(
-            ValueError, match="`path` must be new, or a file of this comparison"
-        ):
+    def assert_another_run(*arguments, **changes):
+        with refused("`path` must be new, or a file of this comparison"):
             run_with(*arguments, **changes)
 
     run_with()
@@ -192,13 +192,13 @@ def test_a_kept_run_is_never_that_of_other_data_or_candidates(data, tmp_path, ea
         {"build": lambda head: build(head)},
         {"validation": [(x, shifted)]},
     ):
-        assert_refused(**changes)
+        assert_another_run(**changes)
     (tmp_path / "kept").unlink()
     other = x @ columns[::-1]
     run_with(({"u": x, "v": other}, y), build=build_of_two)
-    assert_refused(({"u": other, "v": x}, y), build=build_of_two)
+    assert_another_run(({"u": other, "v": x}, y), build=build_of_two)
     (tmp_path / "thesis").write_text("precious")
-    with pytest.raises(ValueError, match="`path` must be new"):
+    with refused("`path` must be new"):
         try_out(data, candidates, path=tmp_path / "thesis")
     assert (tmp_path / "thesis").read_text() == "precious"
 
@@ -868,7 +868,7 @@ def test_arguments_are_checked(data):
             "`build` must compile with a learning rate that is a number.*Exponential",
         ),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(message):
             r4c.try_out(**{**options, **changes})
 
 
@@ -876,7 +876,7 @@ def test_ids_as_wide_as_the_classes_raise():
     """Losses would read them as relevance: 0 a wrong class, 2 a right one."""
     labels = np.array([[0, 2, -1], [1, -1, -1], [2, 0, -1]])
     contents = [read("train", (np.ones((3, 2)), labels), rank=2)]
-    with pytest.raises(ValueError, match=r"must not have a column for each class"):
+    with refused(r"must not have a column for each class"):
         num_outputs(contents)
     wider = np.pad(labels, [(0, 0), (0, 1)], constant_values=-1)
     assert num_outputs([read("train", (np.ones((3, 2)), wider), rank=2)]) == 3

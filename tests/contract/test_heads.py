@@ -10,6 +10,7 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 
+from ..refused import refused
 from ..rounding import assert_same_sums, longest_sum
 from . import rows
 from .head_table import HEADS
@@ -108,5 +109,5 @@ def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reload
 
 @pytest.mark.parametrize("shape", [(3,), ()])
 def test_input_must_be_encodings(make, shape):
-    with pytest.raises(ValueError, match=r"`inputs` must have the shape \[batch, d\]"):
+    with refused(r"`inputs` must have the shape \[batch, d\]"):
         make()(np.zeros(shape, "float32"))

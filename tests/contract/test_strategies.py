@@ -90,6 +90,11 @@ def batches(is_static, *arrays):
     return dataset.apply(tf.data.experimental.assert_cardinality(len(slices)))
 
 
+def positive(rng, shape):
+    """Weights of examples."""
+    return aligned(rng.uniform(1, 2, shape), "float32")
+
+
 def check_arrays_stay(model, is_static, *arrays):
     before = [x.copy() for x in arrays]
     model.fit(batches(is_static, *arrays), epochs=3, shuffle=False, verbose=0)
@@ -106,7 +111,7 @@ known = pytest.mark.parametrize("is_static", [False, True], ids=["unknown", "kno
 def test_fit_leaves_the_arrays_of_the_caller(name, form, is_static, rng, two_devices):
     """Up to 32 of 64 weights were divided by the size of a batch; labels changed."""
     labels = some_labels(form, rng)
-    weights = aligned(rng.uniform(1, 2, 64), "float32")
+    weights = positive(rng, 64)
     features = aligned(rng.normal(size=(64, 4)), "float32")
     with two_devices.scope():
         model = linear(
@@ -128,7 +133,7 @@ def test_fit_of_ids_leaves_arrays(num_sampled, length, is_static, rng, two_devic
     shape = (64, *length)
     items = aligned(rng.integers(0, 16, shape), "int32")
     labels = aligned(rng.integers(0, 16, shape), "int32")
-    weights = aligned(rng.uniform(1, 2, shape), "float32")
+    weights = positive(rng, shape)
     with two_devices.scope():
         inputs = keras.Input(length, dtype="int32")
         encodings = keras.layers.Embedding(16, 4)(inputs)
@@ -148,7 +153,7 @@ def test_fit_of_ids_leaves_arrays(num_sampled, length, is_static, rng, two_devic
 @known
 def test_fit_of_two_towers_leaves_arrays(is_static, rng, two_devices):
     ids = some_labels("ids", rng)
-    weights = aligned(rng.uniform(1, 2, 64), "float32")
+    weights = positive(rng, 64)
     queries = aligned(rng.normal(size=(64, 4)), "float32")
     with two_devices.scope():
         encoder = linear(4, 4)

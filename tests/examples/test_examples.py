@@ -33,14 +33,9 @@ from rank4class_tf import data
 from tests import movielens_files, planted_points, tf_ranking
 from tests.encoders import presets
 from tests.rounding import assert_all_close
+from tests.small_models import served
 
 pytestmark = pytest.mark.slow
-
-
-def served(folder, **features):
-    """The answer of a SavedModel to features."""
-    signature = tf.saved_model.load(str(folder / "saved")).signatures["serving_default"]
-    return signature(**{name: tf.constant(x) for name, x in features.items()})
 
 
 # The programs that recommend. Each gives the best items that it finds for new data, the
@@ -77,7 +72,7 @@ def movielens_retrieval_answers(folder):
     before = [user[:-1] for user in users]
     history = movielens_retrieval.padded(before, movielens_retrieval.HISTORY, 0)
     seen = movielens_retrieval.padded(before, 9, -1)
-    best = served(folder, history=history, seen=seen)["candidate_ids"].numpy()
+    best = served(folder / "saved", history=history, seen=seen)["candidate_ids"].numpy()
     assert not any(set(b) & set(s) for b, s in zip(best, seen, strict=True))
     return best, [user[-1:] for user in users], said["recall_at_10"]
 
@@ -98,7 +93,7 @@ def next_item_answers(folder):
     assert np.mean(items[:, -1] == -1) > 0.5
     right = tf.reduce_max(next_items, axis=1, keepdims=True)  # Each row has one.
     return (
-        served(folder, features=items)["class_ids"],
+        served(folder / "saved", features=items)["class_ids"],
         right,
         said["top_k_accuracy_at_10"],
     )

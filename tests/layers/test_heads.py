@@ -15,6 +15,7 @@ from rank4class_tf import _keras, layers
 from rank4class_tf.losses import SoftmaxLoss
 from tests.contract.head_table import ARRAY, WORDS, words_encoder
 from tests.derivatives import value_and_gradient, with_gradients
+from tests.refused import refused, refused_in_graph
 from tests.small_models import linear
 
 
@@ -130,9 +131,7 @@ def test_margin_lowers_the_scores_of_the_classes_in_training(normal):
     expected = plain - 3 * 0.4 * (ids[:, :, None] == np.arange(5)).any(axis=1)
     assert_allclose(head(inputs, class_ids=ids, training=True), expected, rtol=1e-6)
     assert_array_equal(head(inputs, class_ids=ids, training=False), plain)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"class ids in \[0, 5\).* \[5\]"
-    ):
+    with refused_in_graph(r"class ids in \[0, 5\).* \[5\]"):
         tf.function(head)(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
     compiled = tf.function(head, jit_compile=True)
     scores = compiled(inputs, class_ids=tf.constant([5, 1, 2]), training=True)
@@ -375,7 +374,7 @@ def test_an_encoder_that_examples_and_classes_share(normal, reloaded):
     assert len(model.trainable_variables) == 2
     features = normal(6, 3)
     if not _keras.KERAS_3:  # It makes two layers of one that is shared, and says so.
-        with pytest.raises(ValueError, match="received 0 variables during loading"):
+        with refused("received 0 variables during loading"):
             reloaded(model)
         return
     assert_allclose(reloaded(model)(features), model(features), rtol=1e-6)

@@ -12,6 +12,7 @@ from rank4class_tf import layers
 from scripts.reproductions import sodeep
 
 from ..derivatives import value_and_gradient
+from ..refused import refused
 
 LENGTH = 6
 SMALL = {
@@ -116,16 +117,14 @@ def test_file_of_weights(cls, tmp_path, rng):
     assert_array_equal(loaded(scores), sorter(scores))
     assert cls.pretrained(str(path), trainable=True).trainable_weights
     other = next(x for x in SMALL if x is not cls)
-    with pytest.raises(
-        ValueError, match=f"must be a file of a {other.__name__}. Received: one of"
-    ):
+    with refused(f"must be a file of a {other.__name__}. Received: one of"):
         other.pretrained(path)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1  # The fuzzer damages it in other ways.
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"`path` must be a file of weights.*mine.npz"):
+    with refused(r"`path` must be a file of weights.*mine.npz"):
         cls.pretrained(path)
-    with pytest.raises(ValueError, match=r"`path` must end in .npz"):
+    with refused(r"`path` must end in .npz"):
         sorter.save_pretrained(tmp_path / "mine")
 
 

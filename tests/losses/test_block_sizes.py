@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses
 from rank4class_tf._tf import sizes
+
+from ..derivatives import with_gradients
+from ..rounding import assert_all_close
 
 BATCH, CLASSES, WIDTH = 6, 37, 4
 
@@ -52,9 +56,12 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(sizes, "MOST_SCORES", BATCH * 16)
 
 
-def weights():
+def weights(dtype=np.float64):
+    """Encodings and rows, as a dtype holds them."""
     generator = np.random.default_rng(0)
-    return [generator.normal(size=x) for x in ((BATCH, WIDTH), (CLASSES, WIDTH))]
+    shapes = (BATCH, WIDTH), (CLASSES, WIDTH)
+    exact = [generator.normal(size=shape) for shape in shapes]
+    return [np.float64(tf.cast(tf.cast(x, dtype), "float64")) for x in exact]
 
 
 def a_head(rows, dtype=None):
@@ -66,6 +73,10 @@ def a_head(rows, dtype=None):
 
 
 IDS = np.array([0, 36, 7, 8, -1, 20])
+
+
+def given(encodings):
+    return tf.constant(IDS, tf.int32), tf.constant(encodings, tf.float32)
 
 
 def softmax_in_float64(encodings, rows, ids):
@@ -105,19 +116,17 @@ def test_a_step_is_that_of_float64(mode, batch, as_on_a_gpu):
     table = head.trainable_variables[0]
 
     def step(ids, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = loss(ids, head.over_classes(x))
-        of_x, of_table = tape.gradient(value, [x, table])
-        table.assign_sub(0.1 * tf.convert_to_tensor(of_table))
+        value, of_x, of_table = with_gradients(
+            lambda: loss(ids, head.over_classes(x)), x, table
+        )
+        table.assign_sub(0.1 * of_table)
         return value, of_x
 
-    given = tf.constant(IDS, tf.int32), tf.constant(encodings, tf.float32)
-    value, of_encodings = in_mode(mode, step, batch)(*given)
+    value, of_encodings = in_mode(mode, step, batch)(*given(encodings))
     expected = softmax_in_float64(encodings, rows, IDS)
-    np.testing.assert_allclose(value, expected[0], rtol=1e-5)
-    np.testing.assert_allclose(of_encodings, expected[1], atol=1e-5)
-    np.testing.assert_allclose(table, rows - 0.1 * expected[2], atol=1e-5)
+    assert_allclose(value, expected[0], rtol=1e-5)
+    assert_allclose(of_encodings, expected[1], atol=1e-5)
+    assert_allclose(table, rows - 0.1 * expected[2], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["rankmax_loss", "sparsemax_loss", "list_mle_loss"])
@@ -125,21 +134,12 @@ def test_other_losses_under_xla(name, as_on_a_gpu):
     encodings, rows = weights()
     head, loss = a_head(rows), losses.get(name)
 
-    def value_and_gradients(form):
-        def function(ids, x):
-            with tf.GradientTape() as tape:
-                tape.watch(x)
-                value = loss(ids, form(x))
-            gradients = tape.gradient(value, [x, *head.trainable_variables])
-            return [value, *map(tf.convert_to_tensor, gradients)]
+    def step(ids, x, form=head.over_classes):
+        return with_gradients(lambda: loss(ids, form(x)), x, *head.trainable_variables)
 
-        return function
-
-    given = tf.constant(IDS, tf.int32), tf.constant(encodings, tf.float32)
-    found = in_mode("xla", value_and_gradients(head.over_classes))(*given)
-    expected = value_and_gradients(head)(*given)
-    for x, y in zip(found, expected, strict=True):
-        np.testing.assert_allclose(x, y, atol=1e-5)
+    found = in_mode("xla", step)(*given(encodings))
+    expected = step(*given(encodings), form=head)
+    assert_all_close(found, expected, 1e-7, 1e-5)
 
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
@@ -153,20 +153,13 @@ def test_mixed_precision_multiplies_as_dense_does(mode, policy, as_on_a_gpu):
     assert table.dtype == "float32"
 
     def step(ids, x):
-        with tf.GradientTape() as tape:
-            tape.watch(x)
-            value = loss(ids, head.over_classes(x))
-        of_x, of_table = tape.gradient(value, [x, table])
-        return value, of_x, tf.convert_to_tensor(of_table)
+        return with_gradients(lambda: loss(ids, head.over_classes(x)), x, table)
 
-    given = tf.constant(IDS, tf.int32), tf.constant(encodings, tf.float32)
-    value, of_encodings, of_table = in_mode(mode, step)(*given)
+    value, of_encodings, of_table = in_mode(mode, step)(*given(encodings))
     assert of_table.dtype == tf.float32
-    exact = [
-        np.float64(tf.cast(tf.cast(x, dtype), "float32")) for x in (encodings, rows)
-    ]
+    exact = weights(dtype)
     expected = softmax_in_float64(*exact, IDS)
-    np.testing.assert_allclose(value, expected[0], rtol=1e-5)
+    assert_allclose(value, expected[0], rtol=1e-5)
 
     # XLA rounds the gradients of the scores too, as `Dense` does: each by at most this
     # share of it.
@@ -185,7 +178,7 @@ def test_mixed_precision_multiplies_as_dense_does(mode, policy, as_on_a_gpu):
     dense = keras.layers.Dense(CLASSES, use_bias=False, dtype=policy)
     dense.build((None, WIDTH))
     dense.kernel.assign(rows.T)
-    scores = np.float64(tf.cast(dense(given[1]), "float32"))
+    scores = np.float64(tf.cast(dense(tf.constant(encodings, tf.float32)), "float32"))
     right, sums = exact[0] @ exact[1].T, x_sizes @ row_sizes.T
     tolerance = 2 * rounding * np.abs(right) + WIDTH * 2**-24 * sums
     assert (np.abs(scores - right) <= tolerance).all()
@@ -203,21 +196,15 @@ def test_searches(mode, policy, as_on_a_gpu):
     def search(ids, x):
         return [*head.top_k(x, 5), *head.ranks(x, ids)]
 
-    given = tf.constant(IDS, tf.int32), tf.constant(encodings, tf.float32)
-    scores, ids, above, tied = in_mode(mode, search)(*given)
-    dtype = policy.removeprefix("mixed_")
-    exact = [
-        np.float64(tf.cast(tf.cast(x, dtype), "float32")) for x in (encodings, rows)
-    ]
-    expected = exact[0] @ exact[1].T
-    np.testing.assert_array_equal(ids, np.argsort(-expected, axis=1)[:, :5])
-    np.testing.assert_allclose(scores, -np.sort(-expected, axis=1)[:, :5], rtol=1e-5)
+    scores, ids, above, tied = in_mode(mode, search)(*given(encodings))
+    exact_encodings, exact_rows = weights(policy.removeprefix("mixed_"))
+    expected = exact_encodings @ exact_rows.T
+    assert_array_equal(ids, np.argsort(-expected, axis=1)[:, :5])
+    assert_allclose(scores, -np.sort(-expected, axis=1)[:, :5], rtol=1e-5)
     own = np.take_along_axis(expected, IDS[:, np.newaxis], axis=1)
     counted = IDS[:, np.newaxis] >= 0
-    np.testing.assert_array_equal(
-        above, (expected > own).sum(axis=1, keepdims=True) * counted
-    )
-    np.testing.assert_array_equal(tied, counted)
+    assert_array_equal(above, (expected > own).sum(axis=1, keepdims=True) * counted)
+    assert_array_equal(tied, counted)
 
 
 @pytest.mark.parametrize("name", ["softmax_loss", "rankmax_loss"])
@@ -230,4 +217,4 @@ def test_bad_input_is_nan_under_xla(name, as_on_a_gpu):
     values = in_mode("xla", lambda ids, x: loss(ids, head.over_classes(x)))(
         tf.constant(ids, tf.int32), tf.constant(broken, tf.float32)
     )
-    np.testing.assert_array_equal(np.isnan(values), [0, 0, 1, 1, 0, 0])
+    assert_array_equal(np.isnan(values), [0, 0, 1, 1, 0, 0])

@@ -14,6 +14,7 @@ from rank4class_tf import losses, ops
 from .. import derivatives
 from ..contract.test_definitions import assert_by_definition
 from ..derivatives import gradient_of, with_gradients
+from ..refused import refused
 from ..small_models import linear
 from . import oracles
 
@@ -79,9 +80,7 @@ def test_class_prior_counts_labels():
         assert_allclose(
             losses.class_prior(labels, num_classes=3), [2 / 6, 1 / 6, 3 / 6]
         )
-    with pytest.raises(
-        ValueError, match="`pseudo_count` must be > 0.* no labels of class 1"
-    ):
+    with refused("`pseudo_count` must be > 0.* no labels of class 1"):
         losses.class_prior(padded, 3, pseudo_count=0.0)
     assert losses.class_prior(counts=[6, 2], pseudo_count=0.0) == [0.75, 0.25]
     assert losses.class_prior(counts=[2, 1, 3]) == losses.class_prior(
@@ -110,9 +109,7 @@ def test_class_prior_reads_labels_as_losses_do(labels, expected):
 
 @pytest.mark.parametrize("labels", [[[0, 0, 1]], [[0.0, 1.0, 0.0]], [["a"]]])
 def test_class_prior_of_what_is_no_label(labels):
-    with pytest.raises(
-        ValueError, match="`labels` must hold class ids, not a label for each"
-    ):
+    with refused("`labels` must hold class ids, not a label for each"):
         losses.class_prior(labels, 4)
 
 
@@ -366,13 +363,9 @@ def test_power_of_gbce():
     # negatives.
     assert losses.gbce_power(256, 3416) == pytest.approx(0.25 + 0.75 * 256 / 3415)
     assert (losses.gbce_power(1, 3416, 0.0), losses.gbce_power(2, 9, 1.0)) == (1, 0.25)
-    with pytest.raises(
-        ValueError, match=r"`num_negatives` must be less than num_classes=9.* 9\."
-    ):
+    with refused(r"`num_negatives` must be less than num_classes=9.* 9\."):
         losses.gbce_power(9, 9)
-    with pytest.raises(
-        ValueError, match=r"`t` must be a number in \[0, 1\]. Received: t=2"
-    ):
+    with refused(r"`t` must be a number in \[0, 1\]. Received: t=2"):
         losses.gbce_power(2, 9, 2)
 
 

@@ -10,7 +10,7 @@ from rank4class_tf import losses
 
 from .. import derivatives
 from ..contract.tables import LOSSES
-from ..contract.test_definitions import graded_lists
+from ..contract.test_definitions import graded_lists, relevance_of
 from ..rounding import assert_all_close
 from . import oracles
 
@@ -33,7 +33,7 @@ def test_class_ids_and_equal_weights(name, rng):
     scores = rng.normal(size=(3, 7))
     weights = rng.random((3, 7))
     ids = np.array([[2, -1], [0, 6], [5, 3]])
-    relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
+    relevance = relevance_of(ids, 7)
     loss = WEIGHTED[name](reduction="none")
     of_lists = weights[:, :1]
     for given, expected in (

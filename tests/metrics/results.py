@@ -3,11 +3,27 @@
 import itertools
 
 import numpy as np
+import tensorflow as tf
+
+
+def in_graph(update, signature=None):
+    """A tf.function that returns nothing; Keras 2's update returns an operation."""
+
+    def without_result(*args, **kwargs):
+        update(*args, **kwargs)
+
+    return tf.function(without_result, signature)
 
 
 def result(metric, *batch):
     metric.update_state(*batch)
     return metric.result()
+
+
+def ranks_of(ids, scores):
+    """The rank of each list's item among scores without ties."""
+    own = np.take_along_axis(scores, ids[:, None], axis=1)
+    return 1 + (scores > own).sum(axis=1)
 
 
 def orders(scores, items):

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 
 from rank4class_tf import metrics
 
+from ..contract.test_definitions import relevance_of
 from .results import orders
 
 pytestmark = pytest.mark.keras2
@@ -121,7 +122,7 @@ def test_ids_empty_lists_and_missing_numbers(make, value, share, rng):
     scores = rng.normal(size=(3, 7))
     weights = rng.random((3, 7))
     ids = np.array([[2, -1], [0, 6], [5, 3]])
-    relevance = np.array([[(i in row) * 1.0 for i in range(7)] for row in ids])
+    relevance = relevance_of(ids, 7)
     expected = make(3)(relevance, scores, weights)
     assert_allclose(make(3)(ids, scores, weights), expected, rtol=1e-6)
     without = weights.copy()

@@ -7,6 +7,7 @@ from tensorflow import keras
 
 from rank4class_tf import layers, losses, metrics, models, optimizers
 
+from ..refused import refused, refused_in_any_mode
 from . import test_extreme_classifier as extreme
 from . import two_towers as towers
 from .two_towers import by_ids
@@ -200,7 +201,7 @@ ERRORS = [
 @pytest.mark.parametrize("call, message", ERRORS)
 def test_errors(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+    with refused_in_any_mode(message):
         call()
     assert not list(tmp_path.iterdir())
 
@@ -216,9 +217,7 @@ def test_metrics_of_others_and_of_classes_are_refused(make):
                 {"output": metric},
                 [[metrics.PrecisionAtK(1), metric]],
             ):
-                with pytest.raises(
-                    ValueError, match=f"`{argument}` must hold metrics of"
-                ):
+                with refused(f"`{argument}` must hold metrics of"):
                     model.compile("sgd", losses.SoftmaxLoss(), **{argument: given})
 
 
@@ -240,7 +239,7 @@ def test_weights_of_negatives_are_positive(wrong):
         ),
         (given[:, :1], "the shape of the ids"),
     ):
-        with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=rule):
+        with refused_in_any_mode(rule):
             fitted(weight)
 
 
@@ -267,13 +266,9 @@ def test_class_weight_of_several_classes():
         (dataset(QUERIES, ids),),
         ((x for x in [(QUERIES, ids)]),),
     ):
-        with pytest.raises(
-            ValueError, match=r"come with class ids .* `loss\(class_weight=\)`"
-        ):
+        with refused(r"come with class ids .* `loss\(class_weight=\)`"):
             fitted(*batch)
-    with pytest.raises(
-        ValueError, match="`class_weight` must be a dict.* a loss takes a list"
-    ):
+    with refused("`class_weight` must be a dict.* a loss takes a list"):
         fitted(QUERIES, ROWS, class_weight=list(weights.values()))
     of_arrays = fitted(QUERIES, ROWS[:, None])
     of_dataset = fitted(dataset(QUERIES, ROWS))

@@ -29,6 +29,7 @@ from scripts.reproductions import (
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
 from tests.encoders import presets
+from tests.refused import refused
 
 
 @pytest.mark.slow
@@ -412,7 +413,7 @@ def test_training_of_sorters_writes_what_pretrained_reads(tmp_path, capsys):
     assert (sorter.units, sorter.frequencies, card["steps"]) == (4, 2, 8)
     found = sodeep.measure(sorter, count=50)
     assert {name: round(x, 6) for name, x in found.items()} == card["figures"]
-    with pytest.raises(ValueError, match="is of a run with other settings"):
+    with refused("is of a run with other settings"):
         train_sorter.main([*arguments, "--resume", "--seed", "1"])
 
 
@@ -430,7 +431,7 @@ def test_arff_files_become_points_of_length_1(tmp_path):
     assert points.multi_hot().tolist() == [[0, 1], [0, 0]]
     assert extreme.read(target, 1, rows=[2]).features.toarray().tolist() == [[0, 1, 0]]
     source.write_text("\n".join([*head[::-1], "@data", "{0 1}", ""]))
-    with pytest.raises(ValueError, match="the labels must be the last attributes"):
+    with refused("the labels must be the last attributes"):
         extreme.write_arff(source, target)
 
 

@@ -14,6 +14,7 @@ import rank4class_tf as r4c
 from rank4class_tf import tfr
 from rank4class_tf.data import elwc
 from tests import two_processes
+from tests.refused import refused
 from tests.tfr import pipelines
 from tests.tfr.pipelines import _tfr, history
 
@@ -122,7 +123,7 @@ def test_schedule_with_an_optimizer_by_name(folder):
         {"learning_rate": schedule},
         {"optimizer": keras.optimizers.SGD(schedule)},
     ):
-        with pytest.raises(ValueError, match="`automatic_reduce_lr` needs a number"):
+        with refused("`automatic_reduce_lr` needs a number"):
             make_pipeline(folder, automatic_reduce_lr=True, **wrong)
     make_pipeline(folder, optimizer=keras.optimizers.SGD(0.1), automatic_reduce_lr=True)
 
@@ -177,7 +178,7 @@ def test_multi_task(folder):
     assert os.path.isdir(
         os.path.join(folder, "model", "export", "best_model_by_metric")
     )
-    with pytest.raises(ValueError, match=r"for the tasks \['buy', 'click'\]"):
+    with refused(r"for the tasks \['buy', 'click'\]"):
         make_pipeline(folder, metrics={"click": ["ndcg"]}, **options).build_metrics()
 
 
@@ -198,9 +199,7 @@ def test_outputs_of_other_names_raise_before_training(folder):
     hparams = pipelines.hparams(folder, loss=loss, **best_by("buy/ndcg"))
     dataset = of_two_tasks(folder)
     pipeline = tfr.RankingPipeline(Builder([*loss]), dataset, hparams, metrics=["ndcg"])
-    with pytest.raises(
-        ValueError, match=r"\['buy', 'click'\], where .*'restore_list_buy'"
-    ):
+    with refused(r"\['buy', 'click'\], where .*'restore_list_buy'"):
         pipeline.train_and_validate()
 
 
