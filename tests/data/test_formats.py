@@ -247,33 +247,40 @@ LETOR = "# by hand\n2 qid:10 1:0.5 3:-1e-1 # no. 1\n\n0.5 qid:10 2:.25\n0 qid:7 
 ROWS = np.array([[0.5, 0, -0.1], [0, 0.25, 0], [0, 0, 0]], "float32")
 
 
-@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz"])
-def test_letor_files(name, tmp_path):
-    pack = gzip.compress if name.endswith("gz") else bytes
+@pytest.fixture(params=["a.txt", "a.txt.gz"])
+def written(request, tmp_path):
+    """Writes bytes to a file, plain or packed; returns its path."""
+    path = tmp_path / request.param
+    pack = gzip.compress if path.suffix == ".gz" else bytes
+
+    def write(content):
+        path.write_bytes(pack(content))
+        return path
+
+    return write
+
+
+def test_letor_files(written):
     for content in (LETOR, LETOR.replace("\n", "\r\n")):
-        (tmp_path / name).write_bytes(pack(content.encode()))
-        features, grades, qid = data.read_letor(tmp_path / name)
+        path = written(content.encode())
+        features, grades, qid = data.read_letor(path)
         assert_array_equal(features, ROWS)
         assert (grades.tolist(), qid.tolist()) == ([2, 0.5, 0], [10, 10, 7])
-        assert data.read_letor(tmp_path / name, num_features=5)[0].shape == (3, 5)
+        assert data.read_letor(path, num_features=5)[0].shape == (3, 5)
 
 
 BOM = b"\xef\xbb\xbf"  # As Windows marks UTF-8.
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_files_that_start_with_a_mark(name, tmp_path):
-    pack = gzip.compress if name.endswith("gz") else bytes
-    path = tmp_path / name
-    path.write_bytes(pack(BOM + b"2 qid:10 1:0.5\n"))
-    assert data.read_letor(path)[1].tolist() == [2]
-    path.write_bytes(pack(BOM + b"1 4 3\n2 3:0.5\n"))
+def test_files_that_start_with_a_mark(written):
+    _, grades, _ = data.read_letor(written(BOM + b"2 qid:10 1:0.5\n"))
+    assert grades.tolist() == [2]
+    path = written(BOM + b"1 4 3\n2 3:0.5\n")
     assert data.read_extreme_header(path) == (1, 4, 3)
     ((features, class_ids),) = data.extreme_classification(path)
     assert tf.sparse.to_dense(features).numpy().tolist() == [[0, 0, 0, 0.5]]
     assert class_ids.numpy().tolist() == [[2]]
-    path.write_bytes(pack(BOM + b"7 8\n"))
-    assert data.read_extreme_split(path).tolist() == [7]
+    assert data.read_extreme_split(written(BOM + b"7 8\n")).tolist() == [7]
 
 
 @pytest.mark.parametrize("table", ["asarray", "csr_matrix", "DataFrame"])

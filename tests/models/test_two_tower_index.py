@@ -197,6 +197,12 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(
     assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
 
 
+def assert_same(found, expected):
+    """Scores and ids, but for the order of the sums of products."""
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_same_sums(ours, theirs, WIDTH)
+
+
 def as_dataset(candidates, of_dataset=True):
     return (
         tf.data.Dataset.from_tensor_slices(candidates).batch(7)
@@ -225,10 +231,7 @@ def test_candidates_are_added_changed_and_removed(of_dataset, pairs, candidates)
     features[25:30] += 1
     expected = make({"id": IDS[kept], "features": features[kept]})
     for _ in range(2):
-        for ours, theirs in zip(
-            *(x.top_k(pairs[0], 35) for x in (model, expected)), strict=True
-        ):
-            assert_same_sums(ours, theirs, WIDTH)
+        assert_same(*(x.top_k(pairs[0], 35) for x in (model, expected)))
         model.index()
         expected.index()
 
@@ -254,10 +257,7 @@ def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
     expected = make(candidates)
     model.index(tf.data.Dataset.from_tensor_slices(candidates).shuffle(40).batch(7))
     model.index()
-    for found, wanted in zip(
-        model.top_k(pairs[0], 9), expected.top_k(pairs[0], 9), strict=True
-    ):
-        assert_same_sums(found, wanted, WIDTH)
+    assert_same(*(x.top_k(pairs[0], 9) for x in (model, expected)))
 
 
 def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(
@@ -267,8 +267,7 @@ def test_candidates_of_a_dataset_without_ids_keep_the_numbers_of_their_rows(
     model.remove_candidates([0, 5])
     before = model.top_k(pairs[0], 9)
     model.index()
-    for found, wanted in zip(model.top_k(pairs[0], 9), before, strict=True):
-        assert_same_sums(found, wanted, WIDTH)
+    assert_same(model.top_k(pairs[0], 9), before)
 
 
 def test_a_dataset_that_gives_other_candidates_raises(candidates):

@@ -53,13 +53,12 @@ def make_batch(rng, grades):
     return labels, scores
 
 
-def weights_of(what):
-    shape = {"not": None, "lists": (40, 1), "items": (40, LIST_SIZE)}[what]
-    return (
-        None
-        if shape is None
-        else np.random.default_rng(3).random(shape).astype("float32")
-    )
+@pytest.fixture(params=[None, 1, LIST_SIZE], ids=["not weighted", "lists", "items"])
+def weights(request):
+    if request.param is None:
+        return None
+    numbers = np.random.default_rng(3).random((40, request.param))
+    return numbers.astype("float32")
 
 
 def build_loss(name):
@@ -67,10 +66,9 @@ def build_loss(name):
 
 
 @pytest.mark.parametrize("grades", [1, 4])
-@pytest.mark.parametrize("weighted", ["not", "lists", "items"])
 @pytest.mark.parametrize("name", LOSSES)
-def test_losses(rng, name, grades, weighted):
-    batch = *make_batch(rng, grades), weights_of(weighted)
+def test_losses(rng, name, grades, weights):
+    batch = *make_batch(rng, grades), weights
     ours, theirs = (float(build_loss(x)(*batch)) for x in (name, f"tfr.{name}"))
     assert ours == pytest.approx(LOSSES[name] * theirs, rel=1e-5)
 
@@ -84,10 +82,9 @@ def result(metric, labels, scores, weights=None):
 
 
 @pytest.mark.parametrize("grades", [1, 4])
-@pytest.mark.parametrize("weighted", ["not", "lists", "items"])
 @pytest.mark.parametrize("ours", METRICS)
-def test_metrics(rng, ours, weighted, grades):
-    batch = *make_batch(rng, grades), weights_of(weighted)
+def test_metrics(rng, ours, weights, grades):
+    batch = *make_batch(rng, grades), weights
     assert result(ours, *batch) == pytest.approx(
         result(f"tfr.{METRICS[ours]}", *batch), rel=1e-5
     )
@@ -106,19 +103,17 @@ def test_metrics_of_lists_without_positives(rng, ours):
     assert result(ours, labels, scores) == pytest.approx(theirs * 40 / 26, rel=1e-5)
 
 
-@pytest.mark.parametrize("weighted", ["not", "lists", "items"])
 @pytest.mark.parametrize("ours", [name for name in METRICS if "dcg" not in name])
-def test_metrics_of_grades_below_1(rng, ours, weighted):
+def test_metrics_of_grades_below_1(rng, ours, weights):
     """Theirs count a label of 1 or more as relevant; ours do with `relevant_from=1`."""
     labels, scores = make_batch(rng, 4)
     labels = np.where(labels > 0, labels / 2, labels)
-    theirs = result(f"tfr.{METRICS[ours]}", labels, scores, weights_of(weighted))
+    theirs = result(f"tfr.{METRICS[ours]}", labels, scores, weights)
     metric = metrics.get(
         ours, relevant_from=1, count_empty=True, label_format="relevance"
     )
-    assert result(metric, labels, scores, weights_of(weighted)) == pytest.approx(
-        theirs, rel=1e-5
-    )
+    found = result(metric, labels, scores, weights)
+    assert found == pytest.approx(theirs, rel=1e-5)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
