@@ -71,6 +71,7 @@ del r4c.tfr.__dir__
 html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["style.css"]
+html_favicon = "static/favicon.svg"
 html_math_renderer = "mathml"
 html_show_copyright = False
 html_show_sphinx = False
