@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds sdist and wheel into dist/, checks them, installs the wheel into an empty environment and
-# runs the examples of the docstrings and the pages from there, under both Kerases.
+# runs the examples of the docstrings, the pages and README from there, under both Kerases.
 # Publishes nothing.
 #
 #   PYTHON   the Python 3.11 to 3.13 to use; default python3
@@ -25,7 +25,7 @@ wheel="$(echo "$project"/dist/*.whl)"
 "$work/user/bin/python" -m pip install "${pip_options[@]}" "$wheel[data,plots,tfr]" pytest
 # The project's folder is not on the path, so the installed package is what runs.
 mkdir -p "$work/pages/tests"
-cp -r docs "$work/pages"
+cp -r docs README.md "$work/pages"
 cp tests/pages.py "$work/pages/tests"
 cd "$work"
 installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))' 2> /dev/null)"
