@@ -1,7 +1,8 @@
-"""Finds each query's best classes by approximate search; compares with exact search.
+r"""Finds each query's best classes by approximate search; compares with exact search.
 
-    python examples/extreme_classification.py --train train.txt --test test.txt --export
-    index python examples/approximate_search.py --folder index
+    python examples/extreme_classification.py --train train.txt --test test.txt \
+        --export index
+    python examples/approximate_search.py --folder index
 
 The first program writes the class embeddings, `classes.npy`, and the encodings of its
 test points, `queries.npy`. `TwoTower.export_candidates` and `predict` give the same
@@ -9,6 +10,14 @@ files. This program builds an index with FAISS (pip install faiss-cpu) and compa
 results with the exact best classes, once for each of `--probes`. It writes
 `index.faiss` for a server, and the results of the last comparison to `best.npy`. It
 does not need TensorFlow. Without FAISS the search is exact.
+
+On WordNet it prints (times are those of one busy core):
+
+    20,456 classes, 9,468 queries
+    exact: 1.717 ms per query
+    FAISS, 4 clusters: 0.416 ms per query, 56.4% of the exact best 5
+    FAISS, 16 clusters: 1.894 ms per query, 76.7% of the exact best 5
+    FAISS, 64 clusters: 6.853 ms per query, 94.4% of the exact best 5
 """
 
 import argparse

