@@ -63,7 +63,7 @@ def run_block(code, shown, namespace, page):
 
 
 def assert_prints(shown, printed, place):
-    """What is printed has the shown lines, in this order, up to their first numbers."""
+    """What is printed has the shown lines, in this order, up to a number or "..."."""
     found = map(_words, printed.splitlines())
     missing = [
         x for x in shown.splitlines() if x.strip(" .") and _words(x) not in found
@@ -72,7 +72,7 @@ def assert_prints(shown, printed, place):
 
 
 def _words(line):
-    return re.split(r"[-+]?\.?\d", line)[0].split()
+    return re.split(r"[-+]?\.?\d|\.\.\.", line)[0].split()
 
 
 def _run_doctest(code, namespace, page, line):
