@@ -20,6 +20,7 @@ from scripts.benchmarks import thresholds
 from scripts.reproductions import (
     extreme,
     next_item,
+    next_word,
     noisy_labels,
     rare_classes,
     retrieval,
@@ -364,6 +365,7 @@ def users(version, data_dir, seed):
             "next_item {0}/log.txt",
             "# Test, 300 users, 300 items\nmethod,NDCG@10,HR@10,",
         ),
+        ("next_word {0}/words.txt", "# Next words: "),
     ],
 )
 def test_short_form(command, start, tmp_path, monkeypatch, capsys):
@@ -375,6 +377,7 @@ def test_short_form(command, start, tmp_path, monkeypatch, capsys):
     np.savetxt(
         tmp_path / "log.txt", (np.arange(300).reshape(-1, 1) + np.arange(8)) % 300, "%d"
     )
+    (tmp_path / "words.txt").write_text(" ".join("abcdefgh" * 500))
     monkeypatch.setattr(data, "movielens", users)
     softmax = {"towers, softmax": (retrieval.two_tower, {}, [[{"temperature": 0.2}]])}
     monkeypatch.setattr(retrieval, "OF_LOSSES", softmax)
@@ -433,6 +436,21 @@ def test_arff_files_become_points_of_length_1(tmp_path):
     source.write_text("\n".join([*head[::-1], "@data", "{0 1}", ""]))
     with refused("the labels must be the last attributes"):
         extreme.write_arff(source, target)
+
+
+def test_a_text_becomes_pieces_with_the_next_word_as_label(tmp_path):
+    """Words of the last fifth alone are no classes, nor is the mark of unknown ones."""
+    path = tmp_path / "text.txt"
+    path.write_text("A b\n<unk> a " * 80 + "b z a b " * 20)
+    train, validation, test = next_word.read([path], num_words=3)
+    for part, words in ((train, 320), (validation, 40), (test, 40)):
+        inputs, labels = part
+        assert inputs.shape == labels.shape == ((words - 1) // 32, 32)
+    a, b, other = 1, 2, 0
+    assert train[0][0, :5].tolist() == [a, b, other, a, a]
+    assert train[1][0, :5].tolist() == [b, -1, a, a, b]
+    assert test[0][0, :5].tolist() == [b, other, a, b, b]
+    assert test[1][0, :5].tolist() == [-1, a, b, b, -1]
 
 
 def test_figures_of_extreme_classification_are_those_of_the_best_five():
