@@ -77,12 +77,11 @@ def test_the_page_of_serving_answers(tmp_path, monkeypatch):
         ranked = [item for item in np.argsort(-row[last]) if item in left]
         assert [number[name] for name in best] == ranked[:2]
 
-    # Doubt, as the page says.
-    def score(items):
-        return model.scores(model(items))[:, -1]
-
-    known = histories[:2], [number["rice"], number["rice"]]
-    assert page["rank4class_tf"].calibrate(score, known).temperature > 0
+    # Doubt: scores after the last item, which padding follows.
+    padded = np.array([[number["tea"], number["milk"], -1], [number["kiwi"], -1, -1]])
+    _, best = model.top_k(padded, 1, last=True)
+    assert_array_equal(tf.argmax(page["score"](padded), axis=1), best[:, 0])
+    assert page["probabilities"].temperature > 0
     with pytest.raises(ValueError, match="integers that fit into the int64 input"):
         spec = tf.TensorSpec([None, None], tf.float32)
         model.export_top_k("next/3", spec, last=True)
