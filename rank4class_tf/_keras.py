@@ -308,9 +308,11 @@ def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
     if not KERAS_3:
         # They regularize the weights that are deleted.
         private(layer, "_callable_losses").clear()
-    yield
-    if KERAS_3:
-        private(layer, "_tracker").lock()
+    try:
+        yield
+    finally:
+        if KERAS_3:
+            private(layer, "_tracker").lock()
 
 
 def add_state(

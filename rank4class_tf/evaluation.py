@@ -708,10 +708,11 @@ class _Given(NamedTuple):
         _, places = self.read(_format(metric))
         if places is None:
             return metric.per_list(*self.arguments)
-        rows = Rows.of(*self.arguments)
-        values, weights = metric.per_list(
-            rows.y_true, rows.y_pred, rows.sample_weight, rows.exclude
-        )
+        arguments = self.arguments
+        if not isinstance(self.scores, _metrics.RankedIds):  # Which has a list a row.
+            rows = Rows.of(*arguments)
+            arguments = rows.y_true, rows.y_pred, rows.sample_weight, rows.exclude
+        values, weights = metric.per_list(*arguments)
         return tf.gather_nd(values, places), tf.gather_nd(weights, places)
 
 

@@ -97,9 +97,11 @@ def hardest_classes(
     rule = "`evaluation` must have all ranks, not only the best of `RankedIds`."
     _checks.require(not np.isinf(evaluation.ranks).any(), rule, "infinite ones")
     class_ids = _required(evaluation, "class_ids")
-    labels, label_indices = np.unique(class_ids, return_inverse=True)
+    # A list has none where it has no positive, or none with a weight.
+    is_ranked = ~np.isnan(evaluation.ranks)
+    labels, label_indices = np.unique(class_ids[is_ranked], return_inverse=True)
     list_counts = np.bincount(label_indices)
-    rank_sums = np.bincount(label_indices, np.nan_to_num(evaluation.ranks))
+    rank_sums = np.bincount(label_indices, evaluation.ranks[is_ranked])
     mean_ranks = rank_sums / list_counts
     worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
     worst = worst[np.argsort(-mean_ranks[worst], kind="stable")][:count]

@@ -607,6 +607,29 @@ def test_hardest_classes(evaluated, form):
     assert [label.get_text() for label in axes.get_yticklabels()] == ["bee", "cat"]
 
 
+def test_hardest_classes_leave_out_lists_without_a_rank():
+    """A positive of weight 0 has none."""
+    weights = np.ones((3, 3))
+    weights[0, 1] = 0
+    scores = np.eye(3)[[0, 0, 2]]
+    found = r4c.evaluate(None, (scores, [1, 1, 2], weights), ["mrr"])
+    (axes,) = plots.hardest_classes(found, NAMES, count=1).axes
+    assert [bar.get_width() for bar in axes.patches] == [2.5]
+    assert [text.get_text() for text in axes.texts] == [" 1 lists"]
+
+
+def test_a_metric_of_ones_own_measures_ranked_ids_without_padding():
+    class Own(metrics.MRR):
+        def per_list(self, *args, **kwargs):
+            return super().per_list(*args, **kwargs)
+
+    ranked = metrics.RankedIds([[1, 2, 3], [2, 1, 0], [3, 2, 1]])
+    ids = np.array([2, 0, 1])
+    found = r4c.evaluate(lambda _: ranked, (ids, ids), [Own(3, ignore_class=0)])
+    assert found["own_at_3"].value == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert len(found.ranks) == 2
+
+
 def test_callback_writes_what_tensorboard_shows(tmp_path):
     pytest.importorskip("matplotlib")
     pytest.importorskip("tensorboard")

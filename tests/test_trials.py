@@ -681,6 +681,9 @@ def test_rows_that_make_a_table_say_too_much(data):
         assert notes(train, validation, test) == [shared.format(7)]
     twice = np.concatenate([test_x, test_x[:3]]), np.concatenate([test_y, test_y[:3]])
     assert notes((x, y), 0.2, twice) == ["3 rows of `test` are repeated."]
+    often = np.repeat(x[:1], 5, axis=0), np.repeat(y[:1], 5)
+    repeated = "4 rows of `test` are repeated."
+    assert notes((x, y), 0.2, often) == [repeated, shared.format(5)]
     one_class = "`validation` has one class, by which nothing can be chosen."
     assert notes((x, y), (x[y == 1], y[y == 1]), test) == [one_class]
     # Of several inputs, all have to be alike; texts and sparse features.

@@ -62,10 +62,9 @@ _MIN_ITEMS_PER_PLACE = 32
 
 def top_k(scores: Tensor, k: Array) -> TensorPair:
     """The k largest scores in falling order, and their columns."""
-    # Equal to `tf.math.top_k` but for the order of equal scores. The k largest of all
-    # lie in the k blocks whose maxima are largest. So only block maxima and those
-    # blocks need sorting, while XLA's top_k on a CPU sorts every list in full. Where k
-    # is a tensor, all is sorted.
+    # Equal to `tf.math.top_k`. The k largest lie in the k blocks whose maxima are
+    # largest. So only block maxima and those blocks need sorting, while XLA's top_k on
+    # a CPU sorts every list in full. Where k is a tensor, all is sorted.
     n = scores.shape[1]
     if n is None or not isinstance(k, int) or n < _MIN_ITEMS_PER_PLACE * k:
         values, columns = tf.math.top_k(scores, k)
@@ -81,12 +80,13 @@ def top_k(scores: Tensor, k: Array) -> TensorPair:
 
     blocked = tf.reshape(scores, [-1, blocks, size])
     _, best_blocks = tf.math.top_k(tf.reduce_max(blocked, axis=-1), k)
+    # In the order of their columns, so that padding comes after all items at -inf, too:
+    # each block has an item, so that k are before it.
+    best_blocks = tf.sort(best_blocks, axis=-1)
     candidates = tf.reshape(gather(blocked, best_blocks), [-1, k * size])
     values, positions = tf.math.top_k(candidates, k)
     block = tf.gather(best_blocks, positions // size, batch_dims=1)
-    columns = block * size + positions % size
-    # Padding may be among the k largest; its columns must not point outside.
-    return values, tf.minimum(columns, n - 1)
+    return values, block * size + positions % size
 
 
 def search_block(encodings: Tensor, num_classes: int) -> int | Tensor:

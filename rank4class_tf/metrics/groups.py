@@ -199,6 +199,8 @@ class ExpectedCalibrationError(RankingMetric):
         return [hits(ranks, k=1)]
 
     def _prepared(self, batch: Batch) -> Batch:
+        rule = "`y_pred` must be probabilities or scores, which ranks do not tell."
+        _checks.require(batch.labels is not None, rule, "ranks")
         batch = super()._prepared(batch)
         if self.probabilities is None:
             return batch

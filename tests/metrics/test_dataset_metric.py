@@ -283,6 +283,12 @@ def test_labels_of_all_forms(data):
     assert_error(metric, reference(rest[counted], (rest.argmax(1) == ids)[counted]))
 
 
+def test_ranks_tell_no_probabilities():
+    ranked = r4c.metrics.RankedIds([[0, 1]])
+    with refused("`y_pred` must be probabilities or scores, which ranks do not tell"):
+        ExpectedCalibrationError().update_state([0], ranked)
+
+
 def test_ties_count_in_expectation():
     metric = ExpectedCalibrationError()
     assert float(metric([0, 1, 2, 3], np.full([4, 4], 0.25))) == 0

@@ -243,6 +243,18 @@ def test_weights_of_negatives_are_positive(wrong):
             fitted(weight)
 
 
+@pytest.mark.parametrize("dense", ["features", "weight"])
+def test_all_of_ragged_candidates_is_ragged(dense):
+    model = towers.make(negatives="others", negative_weight="weight", jit_compile=False)
+    ids = np.array([[3, 4]] * 24)
+    others = {"id": ids, "features": FEATURES[ids], "weight": np.ones(ids.shape)}
+    for name in others.keys() - {dense}:
+        others[name] = tf.RaggedTensor.from_tensor(others[name])
+    data = tf.data.Dataset.from_tensors((QUERIES, {**OWN, "others": others}))
+    with refused("must be ragged where ids are, weights too"):
+        model.fit(data, verbose=0, shuffle=False)
+
+
 def test_class_weight_of_several_classes():
     """Keras takes such labels for one-hot ones."""
     ids = np.stack([ROWS, np.where(ROWS % 2, 30, -1)], axis=1)

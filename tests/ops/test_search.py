@@ -331,3 +331,25 @@ def test_the_short_way_is_taken(rng, monkeypatch):
     monkeypatch.setattr(ranks, "over_positives", None)  # Reads all positives.
     for metric in (metrics.NDCG(5), metrics.MRR()):
         metric.update_state(labels, scores)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("n, k", [(997, 10), (1000, 10), (331, 3), (650, 1)])
+def test_the_highest_of_a_list_are_those_of_tensorflow(n, k, jit_compile, rng):
+    """Ties and items at -inf too, beside padding, where n has no divisor."""
+    scores = rng.integers(0, 5, (30, n)).astype("float32")
+    scores[:20] = np.where(rng.random((20, n)) < 0.99, -np.inf, scores[:20])
+    scores[:10, n - 1] = 1
+    find = tf.function(lambda x: search.top_k(x, k), jit_compile=jit_compile)
+    values, columns = find(tf.constant(scores))
+    expected_values, expected_columns = tf.math.top_k(scores, k)
+    assert_array_equal(values, expected_values)
+    assert_array_equal(columns, expected_columns)
+
+
+@pytest.mark.parametrize("metric", [metrics.RecallAtK(10), metrics.NDCG(10)])
+def test_the_last_item_counts_once_among_few(metric, rng):
+    labels = np.full((1, 997), -1.0)
+    labels[0, 996] = 1
+    metric.update_state(labels, rng.normal(size=(1, 997)))
+    assert float(metric.result()) == 1
