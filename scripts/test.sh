@@ -3,10 +3,10 @@
 # Keras 3, and the tests marked keras2 under Keras 2, in as many processes as there are cores.
 #
 #   scripts/test.sh --quick       lint, types and one representative of everything, in a minute
-#   scripts/test.sh --slow        also what is marked slow; so does CI
+#   scripts/test.sh --slow        also what is marked slow, and the pages compiled by XLA; so does CI
 #   scripts/test.sh --all         also TensorFlow 2.15
 #   scripts/test.sh --weekly      also what is marked weekly, the numerical tests as other processors run
-#                                 them, and the pages and examples compiled by XLA; so does CI once a week
+#                                 them, and the examples compiled by XLA; so does CI once a week
 #   scripts/test.sh -k rankmax    other arguments go to pytest
 #
 #   KERAS    the Kerases to test with; default "3 2"
@@ -72,10 +72,13 @@ case "$part" in
     ;;
 esac
 
-if [ "$part" = --weekly ]; then
-  # As on a GPU, where XLA is Keras's default.
-  tests_of_keras 3 --xla tests/test_docs.py::test_examples_run tests/examples "$@"
+# As on a GPU, where XLA is Keras's default: the pages, and once a week the examples.
+case "$part" in
+  --slow | --all) tests_of_keras 3 --xla tests/test_docs.py::test_examples_run "$@" ;;
+  --weekly) tests_of_keras 3 --xla tests/test_docs.py::test_examples_run tests/examples "$@" ;;
+esac
 
+if [ "$part" = --weekly ]; then
   # Values and steps with the sums of other processors, which are in another order: oneDNN with AVX2
   # alone, and none. Processors without AVX cannot run TensorFlow.
   for setting in ONEDNN_MAX_CPU_ISA=AVX2 TF_ENABLE_ONEDNN_OPTS=0; do
