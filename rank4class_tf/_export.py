@@ -1,5 +1,6 @@
 """SavedModels that find the best classes, without this package."""
 
+import dataclasses
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -32,68 +33,98 @@ def write_top_k(
     if k is None:
         k = min(10, num_classes)
     default_k = _checks.positive_int("k", k)
+    names = None
     if class_names is not None:
         class_names = as_names(class_names)
         # A variable, since a constant of the graph may not be larger than 2 GB.
         names = tf.Variable([*class_names, ""], trainable=False, dtype=tf.string)
     check_classes(default_k, class_names, num_classes)
-    rule = f"`k` must be in [1, {num_classes}]."
-
-    def outputs_of(features: Any, k: int | Tensor) -> dict[str, Tensor]:
-        result = find_best(features, k)
-        if class_names is not None:
-            result["class_names"] = names_at(names, result["class_ids"])
-        return result
-
-    def in_order(x: Tensor | tf.SparseTensor) -> Tensor | tf.SparseTensor:
-        # A request may list the indices of a sparse tensor in any order.
-        if isinstance(x, tf.SparseTensor):
-            return tf.sparse.reorder(x)
-        return x
-
-    def features_from(arguments: list) -> Any:
-        tensors = tf.nest.flatten(arguments, expand_composites=True)
-        features = tf.nest.pack_sequence_as(
-            features_spec, tensors, expand_composites=True
-        )
-        return tf.nest.map_structure(in_order, features)
-
-    def serving_default(features: list) -> dict[str, Tensor]:
-        return outputs_of(features_from(features), default_k)
-
-    def top_k(features: list, k: Tensor) -> dict[str, Tensor]:
-        is_right = (k >= 1) & (k <= num_classes)
-        in_range = tf.debugging.Assert(is_right, [rule, "Received:", k])
-        with tf.control_dependencies([in_range]):
-            return outputs_of(features_from(features), tf.identity(k))
-
-    # Trace both signatures, whose arguments are the tensors of the features side by
-    # side.
-    specs = specs_of_arguments(features_spec)
-    k_spec = tf.TensorSpec([], tf.int32, name="k")
-    signatures = {
-        "top_k": tf.function(top_k, [specs, k_spec]),
-        "serving_default": tf.function(serving_default, [specs]),
-    }
+    graphs = _Graphs(find_best, features_spec, num_classes, default_k, names)
+    signatures = graphs.signatures()
 
     # The module holds what the graphs read, but not the model: TensorFlow would trace a
     # model in it again, with dense features. Keras 3's own archive does the same.
-    variables: list[tf.Variable] = []
-    for function in signatures.values():
-        variables += function.get_concrete_function().graph.variables
-    lookup_table = tf.saved_model.experimental.TrackableResource
-    tables: list[Any] = []
-    for root in (model, *other_layers):
-        for layer in _keras.layers_of(root):
-            parts = tf.train.TrackableView(layer).descendants()
-            tables += [part for part in parts if isinstance(part, lookup_table)]
     module = tf.Module()
-    module.read = [variables, tables]
+    module.read = [_variables_of(signatures), _tables_of([model, *other_layers])]
     with _files.replacing_saved_model(path) as temporary:
         # A served model needs no gradients.
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
         tf.saved_model.save(module, temporary, signatures, options)
         _forget_gradients(os.path.join(temporary, _files.SAVED_MODEL))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Graphs:
+    """The graphs of the signatures.
+
+    Attributes:
+        find_best: as in `write_top_k`.
+        features_spec: the specs of the features that `find_best` takes.
+        num_classes: the largest k.
+        default_k: the k of `serving_default`.
+        names: `[num_classes + 1]`, the names of the classes and one for id -1, if any.
+    """
+
+    find_best: Callable[[Any, int | Tensor], dict[str, Tensor]]
+    features_spec: Any
+    num_classes: int
+    default_k: int
+    names: tf.Variable | None
+
+    def signatures(self) -> dict[str, Any]:
+        """The functions, which take the tensors of the features side by side."""
+        specs = specs_of_arguments(self.features_spec)
+        k_spec = tf.TensorSpec([], tf.int32, name="k")
+        return {
+            "top_k": tf.function(self.top_k, [specs, k_spec]),
+            "serving_default": tf.function(self.serving_default, [specs]),
+        }
+
+    def top_k(self, features: list, k: Tensor) -> dict[str, Tensor]:
+        rule = f"`k` must be in [1, {self.num_classes}]."
+        is_right = (k >= 1) & (k <= self.num_classes)
+        in_range = tf.debugging.Assert(is_right, [rule, "Received:", k])
+        with tf.control_dependencies([in_range]):
+            return self._outputs(features, tf.identity(k))
+
+    def serving_default(self, features: list) -> dict[str, Tensor]:
+        return self._outputs(features, self.default_k)
+
+    def _outputs(self, arguments: list, k: int | Tensor) -> dict[str, Tensor]:
+        tensors = tf.nest.flatten(arguments, expand_composites=True)
+        features = tf.nest.pack_sequence_as(
+            self.features_spec, tensors, expand_composites=True
+        )
+        result = self.find_best(tf.nest.map_structure(_in_order, features), k)
+        if self.names is not None:
+            result["class_names"] = names_at(self.names, result["class_ids"])
+        return result
+
+
+def _in_order(x: Tensor | tf.SparseTensor) -> Tensor | tf.SparseTensor:
+    # A request may list the indices of a sparse tensor in any order.
+    if isinstance(x, tf.SparseTensor):
+        return tf.sparse.reorder(x)
+    return x
+
+
+def _variables_of(signatures: dict[str, Any]) -> list[tf.Variable]:
+    """What the graphs of signatures read; this traces them."""
+    variables: list[tf.Variable] = []
+    for function in signatures.values():
+        variables += function.get_concrete_function().graph.variables
+    return variables
+
+
+def _tables_of(roots: Sequence[keras.layers.Layer]) -> list[Any]:
+    """The lookup tables of layers or models and of all layers within them."""
+    lookup_table = tf.saved_model.experimental.TrackableResource
+    tables: list[Any] = []
+    for root in roots:
+        for layer in _keras.layers_of(root):
+            parts = tf.train.TrackableView(layer).descendants()
+            tables += [part for part in parts if isinstance(part, lookup_table)]
+    return tables
 
 
 def _forget_gradients(path: str) -> None:
