@@ -166,31 +166,41 @@ def longest_file(limit):
 class Run:
     """A run of a case in its own process, which goes on from what is in the folder.
 
-    From the save `full_at` on, counted from 1, no file may be longer than `limit`
-    bytes.
+    Attributes:
+        pid: the process.
+        ended: whether it is known to have ended.
     """
 
-    def __init__(self, case, folder, full_at=math.inf, limit=0):
+    def __init__(self, folder):
         self.folder, self.ended = pathlib.Path(folder), False
         # Whether the run is saving, its number of saves, and how long the last one
         # took.
         self._progress = mmap.mmap(-1, 16)
+
+    @classmethod
+    def start(cls, case, folder, full_at=math.inf, limit=0):
+        """Starts a run.
+
+        From the save `full_at` on, counted from 1, no file may be longer than `limit`
+        bytes.
+        """
+        run = cls(folder)
         sys.stdout.flush()
-        self.pid = os.fork()
-        if self.pid:
-            return
+        run.pid = os.fork()
+        if run.pid:
+            return run
         try:
-            with open(self.folder / "log", "a") as log:
+            with open(run.folder / "log", "a") as log:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-            self._tell_of_saves(*case.saves, full_at, limit)
-            arrays = case.train(self.folder)
-            with _files.replacing(self.folder / "end.npz") as path:
+            run._tell_of_saves(*case.saves, full_at, limit)
+            arrays = case.train(run.folder)
+            with _files.replacing(run.folder / "end.npz") as path:
                 np.savez(path, *arrays)
         except BaseException as error:
             traceback.print_exc()
             message = str(error).strip().splitlines() or [""]
-            (self.folder / "error").write_text(f"{type(error).__name__}: {message[0]}")
+            (run.folder / "error").write_text(f"{type(error).__name__}: {message[0]}")
         finally:
             os._exit(0)
 
@@ -270,7 +280,7 @@ class Drill:
         ends = []
         for _ in range(2):
             with tempfile.TemporaryDirectory() as folder:
-                before, run = time.monotonic(), Run(case, folder)
+                before, run = time.monotonic(), Run.start(case, folder)
                 ends.append(run.end())
                 self.seconds = time.monotonic() - before
                 _, self.saves, self.of_save = run.saves()
@@ -298,9 +308,9 @@ class Drill:
         while done < kills:
             with tempfile.TemporaryDirectory() as folder:
                 left = min(self.rng.randint(1, 4), kills - done)
-                while left and self._killed(Run(self.case, folder)):
+                while left and self._killed(Run.start(self.case, folder)):
                     done, left = done + 1, left - 1
-                self.add("killed", Run(self.case, folder).end())
+                self.add("killed", Run.start(self.case, folder).end())
 
     def _killed(self, run):
         """Kills a run; returns whether it had not ended before."""
@@ -319,7 +329,7 @@ class Drill:
 
     def stopped(self, folder, count):
         """The files of a run that is killed after a number of saves."""
-        run = Run(self.case, folder)
+        run = Run.start(self.case, folder)
         run.wait(until=lambda: run.saves()[1] >= count and not run.saves()[0])
         run.kill()
         files = [path for path in run.folder.rglob("*") if path.is_file()]
@@ -339,10 +349,10 @@ class Drill:
                     self.rng.randint(1, self.saves),
                     self.rng.randrange(largest),
                 )
-                end = Run(self.case, folder, full_at, limit).end()
+                end = Run.start(self.case, folder, full_at, limit).end()
                 if isinstance(end, str):
                     pathlib.Path(folder, "error").unlink(missing_ok=True)
-                    end = Run(self.case, folder).end()
+                    end = Run.start(self.case, folder).end()
                 self.add("disk full", end)
 
     def damage(self, times):
@@ -361,7 +371,7 @@ class Drill:
                     else:
                         content[at] ^= 1 << self.rng.randrange(8)
                     pathlib.Path(folder, path.relative_to(kept)).write_bytes(content)
-                    self.add(kind, Run(self.case, folder).end())
+                    self.add(kind, Run.start(self.case, folder).end())
 
 
 ENDS = ("same", "other", "error")

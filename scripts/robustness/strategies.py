@@ -28,6 +28,7 @@ Everything takes two hours. `--quick` trains shards on one device and on two, in
 import argparse
 import dataclasses
 import faulthandler
+import functools
 import itertools
 import json
 import os
@@ -111,8 +112,8 @@ class Cell:
         before it.
         """
         weighted = strategy in ("mirrored", "multi_worker") and self.data != "even"
-        return Cell(
-            self.kind, self.labels, data=self.data, weighted=weighted, few=self.few
+        return dataclasses.replace(
+            self, mode="graph", precision="float32", weighted=weighted
         )
 
     def path(self, folder, keras, strategy):
@@ -240,82 +241,142 @@ def batches(cell):
     return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(BATCH)
 
 
-def compiled(cell, names):
-    """A model with an output per object and the control, under the current strategy."""
+def control(**options):
+    """A loss of Keras that reads no labels, so they may have any form."""
     import tensorflow as tf
     from tensorflow import keras
 
-    from rank4class_tf import layers, losses, metrics, models, optimizers
-
     class Control(keras.losses.Loss):
-        """A loss of Keras that reads no labels, so they may have any form."""
-
         def call(self, y_true, y_pred):
             del y_true
             return tf.reduce_mean(tf.square(y_pred), axis=-1)
 
-    options = {"run_eagerly": cell.mode == "eager", "jit_compile": cell.mode == "xla"}
-    options["steps_per_execution"] = 2 if cell.mode == "two_steps" else 1
-    makers = objects(cell.kind)
+    return Control(**options)
 
-    def scaled(optimizer):
-        """Replaces Keras's first scale of 2**15 in float16, as early steps overflow."""
-        if cell.precision != "mixed_float16":
-            return optimizer
+
+def make_encoder():
+    """What the single models and their control train."""
+    from tensorflow import keras
+
+    return keras.Sequential([keras.layers.Input((FEATURES,)), keras.layers.Dense(4)])
+
+
+def single(cell, encoder, classes, num_sampled, optimizer, loss):
+    """A model that one object is tried with."""
+    from rank4class_tf import metrics, models
+
+    model = models.ExtremeClassifier(
+        encoder, classes, 4, num_sampled=num_sampled, seed=3
+    )
+    measured = [metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)]
+    return compiled_for(cell, model, optimizer, loss, measured)
+
+
+def with_rowwise_optimizer(cell, names):
+    """A model whose optimizer is the object."""
+    from rank4class_tf import losses
+
+    (name,) = names
+    # With a smaller epsilon, a gradient that is only rounding moves as far as others.
+    options = {} if name.endswith("SGD") else {"epsilon": 1e-2}
+    optimizer = objects(cell.kind)[name](0.1, **options)
+    return single(cell, make_encoder(), 40, 12, optimizer, losses.SoftmaxLoss())
+
+
+def with_shards(cell, names):
+    """A model whose loss is the object, with a shard of the classes on each replica."""
+    import tensorflow as tf
+
+    from rank4class_tf import layers, optimizers
+
+    (name,) = names
+    encoder = make_encoder()
+    optimizer = optimizers.RowwiseAdagrad(0.03)
+    classes = layers.ShardedClassTable(40, 4, optimizers.RowwiseAdagrad(0.03), seed=1)
+    if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+        classes.build((None, 4))
+        classes = layers.ClassTable.from_rows(classes.rows())
+    loss = objects(cell.kind)[name]()
+    return single(cell, encoder, classes, None, optimizer, loss)
+
+
+def with_metrics(cell, names):
+    """A model with the loss of the control, whose scores all metrics measure."""
+    from tensorflow import keras
+
+    makers = objects(cell.kind)
+    measured = [makers[name](name=name) for name in names if name != CONTROL]
+    inputs = keras.Input((FEATURES,))
+    # This layer is left out, but draws from the seed, as for the published figures.
+    keras.layers.Dense(3)(inputs)
+    model = keras.Model(inputs, keras.layers.Dense(CLASSES)(inputs))
+    return compiled_for(cell, model, keras.optimizers.SGD(0.1), control(), measured)
+
+
+def with_outputs(cell, names):
+    """A model with an output for each object and for the control."""
+    from tensorflow import keras
+
+    inputs = keras.Input((4 if cell.kind == "heads" else FEATURES,))
+    outputs, of_outputs = [], []
+    for name in names:
+        output, loss = output_of(cell.kind, name, inputs)
+        outputs.append(output)
+        of_outputs.append(loss)
+    optimizer = keras.optimizers.SGD(0.1)
+    return compiled_for(cell, keras.Model(inputs, outputs), optimizer, of_outputs)
+
+
+def output_of(kind, name, inputs):
+    """The output of an object, and the loss of this output."""
+    from tensorflow import keras
+
+    from rank4class_tf import losses
+
+    dense = functools.partial(keras.layers.Dense, name=name)
+    if name == CONTROL:
+        return dense(3)(inputs), control(name=name)
+    make = objects(kind)[name]
+    if kind == "heads":
+        return make(name=name)(inputs), losses.SoftmaxLoss()
+    if kind == "sorters":
+        return dense(100)(inputs), losses.SpearmanLoss(make(), axis="items")
+    return dense(CLASSES)(inputs), make()
+
+
+# The other kinds have an output for each object.
+BUILDERS = {
+    "metrics": with_metrics,
+    "models": with_rowwise_optimizer,
+    "shards": with_shards,
+}
+
+
+def compiled(cell, names):
+    """A model of objects and the control, under the current strategy."""
+    from tensorflow import keras
+
+    if cell.is_single and names == [CONTROL]:
+        return compiled_for(cell, make_encoder(), keras.optimizers.SGD(), control())
+    return BUILDERS.get(cell.kind, with_outputs)(cell, names)
+
+
+def compiled_for(cell, model, optimizer, loss, metrics=None):
+    """Compiles a model for the mode and the precision of a cell; returns it."""
+    from tensorflow import keras
+
+    if cell.precision == "mixed_float16":
+        # Early steps overflow with Keras's first scale of 2**15.
         of_keras_3 = getattr(keras.optimizers, "LossScaleOptimizer", None)
         make = of_keras_3 or keras.mixed_precision.LossScaleOptimizer
-        return make(optimizer, initial_scale=128)
-
-    if cell.is_single:
-        (name,) = names
-        encoder = keras.Sequential(
-            [keras.layers.Input((FEATURES,)), keras.layers.Dense(4)]
-        )
-        if name == CONTROL:
-            encoder.compile(scaled(keras.optimizers.SGD()), Control(), **options)
-            return encoder
-        classes, sampled, loss = 40, 12, losses.SoftmaxLoss()
-        if cell.kind == "models":
-            # With a smaller epsilon, a gradient that is only rounding moves as far as
-            # others.
-            options_of = {} if name.endswith("SGD") else {"epsilon": 1e-2}
-            optimizer = makers[name](0.1, **options_of)
-        else:
-            optimizer = optimizers.RowwiseAdagrad(0.03)
-            classes = layers.ShardedClassTable(
-                40, 4, optimizers.RowwiseAdagrad(0.03), seed=1
-            )
-            sampled, loss = None, makers[name]()
-            if tf.distribute.get_strategy().num_replicas_in_sync == 1:
-                classes.build((None, 4))
-                classes = layers.ClassTable.from_rows(classes.rows())
-        model = models.ExtremeClassifier(
-            encoder, classes, 4, num_sampled=sampled, seed=3
-        )
-        measured = [metrics.PrecisionAtK([1, 3]), metrics.NDCG(5)]
-        model.compile(scaled(optimizer), loss, metrics=measured, **options)
-        return model
-    inputs = keras.Input((4 if cell.kind == "heads" else FEATURES,))
-    outputs, of_outputs, of_metrics = [], [], None
-    for name in names:
-        if name == CONTROL:
-            outputs.append(keras.layers.Dense(3, name=name)(inputs))
-            of_outputs.append(Control(name=name))
-        elif cell.kind == "losses":
-            outputs.append(keras.layers.Dense(CLASSES, name=name)(inputs))
-            of_outputs.append(makers[name]())
-        elif cell.kind == "heads":
-            outputs.append(makers[name](name=name)(inputs))
-            of_outputs.append(losses.SoftmaxLoss())
-        elif cell.kind == "sorters":
-            outputs.append(keras.layers.Dense(100, name=name)(inputs))
-            of_outputs.append(losses.SpearmanLoss(makers[name](), axis="items"))
-    if cell.kind == "metrics":
-        outputs, of_outputs = keras.layers.Dense(CLASSES)(inputs), Control()
-        of_metrics = [makers[name](name=name) for name in names if name != CONTROL]
-    model = keras.Model(inputs, outputs)
+        optimizer = make(optimizer, initial_scale=128)
     model.compile(
-        scaled(keras.optimizers.SGD(0.1)), of_outputs, metrics=of_metrics, **options
+        optimizer,
+        loss,
+        metrics=metrics,
+        run_eagerly=cell.mode == "eager",
+        jit_compile=cell.mode == "xla",
+        steps_per_execution=2 if cell.mode == "two_steps" else 1,
     )
     return model
 
@@ -341,8 +402,7 @@ def train(cell, names, strategy):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = compiled(cell, names)
-    parallel = not isinstance(model, keras.Sequential) and cell.kind != "metrics"
-    parallel = parallel and not cell.is_single
+    parallel = cell.kind not in BUILDERS
     count = len(names) if parallel else None
 
     def for_outputs(features, labels, *weights):
@@ -435,13 +495,12 @@ def child(keras, strategy, folder, time_limit, kinds):
     paths = {
         c: c.path(pathlib.Path(folder), keras, strategy) for c in cells(strategy, kinds)
     }
-    for cell, path in [
-        (cell, path) for cell, path in paths.items() if not path.exists()
-    ]:
+    missing = [cell for cell, path in paths.items() if not path.exists()]
+    for cell in missing:
         faulthandler.dump_traceback_later(time_limit, exit=True)
         text = json.dumps(run_cell(cell, made))
         if not task.get("index", 0):
-            path.write_text(text)
+            paths[cell].write_text(text)
     faulthandler.cancel_dump_traceback_later()
 
 
