@@ -159,39 +159,52 @@ def evaluate(score, users, part):
     return {name: float(value) for name, value in metric.result().items()}
 
 
-def run(name, settings, users, seed, args, test):
-    """Trains one model; returns its history and its figures at the best epoch."""
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    loss = LOSSES[name](settings["own"])
+def make_model(name, settings, num_items):
+    """The autoencoder of items of a method."""
     layers, activation = keras.layers, "tanh" if name == "Mult-DAE" else None
     # A bias in the first layer costs softmax up to .01 AP@10 on the validation part.
     hidden = layers.Dense(
         settings["units"], activation, False, kernel_initializer="normal"
     )
-    read_films = [
-        layers.Dropout(settings["dropout"]),
-        layers.UnitNormalization(),
-        hidden,
-    ]
-    scores = layers.Dense(users.num_items, kernel_initializer="normal")
-    model = keras.Sequential([*read_films, scores])
-    optimizer = keras.optimizers.Adam(settings["rate"])
+    return keras.Sequential(
+        [
+            layers.Dropout(settings["dropout"]),
+            layers.UnitNormalization(),
+            hidden,
+            layers.Dense(num_items, kernel_initializer="normal"),
+        ]
+    )
+
+
+def weights_of_items(power, users):
+    """`[items]`, powers of the numbers of users, with a mean of 1 over the pairs."""
     popularity = np.bincount(users.train.flat_values, minlength=users.num_items).astype(
         np.float32
     )
-    of_items = popularity ** (settings["own"] if name == POPULAR else 0)
-    of_items *= popularity.sum() / (popularity @ of_items)
+    weights = popularity**power
+    return weights * (popularity.sum() / (popularity @ weights))
+
+
+def weights_of_users(power, labels):
+    """`[users]`, powers of the numbers of pairs, whose sum is the number of pairs."""
+    count = tf.reduce_sum(labels, axis=1)
+    weights = count**power
+    return weights * (tf.reduce_sum(count) / tf.reduce_sum(weights))
+
+
+def make_step(name, settings, users, model):
+    """A training step: a function of ragged items `[users, None]`, to the loss."""
+    loss = LOSSES[name](settings["own"])
+    optimizer = keras.optimizers.Adam(settings["rate"])
+    of_items = weights_of_items(settings["own"], users) if name == POPULAR else None
 
     @tf.function(reduce_retracing=True)
     def step(items):
         labels = multi_hot(items, users.num_items)
-        count = tf.reduce_sum(labels, axis=1)
-        # Weights of users add up to the number of pairs. All losses but Sparsemax are
-        # sums.
-        weights = count ** WEIGHTS[settings["weight"]]
-        weights *= tf.reduce_sum(count) / tf.reduce_sum(weights)
-        weights = weights if name == "Sparsemax" else weights / count
+        weights = weights_of_users(WEIGHTS[settings["weight"]], labels)
+        if name != "Sparsemax":
+            # All other losses are sums over the pairs of a user.
+            weights /= tf.reduce_sum(labels, axis=1)
         with tf.GradientTape() as tape:
             of_pairs = labels * of_items if name == POPULAR else None
             values = loss(labels, model(labels, training=True), sample_weight=of_pairs)
@@ -205,6 +218,15 @@ def run(name, settings, users, seed, args, test):
         )
         return value
 
+    return step
+
+
+def run(name, settings, users, seed, args, test):
+    """Trains one model; returns its history and its figures at the best epoch."""
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    model = make_model(name, settings, users.num_items)
+    step = make_step(name, settings, users, model)
     score = tf.function(model, reduce_retracing=True)
     batches = users.batches("train", args.batch_size, ragged=True, seed=seed)
 
@@ -216,9 +238,10 @@ def run(name, settings, users, seed, args, test):
     _, best = common.train_to_best(
         model, args.epochs, train, watch, "AP@10", args.patience, args.evaluate_every
     )
-    return {"validation": best} | {
-        part: evaluate(score, users, part) for part in ["test"][:test]
-    }
+    figures = {"validation": best}
+    if test:
+        figures["test"] = evaluate(score, users, "test")
+    return figures
 
 
 def kept_run(args, name, settings, seed, test, size=(1, 1)):
@@ -229,7 +252,7 @@ def kept_run(args, name, settings, seed, test, size=(1, 1)):
         if name in LOSSES:
             return run(name, settings, users, seed, args, test)
         learned = multi_hot(users.train, users.num_items).numpy()
-        score = retrieval.METHODS[name][0](learned, **settings)
+        score = retrieval.METHODS[name].make(learned, **settings)
         part = "test" if test else "validation"
         return {
             part: {

@@ -32,7 +32,7 @@ import pathlib
 import re
 import zipfile
 import zlib
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -259,16 +259,28 @@ def ease(learned, l2):
     )
 
 
+class Method(NamedTuple):
+    """A method without training by gradients.
+
+    Attributes:
+        make: a function of `[users, films]` and settings, to a function that scores.
+        choices: the settings to try.
+    """
+
+    make: Any
+    choices: list[dict[str, Any]]
+
+
 NEIGHBOURS = [
     {"neighbours": n, "shrink": s} for n in (5, 10, 20, 100) for s in (0, 10, 100)
 ]
 METHODS = {
-    "popularity": (
+    "popularity": Method(
         lambda learned: lambda x: np.broadcast_to(learned.sum(axis=0), x.shape),
         [{}],
     ),
-    "item-kNN": (item_knn, NEIGHBOURS),
-    "EASE": (ease, [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)]),
+    "item-kNN": Method(item_knn, NEIGHBOURS),
+    "EASE": Method(ease, [{"l2": l2} for l2 in (10, 30, 100, 300, 1000, 3000)]),
 }
 
 
@@ -371,12 +383,26 @@ def keras_rs(task, towers, seed, all_set, temperature=1.0, num_mined=None):
     return Model(), keras.losses.CategoricalCrossentropy(from_logits=True)
 
 
+class Towers(NamedTuple):
+    """A way to train towers.
+
+    Attributes:
+        make: `two_tower` or `keras_rs`.
+        options: arguments of `make`.
+        choices: lists of settings to try, one list after the other.
+    """
+
+    make: Any
+    options: dict[str, Any]
+    choices: list[Any]
+
+
 TEMPERATURES = [{"temperature": t} for t in (0.05, 0.2, 0.5, 1.0)]
 # The rate is chosen after the temperature, which is chosen with this rate.
 RATE = 0.003
 RATES = [{"learning_rate": rate} for rate in (0.001, RATE, 0.01, 0.03)]
 OF_LOSSES = {
-    f"towers, {loss}": (
+    f"towers, {loss}": Towers(
         two_tower,
         # log-Q corrects a sum, which the other losses lack.
         {
@@ -388,15 +414,17 @@ OF_LOSSES = {
     )
     for loss in LOSSES
 }
-ALL_NEGATIVES: dict[str, Any] = {"num_random": 512, "log_q": "counted"}
-NEGATIVES: dict[str, Any] = {
-    f"softmax, negatives {name}": (two_tower, options, [])
-    for name, options in {
-        "in the batch alone": {},
-        "in the batch, log-Q": {"log_q": "counted"},
-        "in the batch and drawn": {"num_random": 512},
-        "and of earlier batches, log-Q": ALL_NEGATIVES | {"memory_size": 2048},
-    }.items()
+NEGATIVES = {
+    "softmax, negatives in the batch alone": Towers(two_tower, {}, []),
+    "softmax, negatives in the batch, log-Q": Towers(
+        two_tower, {"log_q": "counted"}, []
+    ),
+    "softmax, negatives in the batch and drawn": Towers(
+        two_tower, {"num_random": 512}, []
+    ),
+    "softmax, negatives and of earlier batches, log-Q": Towers(
+        two_tower, {"num_random": 512, "log_q": "counted", "memory_size": 2048}, []
+    ),
 }
 GUIDE = {"temperature": 0.1, "log_q": "counted", "num_random": 64}
 ALL_SET = [
@@ -404,28 +432,26 @@ ALL_SET = [
     [{"num_mined": n} for n in (None, 64)],
 ]
 LIBRARIES = {
-    "keras-rs, as its guide": (keras_rs, {"all_set": False}, []),
-    "keras-rs, all set": (keras_rs, {"all_set": True}, ALL_SET),
-    "rank4class_tf, without options": (two_tower, {}, []),
-    "rank4class_tf, as its guide": (two_tower, GUIDE, []),
-    "rank4class_tf, all set": (two_tower, {"log_q": "known"}, ALL_SET),
-    "rank4class_tf, and drawn": (
-        two_tower,
-        {"log_q": "known", "num_random": 512},
-        ALL_SET,
+    "keras-rs, as its guide": Towers(keras_rs, {"all_set": False}, []),
+    "keras-rs, all set": Towers(keras_rs, {"all_set": True}, ALL_SET),
+    "rank4class_tf, without options": Towers(two_tower, {}, []),
+    "rank4class_tf, as its guide": Towers(two_tower, GUIDE, []),
+    "rank4class_tf, all set": Towers(two_tower, {"log_q": "known"}, ALL_SET),
+    "rank4class_tf, and drawn": Towers(
+        two_tower, {"log_q": "known", "num_random": 512}, ALL_SET
     ),
 }
 
 
 def run_towers(row, settings, task, seed, args):
     """The figures of towers at their best epoch, and the seconds of a step."""
-    make, options, _ = (OF_LOSSES | NEGATIVES | LIBRARIES)[row]
+    way = (OF_LOSSES | NEGATIVES | LIBRARIES)[row]
     rate = settings.get("learning_rate", 0.01)
     settings = {
         name: value for name, value in settings.items() if name != "learning_rate"
     }
     towers, batches = make_towers(task, args.width), task.pairs(args.batch_size, seed)
-    model, loss = make(task, towers, seed, **options, **settings)
+    model, loss = way.make(task, towers, seed, **way.options, **settings)
     model.compile(keras.optimizers.Adam(rate), loss)
     films = {name: task.films[name] for name in INPUTS}
 
@@ -433,7 +459,7 @@ def run_towers(row, settings, task, seed, args):
         queries, _ = task.queries(held_out)
         parts = zip(towers, (queries, films), strict=True)
         parts = [tower.predict(x, batch_size=512, verbose=0) for tower, x in parts]
-        if make is two_tower or options["all_set"]:
+        if way.make is two_tower or way.options["all_set"]:
             parts = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in parts]
         return parts[0] @ parts[1].T
 
@@ -456,9 +482,17 @@ def run_towers(row, settings, task, seed, args):
 
 def run_method(row, settings, task, seed, args):
     """The figures of one of the other methods."""
-    score = METHODS[row][0](task.seen(2), **settings)
+    score = METHODS[row].make(task.seen(2), **settings)
     held_out = {"validation": 2, "test": 1}
     return {part: figures(score(task.seen(n)), task, n) for part, n in held_out.items()}
+
+
+class Result(NamedTuple):
+    """The row of a table: what was chosen for it, and a run for each seed."""
+
+    row: str
+    settings: dict[str, Any]
+    runs: list[dict[str, Any]]
 
 
 def study(task, args):
@@ -466,8 +500,8 @@ def study(task, args):
     data = zlib.crc32(args.zip.read_bytes())
 
     def kept_run(row, settings, seed):
-        of_run = {"row": row, "settings": settings, "seed": seed, "data": data}
-        of_run |= {
+        about = {"row": row, "settings": settings, "seed": seed, "data": data}
+        about |= {
             name: getattr(args, name) for name in ("width", "epochs", "batch_size")
         }
 
@@ -477,53 +511,62 @@ def study(task, args):
             run = run_method if row in METHODS else run_towers
             return run(row, settings, task, seed, args)
 
-        return common.kept(args.out, of_run, make)
+        return common.kept(args.out, about, make)
 
     def tuned(row, lists, seeds, settings):
         for choices in lists:
-            tried = [kept_run(row, settings | of, args.tuning_seed) for of in choices]
-            settings = max(tried, key=lambda run: run["validation"][SELECT_BY])[
-                "settings"
+            tried = [
+                kept_run(row, settings | choice, args.tuning_seed) for choice in choices
             ]
-        return row, settings, [kept_run(row, settings, seed) for seed in seeds]
+            best = max(tried, key=lambda run: run["validation"][SELECT_BY])
+            settings = best["settings"]
+        return Result(row, settings, [kept_run(row, settings, seed) for seed in seeds])
 
     return tuned
 
 
-def cells(row, settings, runs):
-    """A row of a table."""
+def cells(result):
+    """The cells of a row."""
+    runs = result.runs
     values = [
         plus_minus([run["test"][column] for run in runs]) for column in COLUMNS.values()
     ]
-    chosen = ", ".join(f"{key}={value}" for key, value in settings.items())
+    chosen = ", ".join(f"{key}={value}" for key, value in result.settings.items())
     epochs = ", ".join(str(run["validation"].get("epoch", "–")) for run in runs)
-    return [row, *values, chosen, epochs]
+    return [result.row, *values, chosen, epochs]
 
 
 def tables_of(args):
     """The tables."""
-    task, head = read(args.zip), ["method", *COLUMNS, "settings", "epochs"]
-    tuned, start = study(task, args), {"learning_rate": RATE}
+    task = read(args.zip)
+    tuned = study(task, args)
+    head = ["method", *COLUMNS, "settings", "epochs"]
+    start = {"learning_rate": RATE}
     if "methods" in args.tables:
-        found = [
-            tuned(row, [of[1]], [args.tuning_seed], {}) for row, of in METHODS.items()
+        results = [
+            tuned(row, [method.choices], [args.tuning_seed], {})
+            for row, method in METHODS.items()
         ]
-        found += [tuned(row, of[2], args.seeds, start) for row, of in OF_LOSSES.items()]
+        results += [
+            tuned(row, towers.choices, args.seeds, start)
+            for row, towers in OF_LOSSES.items()
+        ]
         size = f"{len(task.users)} users, {len(task.films['id']):,} films"
-        yield f"Methods: {size}", head, [cells(*of) for of in found]
+        yield f"Methods: {size}", head, list(map(cells, results))
     if "negatives" in args.tables:
         softmax = "towers, softmax"
-        _, best, _ = tuned(softmax, OF_LOSSES[softmax][2], [], start)
-        found = [tuned(row, [], args.seeds, best) for row in NEGATIVES]
-        yield "Negatives", head, [cells(*of) for of in found]
+        best = tuned(softmax, OF_LOSSES[softmax].choices, [], start).settings
+        results = [tuned(row, [], args.seeds, best) for row in NEGATIVES]
+        yield "Negatives", head, list(map(cells, results))
     if "libraries" in args.tables:
-        there = importlib.util.find_spec("keras_rs") is not None
-        rows = [row for row, of in LIBRARIES.items() if there or of[0] is two_tower]
-        found = [tuned(row, LIBRARIES[row][2], args.seeds, {}) for row in rows]
-        steps = [
-            f"{1e3 * min(run['step'] for run in runs):.0f}" for _, _, runs in found
-        ]
-        rows = [[*cells(*of), step] for of, step in zip(found, steps, strict=True)]
+        has_keras_rs = importlib.util.find_spec("keras_rs") is not None
+        rows = []
+        for row, towers in LIBRARIES.items():
+            if towers.make is keras_rs and not has_keras_rs:
+                continue
+            result = tuned(row, towers.choices, args.seeds, {})
+            step = min(run["step"] for run in result.runs)
+            rows.append([*cells(result), f"{1e3 * step:.0f}"])
         yield "Libraries", [*head, "step, CPU ms"], rows
 
 

@@ -379,8 +379,8 @@ def test_short_form(command, start, tmp_path, monkeypatch, capsys):
     )
     (tmp_path / "words.txt").write_text(" ".join("abcdefgh" * 500))
     monkeypatch.setattr(data, "movielens", users)
-    softmax = {"towers, softmax": (retrieval.two_tower, {}, [[{"temperature": 0.2}]])}
-    monkeypatch.setattr(retrieval, "OF_LOSSES", softmax)
+    softmax = retrieval.Towers(retrieval.two_tower, {}, [[{"temperature": 0.2}]])
+    monkeypatch.setattr(retrieval, "OF_LOSSES", {"towers, softmax": softmax})
     program, *options = command.format(tmp_path).split()
     module = importlib.import_module(f"scripts.reproductions.{program}")
     path = tmp_path / "csv" / "table.csv"
