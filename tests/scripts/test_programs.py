@@ -16,7 +16,7 @@ from tensorflow import keras
 
 from rank4class_tf import data, encoders, layers
 from scripts import tables
-from scripts.benchmarks import thresholds
+from scripts.benchmarks import fit, harness, thresholds
 from scripts.reproductions import (
     extreme,
     next_item,
@@ -70,6 +70,17 @@ def test_short_form_of_a_benchmark(name, tmp_path):
         assert cells and not any(
             bad in cell for cell in row for bad in ("fails", "memory", "over")
         )
+
+
+def test_a_fit_that_takes_too_long_shows_so_in_its_table(monkeypatch):
+    def run(*args, **settings):
+        return {"error": "over 600 s"}
+
+    monkeypatch.setattr(harness, "run", run)
+    args = fit.parser().parse_args(["--losses", "softmax"])
+    first_step, with_metrics = fit.measured(args)
+    assert first_step.rows == [["softmax", *["over 600 s"] * 4]]
+    assert with_metrics.rows == [["all calls", "over 600 s", "", ""]]
 
 
 @pytest.mark.parametrize("name", thresholds.CASES)
