@@ -89,7 +89,7 @@ def examples(args, seed):
 
 
 def trained_scores(args, loss, seed):
-    """Scores and class ids of the examples outside the training part, by part."""
+    """Scores and class ids of what chooses, conformalizes and tests, by part."""
     parts = examples(args, seed)
     rate, batch_size, epochs, patience = TRAINING[args.dataset]
     keras.backend.clear_session()
@@ -111,10 +111,11 @@ def trained_scores(args, loss, seed):
     )
     model.fit(*parts["train"], batch_size, epochs, callbacks=[stopping], **watched)
     predict = functools.partial(model.predict, batch_size=1024, verbose=0)
-    return {
-        name: (tf.constant(predict(x)), class_ids)
-        for name, (x, class_ids) in parts.items()
-    }
+    scored = {}
+    for name in ("choice", "conformal", "test"):
+        x, class_ids = parts[name]
+        scored[name] = (tf.constant(predict(x)), class_ids)
+    return scored
 
 
 def calibration_error(probabilities, scores, class_ids):
