@@ -186,15 +186,21 @@ class TwoTower(RetrievalModel):
             candidate_encoder, self._encode_candidates, self._reader.ids
         )
         _check_widths(query_encoder, candidate_encoder)
-        # What can be built is built now, so that a file or a checkpoint finds all
-        # weights.
-        for layer in (self._remove_hits, self._correct, self._random, frequencies):
+        self._build_parts()
+
+    def _build_parts(self) -> None:
+        """Builds what can be built: a file or a checkpoint must find all weights."""
+        # The order: layers of fixed shapes; the memory, as wide as the encodings of
+        # candidates; last the model, which then counts as built.
+        fixed = (self._remove_hits, self._correct, self._random, self.frequencies)
+        for layer in fixed:
             if layer is not None and not layer.built:
                 layer.build(None)
-        has_shape = _keras.symbolic_inputs(candidate_encoder) is not None
+        encoder = self.candidate_encoder
+        has_shape = _keras.symbolic_inputs(encoder) is not None
         if self._memory is not None and has_shape:
-            self._memory.build((None, candidate_encoder.output_shape[-1]))
-        self._build_by(query_encoder)
+            self._memory.build((None, encoder.output_shape[-1]))
+        self._build_by(self.query_encoder)
 
     def build(self, input_shape: tf.TensorShape | None) -> None:
         self.built = True  # The encoders build themselves.
