@@ -115,14 +115,15 @@ def sum_over_items(
 
     @tf.custom_gradient
     def blocked(*tensors: Tensor) -> WithGradient:
-        items = tensors[:num_items]
-        positives = tensors[num_items:]
-        width = tf.shape(positives[0])[1]
-        stacks = [_split(x, block) for x in positives]
-
-        def add(index: Tensor, result: Tensor) -> list[Tensor]:
-            columns = [stack[index] for stack in stacks]
-            return [_put(result, index, _sum_block(function, items, columns))]
+        columns = tensors[num_items:]
+        blocks = _Blocks(
+            function=function,
+            items=tensors[:num_items],
+            positives=[_split(x, block) for x in columns],
+            number=num_blocks,
+            size=block,
+            width=tf.shape(columns[0])[1],
+        )
 
         def gradient(upstream: Tensor, variables: Sequence = ()) -> list[Tensor]:
             rule = (
@@ -130,36 +131,65 @@ def sum_over_items(
                 "capture it."
             )
             require(not variables, rule, variables)
-            upstream = _split(tf.pad(upstream, [[0, 0], [0, -width % block]]), block)
+            return blocks.backward(upstream)
 
-            def add_gradients(
-                index: Tensor, item_sums: Tensors, stacked: Tensors
-            ) -> list[Tensors]:
-                sources = [*items], [stack[index] for stack in stacks]
-                with tf.GradientTape() as tape:
-                    tape.watch(sources)
-                    value = _sum_block(function, *sources)
-                of_items, of_positives = tape.gradient(
-                    value, sources, upstream[index], unconnected_gradients="zero"
-                )
-                item_sums = [x + y for x, y in zip(item_sums, of_items, strict=True)]
-                pairs = zip(stacked, of_positives, strict=True)
-                stacked = [_put(stack, index, x) for stack, x in pairs]
-                return [item_sums, stacked]
+        return blocks.forward(), gradient
 
-            item_zeros = [tf.zeros_like(x) for x in items]
-            zeros = [tf.zeros_like(x) for x in stacks]
-            start = add_gradients(tf.constant(0), item_zeros, zeros)
-            item_sums, stacked = fold(add_gradients, num_blocks, start, first=1)
-            return [*item_sums, *(_join(stack, width) for stack in stacked)]
+    return blocked(*items, *positives)
+
+
+class _Blocks(NamedTuple):
+    """All items, and positives cut into blocks that are compared one by one."""
+
+    function: Callable
+    items: Tensors  # Several `[batch, n]`.
+    positives: Tensors  # Several `[blocks, batch, size]`.
+    number: Tensor  # Of blocks up to the last positive.
+    size: int
+    width: Tensor  # P, of all columns.
+
+    def forward(self) -> Tensor:
+        """The sum over items per positive, `[batch, P]`."""
+
+        def add(index: Tensor, sums: Tensor) -> list[Tensor]:
+            value = _sum_block(self.function, self.items, self._positives_of(index))
+            return [_put(sums, index, value)]
 
         # The first block, usually the only one, starts the loop: a loop that adds it to
         # zeros takes a fifth of the time of a loss.
-        start = add(tf.constant(0), tf.zeros_like(stacks[0]))
-        (result,) = fold(add, num_blocks, start, first=1)
-        return _join(result, width), gradient
+        start = add(tf.constant(0), tf.zeros_like(self.positives[0]))
+        (sums,) = fold(add, self.number, start, first=1)
+        return _join(sums, self.width)
 
-    return blocked(*items, *positives)
+    def backward(self, upstream: Tensor) -> list[Tensor]:
+        """The gradients of items and positives, from that of the sums."""
+        missing = -self.width % self.size
+        upstream = _split(tf.pad(upstream, [[0, 0], [0, missing]]), self.size)
+
+        def add(index: Tensor, of_items: Tensors, of_positives: Tensors) -> list:
+            sources = [*self.items], self._positives_of(index)
+            with tf.GradientTape() as tape:
+                tape.watch(sources)
+                value = _sum_block(self.function, *sources)
+            for_items, for_positives = tape.gradient(
+                value, sources, upstream[index], unconnected_gradients="zero"
+            )
+            item_pairs = zip(of_items, for_items, strict=True)
+            positive_pairs = zip(of_positives, for_positives, strict=True)
+            return [
+                [total + x for total, x in item_pairs],
+                [_put(stack, index, x) for stack, x in positive_pairs],
+            ]
+
+        item_zeros = [tf.zeros_like(x) for x in self.items]
+        positive_zeros = [tf.zeros_like(x) for x in self.positives]
+        start = add(tf.constant(0), item_zeros, positive_zeros)
+        of_items, of_positives = fold(add, self.number, start, first=1)
+        return [*of_items, *(_join(stack, self.width) for stack in of_positives)]
+
+    def _positives_of(self, index: Tensor) -> list[Tensor]:
+        """Several `[batch, size]`."""
+        return [stack[index] for stack in self.positives]
 
 
 def _sum_block(function: Function, items: Tensors, positives: Tensors) -> Tensor:
