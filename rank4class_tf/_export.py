@@ -139,21 +139,23 @@ def _forget_gradients(path: str) -> None:
         file.write(saved.SerializeToString(deterministic=True))
 
 
-def check_integer_specs(encoder: keras.Model, features_spec: Any) -> None:
+def check_integer_specs(argument: str, specs: Any, encoder: keras.Model) -> None:
     """Raises where a spec lets in ids that the encoder's symbolic inputs would cut."""
     given = _keras.symbolic_inputs(encoder)
     inputs = tf.nest.flatten(given)
-    specs = tf.nest.flatten(features_spec)
-    is_alike = isinstance(given, dict) == isinstance(features_spec, dict)
-    if given is None or not is_alike or len(inputs) != len(specs):
+    leaves = tf.nest.flatten(specs)
+    is_alike = isinstance(given, dict) == isinstance(specs, dict)
+    if given is None or not is_alike or len(inputs) != len(leaves):
         return  # Keras finds the inputs by their names.
 
-    for tensor, spec in zip(inputs, specs, strict=True):
+    for tensor, spec in zip(inputs, leaves, strict=True):
         held = tf.as_dtype(tensor.dtype)
         if held.is_integer:
             dtype = spec.dtype
             fits = dtype.is_integer and held.min <= dtype.min and dtype.max <= held.max
-            rule = f"A spec must have integers that fit into the {held.name} input."
+            rule = (
+                f"`{argument}` must have integers that fit into the {held.name} input."
+            )
             _checks.require(fits, rule, dtype.name)
 
 

@@ -370,7 +370,7 @@ def states_of(layer: keras.layers.Layer) -> States:
 
 
 def _generators_of(layer: keras.layers.Layer) -> list[Any]:
-    """The random generators of a layer alone."""
+    """The random generators of a layer, without those of its sublayers."""
     if KERAS_3:
         return private(layer, "_seed_generators")
     # Dropout of Keras 2 has a state only after `enable_tf_random_generator`, and most

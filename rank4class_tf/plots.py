@@ -103,8 +103,7 @@ def hardest_classes(
     list_counts = np.bincount(label_indices)
     rank_sums = np.bincount(label_indices, evaluation.ranks[is_ranked])
     mean_ranks = rank_sums / list_counts
-    worst = np.flatnonzero(labels >= 0)  # -1 stands for lists without a positive.
-    worst = worst[np.argsort(-mean_ranks[worst], kind="stable")][:count]
+    worst = np.argsort(-mean_ranks, kind="stable")[:count]
     figure, axes = new_figure(height=1.2 + 0.3 * len(worst))
     bars = axes.barh(range(len(worst)), mean_ranks[worst])
     counts = [f" {list_counts[index]} lists" for index in worst]

@@ -75,7 +75,7 @@ def export_top_k(
             return tf.TensorSpec(shape, tensor.dtype, name)
 
         features_spec = tf.nest.map_structure(spec, inputs)
-    _export.check_integer_specs(model, features_spec)
+    _export.check_integer_specs("features_spec", features_spec, model)
     score = tf.function(lambda features: scores_of(model, features))
     concrete = score.get_concrete_function(features_spec)
     shape = concrete.output_shapes

@@ -1,4 +1,4 @@
-"""Names of arguments on the pages are those of the code, where no example runs too."""
+"""Arguments that the pages name exist in the code, also where no test runs them."""
 
 import ast
 import collections

@@ -182,8 +182,8 @@ class Reader:
         features = inputs_for(self._encoder, features, argument)
 
         if isinstance(ids, tf.RaggedTensor):
+            rule = f"`{argument}` must be ragged where ids are, weights too."
             for part in (*tf.nest.flatten(features), weights):
-                rule = f"`{argument}` must be ragged where ids are, weights too."
                 is_ragged = part is None or isinstance(part, tf.RaggedTensor)
                 _checks.require(is_ragged, rule, "a dense tensor")
             candidates = _of_ragged_ids(features, ids)

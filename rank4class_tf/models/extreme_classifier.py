@@ -304,7 +304,7 @@ class ExtremeClassifier(RetrievalModel):
             scores, class_ids = self.top_k(features, k, last, exclude)
             return {"scores": scores, "class_ids": class_ids}
 
-        _export.check_integer_specs(self.encoder, features_spec)
+        _export.check_integer_specs("features_spec", features_spec, self.encoder)
         num_classes = self.classes.num_classes
         _export.write_top_k(
             path, self, outputs, features_spec, num_classes, k, class_names

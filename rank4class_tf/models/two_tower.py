@@ -340,7 +340,7 @@ class TwoTower(RetrievalModel):
             queries_spec: `tf.TensorSpec`s of the query features, in the same structure.
             k: in [1, N]; None means 10, or N if that is less.
         """
-        _export.check_integer_specs(self.query_encoder, queries_spec)
+        _export.check_integer_specs("queries_spec", queries_spec, self.query_encoder)
         self.encode_what_changed()
         catalogue = self._index.catalogue
 

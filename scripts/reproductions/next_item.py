@@ -187,9 +187,8 @@ def tuned(args, method):
     runs, settings = [], {"dropout": args.dropouts[0], "rate": args.rates[0]}
     if len(args.rates) == len(args.dropouts) == 1:  # There is nothing to choose.
         return runs, settings
-    for name, choices in (("rate", args.rates), ("dropout", args.dropouts)):
-        if name == "dropout":
-            choices = choices[1:]  # The first is that of the rates.
+    # The rates are tried with the first dropout.
+    for name, choices in (("rate", args.rates), ("dropout", args.dropouts[1:])):
         for choice in choices:
             tried = settings | {name: choice}
             runs.append(kept_run(args, method, tried, args.tuning_seed, False))

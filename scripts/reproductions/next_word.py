@@ -78,7 +78,7 @@ def build(method, num_words, width):
     model = r4c.models.ExtremeClassifier(
         encoder, table, width, num_sampled=None, normalize=False
     )
-    return model, lambda x: tf.matmul(encoder(x), table.rows(), transpose_b=True)
+    return model, lambda x: model.scores(model(x))
 
 
 def perplexity(score, validation, test):

@@ -139,15 +139,20 @@ def segmentation(rng, loss):
     return fitted(model, images, masks, loss)[0]
 
 
-def named_entities(rng, loss):
-    """A tag for each word; 0 is padding."""
-    model = keras.Sequential(
+def tagger():
+    """A class for each word."""
+    return keras.Sequential(
         [
             keras.Input((LENGTH,), dtype="int32"),
             keras.layers.Embedding(WORDS, 8),
             keras.layers.Dense(CLASSES),
         ]
     )
+
+
+def named_entities(rng, loss):
+    """A tag for each word; 0 is padding."""
+    model = tagger()
     x = words(rng)
     tags = np.where(x > 0, rng.integers(1, CLASSES, x.shape), 0)
     return fitted(model, x, tags, loss)[0]
@@ -155,13 +160,7 @@ def named_entities(rng, loss):
 
 def labels_of_pytorch(rng, loss):
     """A tag for each first piece of a word; the other pieces are -100."""
-    model = keras.Sequential(
-        [
-            keras.Input((LENGTH,), dtype="int32"),
-            keras.layers.Embedding(WORDS, 8),
-            keras.layers.Dense(CLASSES),
-        ]
-    )
+    model = tagger()
     x = words(rng)
     is_first = rng.random(x.shape) < 0.5
     tags = np.where(is_first, rng.integers(0, CLASSES, x.shape), -100)
@@ -209,15 +208,20 @@ def masked_words(rng, loss):
     return fitted(model, x, y, loss, sample_weight=weights)[0]
 
 
-def large_vocabulary(rng, loss):
-    """The next word: Keras's loss of the logits, or ours without them."""
-    encoder = keras.Sequential(
+def word_encoder():
+    """An encoding at each word, of the words up to it."""
+    return keras.Sequential(
         [
             keras.Input((LENGTH,), dtype="int32"),
             keras.layers.Embedding(WORDS, 8),
             keras.layers.GRU(8, return_sequences=True),
         ]
     )
+
+
+def large_vocabulary(rng, loss):
+    """The next word: Keras's loss of the logits, or ours without them."""
+    encoder = word_encoder()
     rows = words(rng)
     following = np.pad(rows[:, 1:], [(0, 0), (0, 1)])
     table = rng.normal(size=(WORDS, 8)).astype("float32")
@@ -415,13 +419,7 @@ def test_metrics_of_probabilities(rng):
 
 def language_model(rng, **options):
     """A large vocabulary, without its logits, and the same with them."""
-    encoder = keras.Sequential(
-        [
-            keras.Input((LENGTH,), dtype="int32"),
-            keras.layers.Embedding(WORDS, 8),
-            keras.layers.GRU(8, return_sequences=True),
-        ]
-    )
+    encoder = word_encoder()
     model = models.ExtremeClassifier(
         encoder, layers.ClassTable(WORDS, 8), 8, num_sampled=None, normalize=False
     )
