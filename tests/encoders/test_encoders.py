@@ -168,7 +168,7 @@ def test_the_best_next_word_after_a_backbone_of_keras_hub(kind, tmp_path):
     model = models.ExtremeClassifier(
         backbone, backbone.token_embedding, 8, None, normalize=False
     )
-    words = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 0, 0, 0, 0]])
+    words = np.array([[3, 4, 5, 0, 0], [1, 2, 3, 4, 5], [7, 0, 0, 0, 0]], "int32")
     features = {"token_ids": words, "padding_mask": (words > 0).astype("int32")}
     with pytest.warns(UserWarning, match="have no mask"):
         model.top_k(features, 3, last=True)
