@@ -10,7 +10,7 @@ Methods: binary cross-entropy with one uniform negative for each position (Kang 
 McAuley 2018, "Self-Attentive Sequential Recommendation"); gBCE with 256 negatives and t
 = .75 (Petrov & Macdonald 2023, "gSASRec: Reducing Overconfidence in Sequential
 Recommendation Trained with Negative Sampling"), where the positions of a user share one
-sample unless `--own-negatives`; softmax over 256 items sampled for each batch; three
+sample unless `--own-negatives`; softmax over 256 items sampled for each batch; four
 losses over all items. All have one model, one optimizer and one search: the learning
 rate first, then the dropout, by NDCG@10 on the validation items with `--tuning-seed`.
 The same metric chooses the epoch.
@@ -43,13 +43,20 @@ NDCG, HR = "NDCG@10", "HR@10"
 # The number of negatives for each position and gBCE's t, which is 0 for binary
 # cross-entropy.
 NEGATIVES = {"BCE, 1 negative": (1, 0.0), "gBCE, 256 negatives": (256, 0.75)}
-OWL = r4c.losses.OrderedWeightedLoss("pairwise", "hinge", r4c.ops.TopKWeights(16))
+
+
+def owl(k):
+    """The mean hinge of the k highest negatives."""
+    return r4c.losses.OrderedWeightedLoss("pairwise", "hinge", r4c.ops.TopKWeights(k))
+
+
 # The number of sampled items, None for all, and the loss.
 LOSSES = {
     "softmax, 256 sampled": (256, r4c.losses.SoftmaxLoss()),
     "softmax, all": (None, r4c.losses.SoftmaxLoss()),
     "Rankmax, all": (None, r4c.losses.RankmaxLoss()),
-    "OWL top 16, all": (None, OWL),
+    "OWL top 16, all": (None, owl(16)),
+    "OWL top 512, all": (None, owl(512)),
 }
 METHODS = [*NEGATIVES, *LOSSES]
 RIVAL = "gBCE, 256 negatives"
