@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import datetime
-import math
 import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -131,57 +130,19 @@ class UserItems:
         """
         rng = np.random.default_rng(_checks.seed(seed))
         _checks.one_of("split", split, _SPLITS)
-        chunks = [_checked_pairs(batch) for batch in batches]
-        if not chunks:
-            raise ValueError(
-                "`batches` must hold at least one batch of pairs. Received none."
-            )
-        timestamps = [x.timestamps for x in chunks if x.timestamps is not None]
-        rule = "`batches` must hold timestamps in each batch or in none."
-        received = f"{len(timestamps)} of {len(chunks)} with timestamps"
-        _checks.require(len(timestamps) in (0, len(chunks)), rule, received)
-        user_chunks = [x.user_ids for x in chunks]
-        item_chunks = [x.item_ids for x in chunks]
-        del chunks  # For its memory.
-        user_ids, users = _distinct_and_numbers(user_chunks)
-        item_ids, items = _distinct_and_numbers(item_chunks, _known(item_ids))
-
+        log = _Log.of(batches, _known(item_ids))
         if split == "random":
-            pairs = users.astype(np.int64) * len(item_ids) + items
-            _, first = np.unique(pairs, return_index=True)
-            # A repeated pair could be in training and in the test.
-            if len(first) < len(pairs):
-                first.sort()
-                users, items = users[first], items[first]
-            del pairs, first  # For their memory.
-            by_user = np.lexsort((items, users))
-            held_out = rng.permutation(len(users))[: len(users) // 10 * 2]
-        else:
-            # All sorts by time are stable: pairs of equal times keep the order of the
-            # input.
-            times = np.concatenate(timestamps or [np.zeros(len(users), np.int8)])
-            by_user = np.lexsort((times, users))
-            num_held_out = len(users) // 10 * 2
-            held_out = np.argsort(times, kind="stable")[len(users) - num_held_out :]
-
-        part_of = np.zeros(len(users), np.int8)  # Indices in `_PARTS`.
-        if split == "last":
-            lengths = np.bincount(users)
-            ends = np.repeat(np.cumsum(lengths), lengths)
-            num_later = ends - np.arange(len(users)) - 1
-            is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
-            part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
-        else:
-            part_of[held_out] = np.repeat([1, 2], len(held_out) // 2)
+            log = log.without_repeats()
+        by_user, part_of = _split(log, split, rng)
 
         parts = []
         for part in range(len(_PARTS)):
             rows = by_user[part_of[by_user] == part]
-            lengths = np.bincount(users[rows], minlength=len(user_ids))
-            parts.append(tf.RaggedTensor.from_row_lengths(items[rows], lengths))
+            lengths = np.bincount(log.users[rows], minlength=len(log.user_ids))
+            parts.append(tf.RaggedTensor.from_row_lengths(log.items[rows], lengths))
         train, validation, test = parts
         in_order = split != "random"
-        return cls(train, validation, test, item_ids, user_ids, in_order)
+        return cls(train, validation, test, log.item_ids, log.user_ids, in_order)
 
     @classmethod
     def from_file(
@@ -212,48 +173,15 @@ class UserItems:
                 10, which are ratings.
         """
         _checks.one_of("split", split, _SPLITS)
-        with splits.opened(path) as lines:
-            widths = collections.Counter(len(line.split()) for line in lines)
-        formats = dict(_LINE_FORMATS)
-        # A log may have a few broken lines, which are no lists of items either.
-        if max(widths[3], widths[4]) > 0.9 * widths.total():
-            del formats[_ITEMS]
-        pairs, times = (array("i"), array("i")), array("q")
-        columns = (*pairs, times)
-        with splits.opened(path) as lines:
-            for line_number, line in enumerate(lines, 1):
-                line = line.strip()
-                try:
-                    matches = (x.fullmatch(line) for x in formats.values())
-                    match = next(filter(None, matches))
-                    if match.re.groups:
-                        fields = zip(columns, match.groups(), strict=False)
-                        for column, digits in fields:
-                            column.append(int(digits))
-                    else:
-                        ids = [*map(int, line.split())]
-                        pairs[1].extend(ids)
-                        pairs[0].extend([line_number] * len(ids))
-                except (StopIteration, OverflowError):
-                    known = " or ".join(formats)
-                    rule = f"{path}, line {line_number}: must be {known}, with ids"
-                    received = f"{line[:80]!r}, of {len(line)} characters"
-                    raise ValueError(
-                        f"{rule} below 2**31. Received: {received}."
-                    ) from None
-                if line_number == 1:  # All lines must have the format of the first.
-                    formats = {name: x for name, x in formats.items() if x is match.re}
-        _checks.require(
-            pairs[0], f"{path}: must hold at least one line.", "an empty file"
-        )
-        latest = max(times, default=math.inf)
-        rule = (
-            f"{path}: must have timestamps in the last column, not ratings of at "
-            "most 10."
-        )
-        _checks.require(latest > 10, rule, f"{latest} as the latest")
-        log = (*pairs, times) if times else pairs
-        return cls.from_pairs([log], split=split, item_ids=item_ids)
+        users, items, times = _read(path)
+        _checks.require(users, f"{path}: must hold at least one line.", "an empty file")
+        if not times:
+            return cls.from_pairs([(users, items)], split=split, item_ids=item_ids)
+
+        rule = "must have timestamps in the last column, not ratings of at most 10."
+        latest = max(times)
+        _checks.require(latest > 10, f"{path}: {rule}", f"{latest} as the latest")
+        return cls.from_pairs([(users, items, times)], split=split, item_ids=item_ids)
 
     def _parts_up_to(self, part: str) -> list[tf.RaggedTensor]:
         _checks.one_of("part", part, _PARTS)
@@ -366,12 +294,124 @@ def _batched(
     return dataset.batch(batch_size).map(function).prefetch(1).with_options(options)
 
 
+def _read(path: PathLike) -> tuple[array, array, array]:
+    """The user and the item of each pair in a file, and the timestamps if any."""
+    users, items, times = array("i"), array("i"), array("q")
+    formats = _possible_formats(path)
+    with splits.opened(path) as lines:
+        for line_number, line in enumerate(lines, 1):
+            line = line.strip()
+            try:
+                matches = (x.fullmatch(line) for x in formats.values())
+                match = next(filter(None, matches))
+                if match.re.groups:
+                    columns = zip((users, items, times), match.groups(), strict=False)
+                    for column, digits in columns:
+                        column.append(int(digits))
+                else:
+                    ids = [*map(int, line.split())]
+                    items.extend(ids)
+                    users.extend([line_number] * len(ids))
+            except (StopIteration, OverflowError):
+                known = " or ".join(formats)
+                rule = f"{path}, line {line_number}: must be {known}, with ids"
+                received = f"{line[:80]!r}, of {len(line)} characters"
+                raise ValueError(f"{rule} below 2**31. Received: {received}.") from None
+
+            if line_number == 1:  # All lines must have the format of the first.
+                formats = {name: x for name, x in formats.items() if x is match.re}
+    return users, items, times
+
+
+def _possible_formats(path: PathLike) -> dict[str, re.Pattern]:
+    """What the first line of a file may be."""
+    with splits.opened(path) as lines:
+        widths = collections.Counter(len(line.split()) for line in lines)
+    formats = dict(_LINE_FORMATS)
+    # A log may have a few broken lines, which are no lists of items either.
+    if max(widths[3], widths[4]) > 0.9 * widths.total():
+        del formats[_ITEMS]
+    return formats
+
+
 class _Pairs(NamedTuple):
     """A batch of pairs: ids that are int32 or strings, and timestamps if any."""
 
     user_ids: np.ndarray
     item_ids: np.ndarray
     timestamps: np.ndarray | None = None
+
+
+class _Log(NamedTuple):
+    """All pairs, with numbers in place of ids, and timestamps if any."""
+
+    users: np.ndarray
+    items: np.ndarray
+    timestamps: np.ndarray | None
+    user_ids: np.ndarray
+    item_ids: np.ndarray
+
+    @classmethod
+    def of(cls, batches: Iterable, known_items: np.ndarray | None) -> Self:
+        """Checks and numbers the pairs of batches; known items keep their numbers."""
+        chunks = [_checked_pairs(batch) for batch in batches]
+        if not chunks:
+            raise ValueError(
+                "`batches` must hold at least one batch of pairs. Received none."
+            )
+        timestamps = [x.timestamps for x in chunks if x.timestamps is not None]
+        rule = "`batches` must hold timestamps in each batch or in none."
+        received = f"{len(timestamps)} of {len(chunks)} with timestamps"
+        _checks.require(len(timestamps) in (0, len(chunks)), rule, received)
+
+        user_chunks = [x.user_ids for x in chunks]
+        item_chunks = [x.item_ids for x in chunks]
+        del chunks  # For its memory.
+        user_ids, users = _distinct_and_numbers(user_chunks)
+        item_ids, items = _distinct_and_numbers(item_chunks, known_items)
+        times = np.concatenate(timestamps) if timestamps else None
+        return cls(users, items, times, user_ids, item_ids)
+
+    def without_repeats(self) -> Self:
+        """Each pair once, in the order of the input, and without timestamps."""
+        pairs = self.users.astype(np.int64) * len(self.item_ids) + self.items
+        _, first = np.unique(pairs, return_index=True)
+        if len(first) == len(pairs):
+            return self
+        first.sort()
+        return self._replace(
+            users=self.users[first], items=self.items[first], timestamps=None
+        )
+
+
+def _split(
+    log: _Log, split: str, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """The pairs by user, `[n]` indices; and of each pair the index in `_PARTS`."""
+    size = len(log.users)
+    part_of = np.zeros(size, np.int8)
+    num_held_out = size // 10 * 2  # Half for validation, half for testing.
+    if split == "random":
+        by_user = np.lexsort((log.items, log.users))
+        held_out = rng.permutation(size)[:num_held_out]
+        part_of[held_out] = np.repeat([1, 2], num_held_out // 2)
+        return by_user, part_of
+
+    # Sorts by time are stable: pairs of equal times keep the order of the input.
+    times = log.timestamps
+    if times is None:
+        times = np.zeros(size, np.int8)
+    by_user = np.lexsort((times, log.users))
+    if split == "time":
+        held_out = np.argsort(times, kind="stable")[size - num_held_out :]
+        part_of[held_out] = np.repeat([1, 2], num_held_out // 2)
+    else:
+        lengths = np.bincount(log.users)
+        ends = np.repeat(np.cumsum(lengths), lengths)
+        num_later = ends - np.arange(size) - 1
+        is_held_out = (num_later < 2) & np.repeat(lengths >= 3, lengths)
+        part_of[by_user] = np.where(is_held_out, 2 - num_later, 0)
+    return by_user, part_of
 
 
 def _checked_pairs(batch: Sequence) -> _Pairs:
