@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import tensorflow as tf
@@ -71,18 +71,8 @@ def calibrate(
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
-    # Scores `[N, n]`, relevance `[N, n]` and weights `[N]` of all examples.
-    examples = []
-    for labels, weights in _labelled_scores(
-        model, dataset, label_format, batch_size, ignore_class, logits=True
-    ):
-        lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
-        examples.append((labels.scores, lists.item_relevance(), weights))
-    scores, relevance, weights = (
-        tf.cast(tf.concat(arrays, axis=0), tf.float64)
-        for arrays in zip(*examples, strict=True)
-    )
-
+    examples = _Examples.of(model, dataset, label_format, batch_size, ignore_class)
+    scores, relevance, weights = examples
     counts = (weights[:, tf.newaxis] > 0) & (relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
     _checks.require(bool(tf.reduce_any(counts)), rule, "none")
@@ -93,7 +83,6 @@ def calibrate(
     )
     _checks.require(number == 0, rule, f"-inf in {number} of {len(weights)} examples")
 
-    # Fit the temperature.
     temperature = float(_best_temperature(scores, relevance, weights))
     is_number = not math.isnan(temperature)
     _checks.require(is_number, "`dataset` must have scores that are numbers.", "NaN")
@@ -106,31 +95,55 @@ def calibrate(
         warnings.warn(message, stacklevel=2)
     fitted_layer = Probabilities(temperature)
 
-    loss_probabilities = getattr(getattr(model, "loss", None), "probabilities", None)
-    if loss_probabilities is None:
-        return fitted_layer
+    of_loss = getattr(getattr(model, "loss", None), "probabilities", None)
+    if of_loss is not None:
+        fitted_score = examples.brier_score(fitted_layer)
+        loss_score = examples.brier_score(of_loss)
+        if loss_score < fitted_score:
+            message = (
+                "The loss's own probabilities are better than the fitted softmax. Use "
+                f"`model.loss.probabilities`. Brier scores: {loss_score:.4f} and "
+                f"{fitted_score:.4f}."
+            )
+            warnings.warn(message, stacklevel=2)
+    return fitted_layer
 
-    # Compare its Brier score with that of the probabilities of a compiled model's loss.
-    positives = tf.reduce_sum(relevance, axis=-1, keepdims=True)
-    targets = tf.math.divide_no_nan(relevance, positives)
-    weights = tf.where(positives[:, 0] > 0, weights, 0)
 
-    def brier_score(layer: keras.layers.Layer) -> float:
-        errors = tf.cast(layer(scores), scores.dtype) - targets
+class _Examples(NamedTuple):
+    """Scores `[N, n]`, relevance `[N, n]` and weights `[N]`, float64."""
+
+    scores: Tensor
+    relevance: Tensor
+    weights: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        model: Scorer,
+        dataset: Dataset,
+        label_format: str | None,
+        batch_size: int,
+        ignore_class: int | None,
+    ) -> Self:
+        """Reads a dataset, as `calibrate` does."""
+        found = []
+        for labels, weights in _labelled_scores(
+            model, dataset, label_format, batch_size, ignore_class, logits=True
+        ):
+            lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
+            found.append((labels.scores, lists.item_relevance(), weights))
+        columns = zip(*found, strict=True)
+        return cls(*[tf.cast(tf.concat(x, axis=0), tf.float64) for x in columns])
+
+    def brier_score(self, layer: keras.layers.Layer) -> float:
+        """The mean squared error of a layer's probabilities, summed over classes."""
+        positives = tf.reduce_sum(self.relevance, axis=-1, keepdims=True)
+        targets = tf.math.divide_no_nan(self.relevance, positives)
+        weights = tf.where(positives[:, 0] > 0, self.weights, 0)
+        errors = tf.cast(layer(self.scores), targets.dtype) - targets
         losses = tf.reduce_sum(tf.square(errors), axis=-1)
         total = tf.reduce_sum(weights * losses)
         return float(total / tf.reduce_sum(weights))
-
-    fitted_score = brier_score(fitted_layer)
-    loss_score = brier_score(loss_probabilities)
-    if loss_score < fitted_score:
-        message = (
-            "The loss's own probabilities are better than the fitted softmax. Use "
-            f"`model.loss.probabilities`. Brier scores: {loss_score:.4f} and "
-            f"{fitted_score:.4f}."
-        )
-        warnings.warn(message, stacklevel=2)
-    return fitted_layer
 
 
 def conformalize(
@@ -265,9 +278,29 @@ def adjust_logits(
     if isinstance(dataset, Iterator):
         dataset = [*dataset]  # Each strength reads it.
 
-    # Measure each strength by one graph; a shift of float32 also takes scores of half
-    # precision.
     log_prior = np.log(np.asarray(prior, np.float32))
+    best = _best_strength(model, dataset, log_prior, metric, strengths, batch_size)
+
+    # An earlier call may have put a layer of this name at the end of the model.
+    earlier = sum(layer.name.startswith("class_prior") for layer in model.layers)
+    name = f"class_prior_{earlier}" if earlier else "class_prior"
+    offset = (-best * log_prior).tolist()
+    shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name=name)
+    # Keras 3 has no `input` of a Sequential that was never called.
+    inputs = model.inputs if isinstance(model, keras.Sequential) else model.input
+    return keras.Model(inputs, shift(output))
+
+
+def _best_strength(
+    model: keras.Model,
+    dataset: Dataset,
+    log_prior: np.ndarray,
+    metric: Any,
+    strengths: list[float],
+    batch_size: int,
+) -> float:
+    """The strength whose shift has the best metric, the lowest of several."""
+    # One graph measures all. A shift of float32 also takes scores of half precision.
     shift_now = tf.Variable(tf.zeros_like(log_prior), trainable=False)
 
     def shifted(features: Any) -> Tensor:
@@ -284,15 +317,7 @@ def adjust_logits(
         value = measure.mean(name, dataset, batch_size)
         return math.isnan(value), -value if measure.rising else value
 
-    strength = min(strengths, key=rank_of)
-    offset = (-strength * log_prior).tolist()
-    # An earlier call may have put a layer of this name at the end of the model.
-    earlier = sum(layer.name.startswith("class_prior") for layer in model.layers)
-    shift_name = f"class_prior_{earlier}" if earlier else "class_prior"
-    shift = keras.layers.Rescaling(1.0, offset, dtype="float32", name=shift_name)
-    # Keras 3 has no `input` of a Sequential that was never called.
-    inputs = model.inputs if isinstance(model, keras.Sequential) else model.input
-    return keras.Model(inputs, shift(output))
+    return min(strengths, key=rank_of)
 
 
 # The ends of scikit-learn's range, which replace the temperatures 0 and infinity, and

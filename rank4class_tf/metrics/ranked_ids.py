@@ -46,6 +46,30 @@ class RankedIds(tf.experimental.BatchableExtensionType):
 
     def ranks(self, y_true: Array) -> ops.Ranks:
         """`Ranks` of right items, float32; `class_ids` are ids or hashes of strings."""
+        y_true = self._in_rows(y_true)
+        ids = ids_as_integers(self.ids)
+        right_ids = ids_as_integers(y_true)
+        class_ids = distinct_ids(right_ids)  # Each id once, else -1.
+        # An id is in one column at most, which [batch, P, k] comparisons find.
+        width = ids.shape[1] or tf.shape(ids)[1]
+        is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
+        column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
+        is_hit = (column >= 0) & (class_ids >= 0)
+        above = tf.where(is_hit, tf.cast(column, tf.float32), 0)
+
+        above = self._checked(above, y_true)
+        return ops.Ranks(
+            above=above,
+            # A hit ties with itself only, other ids with none: no hit.
+            tied=tf.cast(is_hit, tf.float32),
+            relevance=tf.cast(class_ids >= 0, tf.float32),
+            num_items=None,  # Unknown.
+            max_items=width,
+            class_ids=class_ids,
+        )
+
+    def _in_rows(self, y_true: Array) -> Tensor:
+        """The ids of right items, `[batch, P]`, of the kind of these."""
         if isinstance(y_true, tf.RaggedTensor):
             y_true = y_true.to_tensor("" if y_true.dtype == tf.string else -1)
         y_true = in_rows(tf.convert_to_tensor(y_true))
@@ -64,19 +88,13 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             has_kind = dtype == tf.string
         rule = f"`y_true` must hold {kind}, as `RankedIds` do."
         _checks.require(has_kind, rule, dtype.name)
+        return y_true
 
-        ids = ids_as_integers(self.ids)
+    def _checked(self, x: Tensor, y_true: Tensor) -> Tensor:
+        """Returns `x`, and raises on running if ids or right ids are invalid."""
         right_ids = ids_as_integers(y_true)
-        class_ids = distinct_ids(right_ids)  # Each id once, else -1.
-        # An id is in one column at most, which [batch, P, k] comparisons find.
-        width = ids.shape[1] or tf.shape(ids)[1]
-        is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
-        column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
-        is_hit = (column >= 0) & (class_ids >= 0)
-        above = tf.where(is_hit, tf.cast(column, tf.float32), 0)
-
         rule = "`y_true` must hold ids >= 0, or -1 for padding"
-        above = checked(above, right_ids < -1, y_true, rule)
+        x = checked(x, right_ids < -1, y_true, rule)
 
         # More than two numbers that are all 0 or 1 are labels: ids would differ.
         is_binary = tf.equal(right_ids, 0) | tf.equal(right_ids, 1)
@@ -85,8 +103,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         rule = (
             "`y_true` must hold ids of right items, not a label of 0 or 1 for each item"
         )
-        above = checked(above, is_binary & is_label, y_true, rule)
+        x = checked(x, is_binary & is_label, y_true, rule)
 
+        ids = ids_as_integers(self.ids)
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
         later = rising[:, 1:]
@@ -94,17 +113,7 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         is_wrong = tf.concat([rising[:, :1] < -1, is_repeated], axis=1)
         rule = "`ids` must hold different ids >= 0 in each list, or -1 for padding"
         in_order = tf.gather(self.ids, order, batch_dims=1)
-        above = checked(above, is_wrong, in_order, rule)
-
-        return ops.Ranks(
-            above=above,
-            # A hit ties with itself only, other ids with none: no hit.
-            tied=tf.cast(is_hit, tf.float32),
-            relevance=tf.cast(class_ids >= 0, tf.float32),
-            num_items=None,  # Unknown.
-            max_items=width,
-            class_ids=class_ids,
-        )
+        return checked(x, is_wrong, in_order, rule)
 
 
 def ids_as_integers(ids: Tensor) -> Tensor:
