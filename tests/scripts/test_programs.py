@@ -26,6 +26,7 @@ from scripts.reproductions import (
     retrieval,
     sodeep,
     tasks,
+    two_classes,
 )
 from scripts.robustness import fuzz, strategies
 from tests import movielens_files, planted_points
@@ -346,6 +347,14 @@ def users(version, data_dir, seed):
     )
 
 
+def write_two_classes(path):
+    """Every tenth of 400 examples is positive, and the first feature tells which."""
+    noise = np.random.default_rng(0).normal(size=(400, 2))
+    classes = np.arange(400) % 10 == 0
+    table = np.c_[noise[:, 0] + 4 * classes, noise[:, 1], np.where(classes, 1, 2)]
+    np.savetxt(path, table, delimiter=",", header="a,b,class", comments="")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "command, start",
@@ -377,6 +386,10 @@ def users(version, data_dir, seed):
             "# Test, 300 users, 300 items\nmethod,NDCG@10,HR@10,",
         ),
         ("next_word {0}/words.txt", "# Next words: "),
+        (
+            "two_classes {0}/two.csv",
+            "# two: 400 examples, 40 positive, 1 settings each\nmethod,",
+        ),
     ],
 )
 def test_short_form(command, start, tmp_path, monkeypatch, capsys):
@@ -389,6 +402,7 @@ def test_short_form(command, start, tmp_path, monkeypatch, capsys):
         tmp_path / "log.txt", (np.arange(300).reshape(-1, 1) + np.arange(8)) % 300, "%d"
     )
     (tmp_path / "words.txt").write_text(" ".join("abcdefgh" * 500))
+    write_two_classes(tmp_path / "two.csv")
     monkeypatch.setattr(data, "movielens", users)
     softmax = retrieval.Towers(retrieval.two_tower, {}, [[{"temperature": 0.2}]])
     monkeypatch.setattr(retrieval, "OF_LOSSES", {"towers, softmax": softmax})
@@ -462,6 +476,23 @@ def test_a_text_becomes_pieces_with_the_next_word_as_label(tmp_path):
     assert train[1][0, :5].tolist() == [b, -1, a, a, b]
     assert test[0][0, :5].tolist() == [b, other, a, b, b]
     assert test[1][0, :5].tolist() == [-1, a, b, b, -1]
+
+
+def test_two_classes_are_split_alike_and_their_losses_rank_the_batch(tmp_path):
+    write_two_classes(tmp_path / "two.csv")
+    x, is_positive = two_classes.read(tmp_path / "two.csv")
+    assert x.shape == (400, 2) and is_positive.sum() == 40
+    parts = two_classes.split(x, is_positive, seed=1)
+    assert [(len(y), y.sum()) for _, y in parts] == [(240, 24), (80, 8), (80, 8)]
+    assert_allclose(parts[0][0].mean(axis=0), 0, atol=1e-5)
+
+    labels = tf.constant([[0.0], [1], [0], [1]])
+    scores = tf.constant([[0.5], [2], [-1], [0]])
+    differences = np.array([2 - 0.5, 2 + 1, 0 - 0.5, 0 + 1])
+    found = two_classes.loss_of("pairs", 2.0)(labels, scores)
+    assert_allclose(found, np.log1p(np.exp(-differences / 2)).sum(), rtol=1e-6)
+    found = two_classes.loss_of("highest negatives", 1.0)(labels, scores)
+    assert_allclose(found, 0 + 1.5)  # Only the score .5 is a negative of each positive.
 
 
 def test_figures_of_extreme_classification_are_those_of_the_best_five():
