@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
@@ -104,7 +104,18 @@ def _by_classes(
     )
 
 
-def _terms_of_lists(function: Function, items: Tensors, parameters: Tensors) -> Tensor:
+class _Terms(NamedTuple):
+    """What is summed: `function(scores, *items, *parameters)` of each class."""
+
+    # The function is masked unless it `tends_to_zero` or `vanishes`, as in `Lists.sum`;
+    # one that vanishes has a term for each class.
+    function: Callable
+    items: Sequence[Function] = ()  # Of the ids of a block, its values of each class.
+    tends_to_zero: bool = False
+    vanishes: bool = False
+
+
+def _of_lists(function: Function, items: Tensors, parameters: Tensors) -> Tensor:
     """The terms of one sum for each list, `[batch, m]`."""
     return function(*items, *parameters)
 
@@ -214,32 +225,29 @@ class BlockedLists(Lists):
 
     def _sum(
         self,
-        function: Callable,
+        terms: _Terms,
         parameters: Tensors,
         start: Tensor,
-        items: Sequence[Function] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
-        terms: Function = _terms_of_lists,
+        combine: Function = _of_lists,
         value: Tensor | None = None,
     ) -> Tensor:
-        """Sums `terms(function, [scores, *items], parameters)` over all classes."""
-        # The function is masked unless it `tends_to_zero` or `vanishes`, as in
-        # `Lists.sum`; one that vanishes has a term for each class. `start` has the
-        # shape of the sum; its `value`, if known, saves the pass. The gradient flows to
-        # the scores and the `parameters`.
+        """Sums `combine(function, [scores, *items], parameters)` over all classes."""
+        # `start` has the shape of the sum; its `value`, if known, saves the pass. The
+        # gradient flows to the scores and the `parameters`.
 
         def block_terms(
             block: Block, transform: dict[str, Tensor], parameters: list[Tensor]
         ) -> Tensor:
             scores = self._filled(block, transform)
-            item_values = [values_of(block.ids) for values_of in items]
-            if tends_to_zero or vanishes:
-                return terms(function, [scores, *item_values], parameters)
+            item_values = [values_of(block.ids) for values_of in terms.items]
+            if terms.tends_to_zero or terms.vanishes:
+                return combine(terms.function, [scores, *item_values], parameters)
             is_item = scores != LOWEST[self.dtype]
             mask = tf.cast(is_item, self.dtype)
             scores = tf.where(is_item, scores, 0.0)
-            return terms(masked(function), [mask, scores, *item_values], parameters)
+            return combine(
+                masked(terms.function), [mask, scores, *item_values], parameters
+            )
 
         if not self._has_gradient:
             self._record.check_constant(parameters)
@@ -248,17 +256,14 @@ class BlockedLists(Lists):
             {"transform": self._transform, "parameters": [*parameters]},
             start=tf.zeros_like(start),
             has_gradient=self._has_gradient,
-            vanishes=vanishes,
+            vanishes=terms.vanishes,
             value=value,
         )
 
     def _sum_for_positives(
         self,
-        function: Function,
+        terms: _Terms,
         values: Tensors,
-        items: Sequence[Function] = (),
-        tends_to_zero: bool = False,
-        vanishes: bool = False,
         sum_columns: Function = _positives.sum_over_items,
     ) -> Tensor:
         """Sums `function(scores, *items, *values)` per positive, `[batch, P]`."""
@@ -272,14 +277,14 @@ class BlockedLists(Lists):
             return sums[..., tf.newaxis]
 
         result = self._sum(
-            function,
+            terms._replace(
+                tends_to_zero=terms.tends_to_zero or terms.vanishes,
+                # Only terms of single classes show which classes have a gradient.
+                vanishes=terms.vanishes and has_few,
+            ),
             [positives.from_columns(x) for x in values],
             start=positives.from_columns(self.relevance),
-            items=items,
-            tends_to_zero=tends_to_zero or vanishes,
-            # Only terms of single classes show which classes have a gradient.
-            vanishes=vanishes and has_few,
-            terms=positives.terms if has_few else sums,
+            combine=positives.terms if has_few else sums,
         )
         return positives.to_columns(result)
 
@@ -291,22 +296,16 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        return self._sum(
-            function,
-            parameters,
-            start=self.relevance[:, 0],
-            items=items,
-            tends_to_zero=tends_to_zero,
-            vanishes=vanishes,
-        )
+        terms = _Terms(function, items, tends_to_zero, vanishes)
+        return self._sum(terms, parameters, start=self.relevance[:, 0])
 
     def sums(self, functions: Sequence[Function], *parameters: Tensor) -> list[Tensor]:
         def stacked(*values: Tensor) -> Tensor:
             return tf.stack([function(*values) for function in functions])
 
         start = tf.stack([self.relevance[:, 0]] * len(functions))
-        sums = self._sum(stacked, parameters, start, tends_to_zero=True)
-        return tf.unstack(sums)
+        terms = _Terms(stacked, tends_to_zero=True)
+        return tf.unstack(self._sum(terms, parameters, start))
 
     def sum_over_items(
         self,
@@ -316,8 +315,8 @@ class BlockedLists(Lists):
         tends_to_zero: bool = False,
         vanishes: bool = False,
     ) -> Tensor:
-        values = [self.positive_scores, *positives]
-        return self._sum_for_positives(function, values, items, tends_to_zero, vanishes)
+        terms = _Terms(function, items, tends_to_zero, vanishes)
+        return self._sum_for_positives(terms, [self.positive_scores, *positives])
 
     def sum_of_violations(self, margin: float, levels: Tensor | None = None) -> Tensor:
         if levels is None:
@@ -331,12 +330,8 @@ class BlockedLists(Lists):
             sums, _ = excess(scores, levels, margin)
             return sums
 
-        return self._sum_for_positives(
-            lambda s, p: violation(s - p, margin),
-            [levels],
-            vanishes=True,
-            sum_columns=sums_of_columns,
-        )
+        terms = _Terms(lambda s, p: violation(s - p, margin), vanishes=True)
+        return self._sum_for_positives(terms, [levels], sum_columns=sums_of_columns)
 
     def log_sum_exp(
         self, temperature: Array = 1.0, smoothing: Array = 0.0
@@ -365,10 +360,9 @@ class BlockedLists(Lists):
 
         is_number = isinstance(temperature, int | float)
         result = self._sum(
-            softmax,
+            _Terms(softmax, tends_to_zero=not is_smoothed),
             parameters=[] if is_number else [temperature],
             start=mean,
-            tends_to_zero=not is_smoothed,
             value=mean,
         )
         return log_total + result[:, tf.newaxis], highest
