@@ -14,6 +14,7 @@ from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._types import Changing, Function, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss, present
+from rank4class_tf.ops.weights import PairWeights, Side
 
 
 class PairwiseLoss(RankingLoss):
@@ -64,25 +65,8 @@ class PairwiseLoss(RankingLoss):
         if self.lambda_weights is not None:
             # Lambda weights need the rank of each item, and so all scores at once.
             lists = lists.dense()
-            items, positives, pair_weight = self.lambda_weights(lists)
-
-            # Score, relevance, gain and rank of an item, and those of the positive.
-            def weighted_loss(
-                s: Tensor,
-                y: Tensor,
-                g: Tensor,
-                r: Tensor,
-                p: Tensor,
-                y_p: Tensor,
-                g_p: Tensor,
-                r_p: Tensor,
-            ) -> Tensor:
-                weight = pair_weight(g, r, g_p, r_p)
-                return tf.where(y < y_p, weight * pair_loss(s - p), 0)
-
-            items = [lists.item_relevance(), *items]
-            positives = [lists.relevance, *positives]
-            losses = lists.sum_over_items(weighted_loss, items, positives, **options)
+            weights = self.lambda_weights(lists)
+            losses = _weighted_sums(lists, pair_loss, weights, **options)
         elif lists.max_positives == 1 and is_plain:
             # With a single positive every item but itself is less relevant: the
             # cheapest sum.
@@ -98,6 +82,24 @@ class PairwiseLoss(RankingLoss):
                 **options,
             )
         return lists.sum_of_positives(losses)
+
+
+def _weighted_sums(
+    lists: ops.Lists, pair_loss: Function, weights: PairWeights, **options: bool
+) -> Tensor:
+    """Weighted sums over the less relevant items per positive, `[batch, P]`."""
+
+    def weighted_loss(*values: Tensor) -> Tensor:
+        half = len(values) // 2
+        item = Side(*values[:half])
+        positive = Side(*values[half:])
+        loss = weights.weight(item, positive) * pair_loss(item.score - positive.score)
+        return tf.where(item.relevance < positive.relevance, loss, 0)
+
+    # The sum puts the scores first.
+    _, *items = weights.items
+    _, *positives = weights.positives
+    return lists.sum_over_items(weighted_loss, items, positives, **options)
 
 
 @_registry.register("loss")

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +13,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.lists import LOWEST, Lists
 from rank4class_tf._tf.exact import violation
 from rank4class_tf._tf.search import first_and_last_ranks
-from rank4class_tf._types import Array, Choice, Tensor
+from rank4class_tf._types import Array, Choice, Function, Tensor
 
 
 def exponential_gain(relevance: Array) -> Tensor:
@@ -378,6 +378,23 @@ def _checked_weight(name: str, value: Any) -> float:
     return float(value)
 
 
+class Side(NamedTuple):
+    """One side of all pairs: the items `[batch, n]`, or the positives `[batch, P]`."""
+
+    score: Tensor
+    relevance: Tensor
+    gain: Tensor
+    rank: Tensor
+
+
+class PairWeights(NamedTuple):
+    """What the weights of pairs of an item and a positive depend on."""
+
+    items: Side
+    positives: Side
+    weight: Function  # Of a side of items and one of positives that broadcast.
+
+
 @_keras.register
 @dataclasses.dataclass(frozen=True)
 class NDCGLambdaWeights(_registry.Configured):
@@ -415,8 +432,8 @@ class NDCGLambdaWeights(_registry.Configured):
         _checks.positive_int_or_none("top_k", self.top_k)
         _checks.fraction("smooth_fraction", self.smooth_fraction)
 
-    def __call__(self, lists: Lists) -> tuple[list[Tensor], list[Tensor], Callable]:
-        """Gains and ranks of items j and positives i, and a pair's weight function."""
+    def __call__(self, lists: Lists) -> PairWeights:
+        """The weights of pairs of an item j and a positive i."""
         top_k, fraction, discount = (
             self.top_k,
             self.smooth_fraction,
@@ -437,26 +454,31 @@ class NDCGLambdaWeights(_registry.Configured):
                 else tf.where(rank <= top_k, discount(rank), 0)
             )
 
-        def pair_weight(
-            gain_j: Tensor, rank_j: Tensor, gain_i: Tensor, rank_i: Tensor
-        ) -> Tensor:
-            distance = tf.abs(rank_i - rank_j)
+        def pair_weight(j: Side, i: Side) -> Tensor:
+            distance = tf.abs(i.rank - j.rank)
             # d(r) - d(r + 1), without subtracting nearly equal numbers.
             r = tf.maximum(distance, 1)
             logs = tf.math.log1p(r) * tf.math.log1p(r + 1)
             relative = np.log(2.0) * tf.math.log1p(1 / (1 + r)) / logs
             relative = tf.where(distance > 0, relative, 0)
-            absolute = tf.abs(discount_up_to_k(rank_i) - discount_up_to_k(rank_j))
-            weight = (gain_i - gain_j) * (
+            absolute = tf.abs(discount_up_to_k(i.rank) - discount_up_to_k(j.rank))
+            weight = (i.gain - j.gain) * (
                 (1 - fraction) * relative + fraction * absolute
             )
             if top_k is not None:
-                weight = tf.where(tf.minimum(rank_i, rank_j) <= top_k, weight, 0)
+                weight = tf.where(tf.minimum(i.rank, j.rank) <= top_k, weight, 0)
             return tf.stop_gradient(weight)
 
-        items = [lists.by_item(positive_gains), tf.cast(first_ranks, lists.dtype)]
-        positives = [
-            positive_gains,
-            tf.cast(lists.at_positives(last_ranks), lists.dtype),
-        ]
-        return items, positives, pair_weight
+        items = Side(
+            score=lists.filled,
+            relevance=lists.item_relevance(),
+            gain=lists.by_item(positive_gains),
+            rank=tf.cast(first_ranks, lists.dtype),
+        )
+        positives = Side(
+            score=lists.positive_scores,
+            relevance=lists.relevance,
+            gain=positive_gains,
+            rank=tf.cast(lists.at_positives(last_ranks), lists.dtype),
+        )
+        return PairWeights(items, positives, pair_weight)
