@@ -15,6 +15,7 @@ from rank4class_tf.trials import report, run
 from rank4class_tf.trials.candidates import (
     RANGES,
     Candidate,
+    Outcome,
     Training,
     draw_settings,
     source,
@@ -62,7 +63,8 @@ SHORT = {"settings": 1, "seeds": 1, "epochs": 1}
 
 def seed_results(*values, bounds=(0, 1)):
     """The test of a candidate, from its values `[seeds][lists]`."""
-    return [{"mrr": [[*x], [1.0] * len(x), [*bounds]]} for x in values]
+    arrays = [np.asarray([*x], float) for x in values]
+    return [{"mrr": report.ListValues(x, np.ones(len(x)), bounds)} for x in arrays]
 
 
 def result_of(gains, values=None, num_seeds=8):
@@ -284,8 +286,9 @@ def test_a_budget_holds_where_the_test_takes_longest(data, monkeypatch):
     def train(self, setting, seed, tested=()):
         seconds = 10.0 if setting["learning_rate"] == draw_settings(9)[0, 0] else 0.1
         clock[0] += seconds + 30 * len(tested)
-        test = {name: [[0.5] * 40, [1.0] * 40, [0, 1]] for name in self.evaluate.names}
-        return {self.name: (Training(seconds, seconds, seconds), test)}
+        values = report.ListValues(np.full(40, 0.5), np.ones(40), (0, 1))
+        test = dict.fromkeys(self.evaluate.names, values)
+        return {self.name: Outcome(Training(seconds, seconds, seconds), test)}
 
     monkeypatch.setattr(Candidate, "run", train)
     monkeypatch.setattr(run.time, "monotonic", lambda: clock[0])
@@ -546,7 +549,7 @@ def test_a_gain_above_the_highest_value_is_not_detectable(rng):
 def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):
     tests = results_of([0.05, 0.0], 0.0, rng)
     expected = report.gains(tests)["b"]["mrr"].p_value
-    tests["c"][0]["mrr"][0][0] = float("nan")
+    tests["c"][0]["mrr"].values[0] = float("nan")
     gains = report.gains(tests)
     assert (
         gains["b"]["mrr"].p_value == expected < 0.05 and gains["c"]["mrr"].p_value == 1
@@ -580,7 +583,8 @@ def test_forms_of_a_result(rng, tmp_path):
     assert head.endswith("of a …  p") and first.startswith("the first of a name")
     # Weighted means of ones may round to more than one.
     weights = rng.random(97)
-    tests = [{"m$\\frac{": [[1.0] * 97, weights.tolist(), [0, 1]]}] * 3
+    ones = report.ListValues(np.ones(97), weights, (0, 1))
+    tests = [{"m$\\frac{": ones}] * 3
     value = report.estimates(tests)["m$\\frac{"]
     assert value.low <= value.value <= value.high == 1
     trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)

@@ -10,7 +10,7 @@ import numbers
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +20,7 @@ from rank4class_tf import _checks, _keras, layers, losses
 from rank4class_tf._batches import Dataset
 from rank4class_tf.evaluation import Evaluator, Metrics
 from rank4class_tf.trials.data import Data, Split, select
-from rank4class_tf.trials.report import Setting, TestResult
+from rank4class_tf.trials.report import ListValues, Setting, TestResult
 
 # The ranges of the settings, log-uniform: learning rate, decay of AdamW (which
 # multiplies it by the rate), and the factor of a candidate's own parameter.
@@ -53,6 +53,14 @@ class Outcome(NamedTuple):
 
     training: Training
     test: TestResult
+
+    @classmethod
+    def from_json(cls, training: list, test: dict[str, list]) -> Self:
+        """The outcome that JSON wrote, where named tuples and arrays are lists."""
+        result = {}
+        for metric, (values, weights, bounds) in test.items():
+            result[metric] = ListValues(np.array(values), np.array(weights), bounds)
+        return cls(Training(*training), result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -344,10 +352,13 @@ def _first_tunable(*parts: Part | None) -> _Tuned | None:
 
 def _measured(evaluate: Evaluator, test: Dataset) -> TestResult:
     measured = evaluate(test, name="test")
-    result: TestResult = {}
+    result = {}
     for metric, values in measured.values.items():
-        weights = measured.weights[metric].tolist()
-        result[metric] = [values.tolist(), weights, measured.bounds[metric]]
+        result[metric] = ListValues(
+            values=values.astype(float),
+            weights=measured.weights[metric].astype(float),
+            bounds=[*map(float, measured.bounds[metric])],
+        )
     return result
 
 
@@ -385,7 +396,7 @@ def source(function: Callable) -> str:
         return f"{function.__qualname__} {constants}"
 
 
-def default_candidates(num_classes: int | None) -> dict[str, Any]:
+def _default_candidates(num_classes: int | None) -> dict[str, Any]:
     """A dozen of this package; cosine heads need a number of classes."""
     names = [
         "softmax",
@@ -408,15 +419,20 @@ def default_candidates(num_classes: int | None) -> dict[str, Any]:
 
 
 def compiled(
-    candidates: Mapping[str, Any], head: keras.layers.Layer | None, task: Task
+    candidates: Mapping[str, Any] | None, num_classes: int | None, task: Task
 ) -> dict[str, Candidate]:
     """By each name the candidate to train: its own, or the one whose model it adjusts.
 
     Args:
         candidates: as of `try_out`.
-        head: for losses that come without one.
+        num_classes: outputs of a head; None where models end in a layer of their own.
         task: what all share.
     """
+    head = None  # Of losses that come without one.
+    if num_classes is not None:
+        head = keras.layers.Dense(num_classes)
+    if candidates is None:
+        candidates = _default_candidates(num_classes)
     is_right = isinstance(candidates, Mapping) and len(candidates) > 0
     rule = "`candidates` must be a dict with at least one."
     _checks.require(is_right, rule, candidates)

@@ -7,7 +7,7 @@ import json
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from tensorflow import keras
@@ -21,15 +21,24 @@ if TYPE_CHECKING:
 
 # Learning rate, weight decay and a candidate's own parameter, by name.
 Setting: TypeAlias = dict[str, Any]
-# Of a candidate and seed: metric -> values of the lists, their weights, and the bounds
-# of a value.
-TestResult: TypeAlias = dict[str, Sequence]
 
 # Fewer settings tune too little, fewer seeds or test lists show no gain.
 FEW_SETTINGS, FEW_SEEDS, FEW_LISTS = 4, 3, 30
 # A test that shows only gains above this one has not shown that nothing is gained.
 SMALL_GAIN = 0.03
 _WIDTH = 100  # Columns of the table.
+
+
+class ListValues(NamedTuple):
+    """A metric's values of the test lists, for one seed or stacked for several."""
+
+    values: np.ndarray  # `[lists]` or `[seeds, lists]`.
+    weights: np.ndarray  # `[lists]`, 0 for a list that does not count.
+    bounds: Sequence[float]  # The lowest and the highest value that a list can have.
+
+
+# What the test data say of a candidate after one seed, by the names of metrics.
+TestResult: TypeAlias = dict[str, ListValues]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,7 +264,7 @@ def unfair(
     """Why the comparison allows no verdict, or None."""
     first, *others = tests
     num_settings, num_seeds = len(means[first]), len(tests[first])
-    num_lists = int(np.count_nonzero(tests[first][0][monitor][1]))
+    num_lists = int(np.count_nonzero(tests[first][0][monitor].weights))
     has_failed = {name: means[name].max() == -np.inf for name in tests}
     seeds = _number(num_seeds, "seed")
     lists = _number(num_lists, "test example")
@@ -326,7 +335,7 @@ def estimates(tests: list[TestResult]) -> dict[str, Estimate]:
     """The mean of each metric with its interval, from the tests of one candidate."""
     result = {}
     for metric in tests[0] if tests else ():
-        values, weights, (low, high) = _values(tests, metric)
+        values, weights, (low, high) = _stacked(tests, metric)
         mean = float((values @ weights).mean() / max(weights.sum(), 1e-300))
         mean = min(max(mean, low), high)  # Rounding may leave the bounds.
         interval = mean_difference(values - mean, weights, 0.95, high - low)
@@ -342,10 +351,10 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     for metric, estimate in estimates(tests[first]).items():
         # Candidates share the lists and the seeds, so their paired differences are the
         # sample.
-        baseline, weights, (low, high) = _values(tests[first], metric)
+        baseline, weights, (low, high) = _stacked(tests[first], metric)
         compared = []
         for name in others:
-            differences = _values(tests[name], metric)[0] - baseline
+            differences = _stacked(tests[name], metric).values - baseline
             # A true gain shows with the power 0.8 if it is so far above 0: the quantile
             # of the corrected test and that of the power, each as half of an interval's
             # length.
@@ -373,10 +382,8 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     return corrected
 
 
-def _values(
-    tests: list[TestResult], metric: str
-) -> tuple[np.ndarray, np.ndarray, list[float]]:
-    """A metric's values `[seeds, lists]`, the weights of the lists, and the bounds."""
-    _, weights, bounds = tests[0][metric]
-    values = np.array([test[metric][0] for test in tests])
-    return values, np.array(weights), [*map(float, bounds)]
+def _stacked(tests: list[TestResult], metric: str) -> ListValues:
+    """A metric's values of all seeds; the seeds share the lists and their weights."""
+    of_first_seed = tests[0][metric]
+    values = np.stack([test[metric].values for test in tests])
+    return of_first_seed._replace(values=values)

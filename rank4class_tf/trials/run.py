@@ -11,7 +11,7 @@ import math
 import numbers
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -33,7 +33,6 @@ from rank4class_tf.trials.candidates import (
     Training,
     built,
     compiled,
-    default_candidates,
     draw_settings,
     source,
 )
@@ -148,26 +147,18 @@ def try_out(
         monitor=monitor,
         plan=plan,
     )
-    head = None
-    if facts.encodings is not None:
-        head = keras.layers.Dense(facts.num_classes)
-    if candidates is None:
-        candidates = default_candidates(None if head is None else facts.num_classes)
-    owners = compiled(candidates, head, task)
-    trained = [owner for name, owner in owners.items() if owner.name == name]
+    num_outputs_of_heads = None if facts.encodings is None else facts.num_classes
+    owners = compiled(candidates, num_outputs_of_heads, task)
     first, baseline = next(iter(owners.items()))
     _check_that_data_fit(baseline, data)
 
     # Screen all candidates, then confirm the best, but for what an earlier call did.
     finished = {}
     if path is not None:
-        descriptions = [owner.description() for owner in trained]
-        header = [[*owners], descriptions, *_description(task, facts.contents)]
-        finished = _resumed(path, header)
+        finished = _resumed(path, _description(task, owners, facts.contents))
     trainer = _Trainer(
         plan=plan,
         owners=owners,
-        trained=trained,
         deadline=begin + 60 * minutes,
         folds=0 if noise is None else FOLDS,
         draws=draw_settings(settings),
@@ -185,18 +176,13 @@ def try_out(
     tests = {name: [x.test for x in done] for name, done in outcomes.items()}
     num_settings = len(screening.means[first])
     num_seeds = len(tests[first])
-    notes = [*data.notes(), *_notes_of_trainings(screening, outcomes, facts.encodings)]
-    if (num_settings, num_seeds) != (settings, seeds):
-        held = f"{num_settings} of {settings} settings and {num_seeds} of {seeds} seeds"
-        notes.append(f"minutes={minutes:g} held {held}.")
     elapsed = (time.monotonic() - begin) / 60
-    if elapsed > 1.2 * minutes:
-        notes.append(
-            f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short."
-        )
-    if wrong is not None:
-        notes.append(_note_of_noise(wrong))
-
+    notes = [
+        *data.notes(),
+        *_notes_of_trainings(screening, outcomes, facts.encodings),
+        *_notes_of_time(plan, num_settings, num_seeds, minutes, elapsed),
+        *_notes_of_noise(wrong),
+    ]
     return TryOut(
         trials=_trials(owners, screening, tests),
         monitor=monitor,
@@ -288,8 +274,15 @@ def _encodings(build: Build, features: Any) -> tf.Tensor | None:
     return tf.cast(encodings, tf.float32)
 
 
-def _description(task: Task, contents: dict[str, Content]) -> list:
-    """What tells a comparison from others, besides its candidates, for a file."""
+def _trained(owners: dict[str, Candidate]) -> list[Candidate]:
+    """Each once: a name that adjusts another's model shares its training."""
+    return [*dict.fromkeys(owners.values())]
+
+
+def _description(
+    task: Task, owners: dict[str, Candidate], contents: dict[str, Content]
+) -> list:
+    """What tells a comparison from others, for a file."""
     to_config = keras.utils.serialize_keras_object
     metrics = [
         (macro, to_config(metric)) for metric, macro in mean_metrics(task.metrics)
@@ -301,6 +294,8 @@ def _description(task: Task, contents: dict[str, Content]) -> list:
             known[name] = str(examples)
     limits = ("epochs", "patience", "batch_size")
     return [
+        [*owners],
+        [owner.description() for owner in _trained(owners)],
         metrics,
         task.monitor,
         known,
@@ -310,7 +305,7 @@ def _description(task: Task, contents: dict[str, Content]) -> list:
     ]
 
 
-def _resumed(path: PathLike, header: list) -> dict[str, dict]:
+def _resumed(path: PathLike, header: list) -> dict[str, dict[str, Outcome]]:
     """What calls with this header have finished, from a file of JSON lines."""
     lines = [json.dumps(header, default=str) + "\n"]
     if os.path.exists(path):
@@ -329,7 +324,9 @@ def _resumed(path: PathLike, header: list) -> dict[str, dict]:
             rule = "`path` must hold a finished training on each line."
             received = f"line {number} of {os.fspath(path)}, which is damaged"
             raise ValueError(f"{rule} Received: {received}.") from error
-        finished[key] = outcomes
+        finished[key] = {
+            name: Outcome.from_json(*lists) for name, lists in outcomes.items()
+        }
     _files.write_text(path, "".join(lines))
     return finished
 
@@ -340,12 +337,11 @@ class _Trainer:
 
     plan: Plan
     owners: dict[str, Candidate]  # By each name the candidate that is trained for it.
-    trained: list[Candidate]
     deadline: float
     folds: int  # Trainings to estimate wrong labels with.
     draws: np.ndarray  # Of settings, by their numbers.
     path: PathLike | None
-    finished: dict[str, dict]
+    finished: dict[str, dict[str, Outcome]]
     bar: keras.utils.Progbar
 
     def run(
@@ -359,13 +355,11 @@ class _Trainer:
             setting = owner.setting(self.draws[number])
             self.finished[key] = owner.run(setting, seed, tested)
             if self.path is not None:
+                line = json.dumps([key, self.finished[key]], default=np.ndarray.tolist)
                 with open(self.path, "a", encoding="utf-8") as file:
-                    file.write(json.dumps([key, self.finished[key]]) + "\n")
+                    file.write(line + "\n")
         self.bar.add(1)
-        return {
-            name: Outcome(Training(*training), test)
-            for name, (training, test) in self.finished[key].items()
-        }
+        return self.finished[key]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -384,14 +378,17 @@ class _Screening:
 
 def _screen(trainer: _Trainer) -> _Screening:
     """Trains all candidates with each setting, or with those that the time allows."""
-    plan, owners, bar = trainer.plan, trainer.owners, trainer.bar
+    plan = trainer.plan
+    owners = trainer.owners
+    bar = trainer.bar
+    trained = _trained(owners)
     # All settings with one seed come first: a short budget has several settings.
     shape = plan.screening_seeds, plan.settings
     values = {name: np.full(shape, np.nan) for name in owners}
     trainings: dict[str, list[Training]] = {name: [] for name in owners}
 
     # With a budget, how many trainings it holds is known after the first pass.
-    num_trained = len(trainer.trained)
+    num_trained = len(trained)
     num_tested = min(plan.finalists + 1, len(owners))
     passes = [*np.ndindex(shape)]
     total = len(passes) * num_trained + plan.seeds * num_tested
@@ -404,12 +401,13 @@ def _screen(trainer: _Trainer) -> _Screening:
 
     # A pass trains every candidate once: wherever it ends, all have tried equally much.
     for index, (seed, number) in enumerate(passes, start=1):
-        for owner in trainer.trained:
+        for owner in trained:
             for name, outcome in trainer.run(owner, number, seed).items():
                 trainings[name].append(outcome.training)
                 values[name][seed, number] = outcome.training.value
 
-        # The best settings, which are tested, may take far longer than the others.
+        # The settings with the highest values, which are tested, may take far longer
+        # than the others.
         best = {name: max(done).total_seconds for name, done in trainings.items()}
         seconds = sum(x.total_seconds for done in trainings.values() for x in done)
         baseline = next(iter(owners.values()))
@@ -521,9 +519,24 @@ def _notes_of_trainings(
     return report.notes(screening.tried, screening.means, fresh, median_norm)
 
 
-def _note_of_noise(noise: dict[str, Any]) -> str:
+def _notes_of_time(
+    plan: Plan, num_settings: int, num_seeds: int, minutes: float, elapsed: float
+) -> Iterator[str]:
+    """What a budget of so many minutes left out, and whether it was kept."""
+    if (num_settings, num_seeds) != (plan.settings, plan.seeds):
+        yield (
+            f"minutes={minutes:g} held {num_settings} of {plan.settings} settings and "
+            f"{num_seeds} of {plan.seeds} seeds."
+        )
+    if elapsed > 1.2 * minutes:
+        yield f"It took {elapsed:.2g} minutes: minutes={minutes:g} was too short."
+
+
+def _notes_of_noise(noise: dict[str, Any] | None) -> Iterator[str]:
+    if noise is None:
+        return
     confusions = ", ".join(f"{t} labelled {y} ({n})" for t, y, n in noise["confusions"])
-    return (
+    yield (
         f"{noise['share']:.1%} of the labels look wrong; {noise['concentration']:.0%} "
         f"of them are the most frequent confusion of their class. First: {confusions}."
     )

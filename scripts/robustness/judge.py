@@ -167,7 +167,9 @@ def verdict(means, tests):
     results = {}
     for name, of_test in tests.items():
         values = np.asarray(of_test, float)
-        results[name] = [{MONITOR: [x, np.ones(len(x)), (0, 1)]} for x in values]
+        weights = np.ones(values.shape[1])
+        of_seeds = [report.ListValues(x, weights, bounds=(0, 1)) for x in values]
+        results[name] = [{MONITOR: of_seed} for of_seed in of_seeds]
     gains = report.gains(results)
     trials = []
     for name, of_test in tests.items():
