@@ -3,7 +3,7 @@
 import argparse
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 
@@ -59,6 +59,22 @@ class Parser(argparse.ArgumentParser):
         """Adds an option that takes any of some names, all by default."""
         names = list(names)
         self.add_argument(option, nargs="+", choices=names, default=names, help=text)
+
+    def add_value(
+        self, option: str, read: Callable[[str], Any], default: Any, text: str
+    ) -> None:
+        """Adds an option with one value, which `read` makes of its text."""
+        self.add_argument(option, type=read, default=default, help=text)
+
+    def add_values(
+        self,
+        option: str,
+        read: Callable[[str], Any],
+        default: Sequence | None,
+        text: str,
+    ) -> None:
+        """Adds an option with one value or more."""
+        self.add_argument(option, nargs="+", type=read, default=default, help=text)
 
     def parse_args(self, args=None, namespace=None):
         """The arguments."""

@@ -23,28 +23,31 @@ def parser(
     """
     result = command_line.Parser(module, description, quick)
     folder = pathlib.Path("out", module.name.rpartition(".")[2])
-    add, seed = result.add_argument, command_line.seed
-    add(
-        "--out",
-        type=pathlib.Path,
-        default=folder,
-        help="folder of runs; a second call goes on",
-    )
-    add("--csv", type=pathlib.Path, help="a file for the tables")
-    add(
-        "--seeds",
-        nargs="+",
-        type=seed,
-        default=[0, 1, 2],
-        help="the seeds that are reported",
-    )
-    add(
-        "--tuning-seed",
-        type=seed,
-        default=100,
-        help="the seed for which settings are chosen",
-    )
+    path, seed = pathlib.Path, command_line.seed
+    result.add_value("--out", path, folder, "folder of runs; a second call goes on")
+    result.add_value("--csv", path, None, "a file for the tables")
+    result.add_values("--seeds", seed, [0, 1, 2], "the seeds that are reported")
+    text = "the seed for which settings are chosen"
+    result.add_value("--tuning-seed", seed, 100, text)
     return result
+
+
+def add_epochs(
+    parser: command_line.Parser, epochs: int, every: int, patience: int, figure: str
+) -> None:
+    """Adds `--epochs`, `--evaluate-every` and `--patience`, with these defaults.
+
+    Args:
+        parser: the command line.
+        epochs: how many, at most.
+        every: how many epochs lie between evaluations.
+        patience: how many epochs to go on without a better figure.
+        figure: its name.
+    """
+    add, count = parser.add_value, command_line.count
+    add("--epochs", count, epochs, "at most")
+    add("--evaluate-every", count, every, "epochs between evaluations")
+    add("--patience", count, patience, f"epochs to go on without a better {figure}")
 
 
 def kept(

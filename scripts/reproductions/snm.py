@@ -32,7 +32,7 @@ import functools
 import itertools
 import pathlib
 import re
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -70,27 +70,57 @@ OVER_ALL = {
     "full Sparsemax": lambda by: losses.FenchelYoungLoss(alpha=by),
     "full ApproxNDCG": lambda by: losses.ApproxNDCGLoss(temperature=1 / by),
 }
+ONLY_FACTORS = (SAMPLED_SOFTMAX, *OVER_ALL)
+SOFTMAX_FACTOR = 10.0
+TOP_K = r"(full )?Top-[1-9]\d*"
+
+
+class Method(NamedTuple):
+    """A method in its parts, of which a text may leave out all but the name."""
+
+    name: str
+    margin: str | None
+    kind: str | None
+    factor: float | None
+
+    @classmethod
+    def read(cls, text):
+        """The method of "Top-16:logistic:10:pairwise"; the options have any order."""
+        name, *options = text.split(":")
+        if name not in (*METHODS, *OVER_ALL) and not re.fullmatch(TOP_K, name):
+            raise ValueError(f"{name!r} is no method")
+        parts = {"margin": None, "kind": None, "factor": None}
+        for option in options:
+            part, value = option_of(option)
+            if parts[part] is not None:
+                raise ValueError(f"there is a second {part}, {option!r}")
+            parts[part] = value
+        if name in ONLY_FACTORS and (parts["margin"] or parts["kind"]):
+            raise ValueError(f"{name} takes only a factor")
+        return cls(name, **parts)
+
+
+def option_of(text):
+    """What an option of a method is: the field of `Method`, and its value."""
+    if text in MARGINS:
+        return "margin", text
+    if text in KINDS:
+        return "kind", text
+    if re.fullmatch(r"\d+(\.\d+)?", text) and float(text):
+        return "factor", float(text)
+    raise ValueError(f"{text!r} is no option")
 
 
 def method_name(text):
-    """Reads a method, as `make_loss` takes it."""
-    name, *options = text.split(":")
-    known = name in (*METHODS, *OVER_ALL) or re.fullmatch(r"(full )?Top-[1-9]\d*", name)
-    margins = [option for option in options if option in MARGINS]
-    kinds = [option for option in options if option in KINDS]
-    factors = [option for option in options if re.fullmatch(r"\d+(\.\d+)?", option)]
-    one_of_each = max(map(len, (margins, kinds, factors))) <= 1
-    all_known = len([*margins, *kinds, *factors]) == len(options)
-    only_factors = name in (SAMPLED_SOFTMAX, *OVER_ALL) and margins + kinds
-    if (
-        not (known and one_of_each and all_known and all(map(float, factors)))
-        or only_factors
-    ):
+    """A text of the command line that `Method` reads."""
+    try:
+        Method.read(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(
             f"must be one of {', '.join(METHODS)} or Top-K with a K > 0, and after "
             f"colons at most a factor > 0, one of {', '.join(MARGINS)} and one of "
-            f"{', '.join(KINDS)} (a softmax only a factor), not {text!r}"
-        )
+            f"{', '.join(KINDS)} (a softmax only a factor), not {text!r}: {error}"
+        ) from error
     return text
 
 
@@ -104,16 +134,15 @@ def make_loss(method, num_sampled):
             binary. A softmax takes only a factor.
         num_sampled: number of sampled classes.
     """
-    name, *options = method.split(":")
-    factors = [float(option) for option in options if option[0].isdigit()]
-    if name in OVER_ALL or name == SAMPLED_SOFTMAX:
-        factor = (factors or [10.0])[0]
-        over_sampled = losses.SoftmaxLoss(temperature=1 / factor)
-        return OVER_ALL[name](factor) if name in OVER_ALL else over_sampled
-    name = name.removeprefix(FULL)
-    kind = next((option for option in options if option in KINDS), "binary")
-    logistic = "logistic" if name == WORD2VEC else "hinge"
-    phi = next((option for option in options if option in MARGINS), logistic)
+    method = Method.read(method)
+    if method.name in OVER_ALL:
+        return OVER_ALL[method.name](method.factor or SOFTMAX_FACTOR)
+    if method.name == SAMPLED_SOFTMAX:
+        return losses.SoftmaxLoss(temperature=1 / (method.factor or SOFTMAX_FACTOR))
+    name = method.name.removeprefix(FULL)
+    phi = method.margin or ("logistic" if name == WORD2VEC else "hinge")
+    if method.factor:
+        phi = ops.Scaled(phi, method.factor)
     if name.startswith("Top-"):
         weights = ops.TopKWeights(int(name.removeprefix("Top-")))
     else:
@@ -121,39 +150,30 @@ def make_loss(method, num_sampled):
         # negatives.
         weight = (WORD2VEC_NEGATIVES if name == WORD2VEC else 1) / num_sampled
         weights = ops.StaircaseWeights([(1, weight)], tail=weight)
-    return losses.OrderedWeightedLoss(
-        kind, ops.Scaled(phi, factors[0]) if factors else phi, weights
-    )
+    return losses.OrderedWeightedLoss(method.kind or "binary", phi, weights)
 
 
 # WordNet.
 
 
+class Synset(NamedTuple):
+    """A synset of WordNet; its key is the part of speech and the number."""
+
+    parents: list[str]
+    words: list[str]
+
+
 def read_wordnet(folder):
-    """Noun and verb synsets, by part of speech and number: keys above, and words."""
+    """Noun and verb synsets by key."""
     synsets = {}
     for part in ("noun", "verb"):
         path = folder / f"data.{part}"
-        for number, line in enumerate(
-            path.read_text(encoding="utf-8").splitlines(), start=1
-        ):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, start=1):
             if line.startswith("  "):  # The licence.
                 continue
             try:
-                # Number, file, type, count of words, (word, id)*, count of pointers,
-                # (symbol, number, part of speech, places)*, and the gloss behind a bar.
-                synset, gloss = line.split(" | ", 1)
-                fields = synset.split()
-                at = 5 + 2 * int(fields[3], 16)
-                pointers = fields[at : at + 4 * int(fields[at - 1])]
-                parents = zip(*(pointers[place::4] for place in range(3)), strict=True)
-                above = [
-                    f"{of}{key}" for symbol, key, of in parents if symbol in ("@", "@i")
-                ]
-                synsets[part[0] + fields[0]] = (
-                    above,
-                    re.findall("[a-z]+", gloss.lower()),
-                )
+                synsets[part[0] + line.split()[0]] = read_synset(line)
             except (ValueError, IndexError) as error:
                 raise ValueError(
                     f"{path}, line {number}: must be a synset of WordNet. Received: "
@@ -162,14 +182,81 @@ def read_wordnet(folder):
     return synsets
 
 
+def read_synset(line):
+    """The synset of a line.
+
+    Its fields are number, file, type, count of words, (word, id)*, count of pointers,
+    (symbol, number, part of speech, places)*, and the gloss behind a bar.
+    """
+    synset, gloss = line.split(" | ", 1)
+    fields = synset.split()
+    at = 5 + 2 * int(fields[3], 16)
+    pointers = fields[at : at + 4 * int(fields[at - 1])]
+    parents = []
+    for start in range(0, len(pointers), 4):
+        symbol, number, part, _ = pointers[start : start + 4]
+        if symbol in ("@", "@i"):
+            parents.append(part + number)
+    return Synset(parents, re.findall("[a-z]+", gloss.lower()))
+
+
 def above(key, synsets):
     """All synsets above a synset but itself, since versions of WordNet had circles."""
     found, ahead = set(), [key]
     while ahead:
-        parents = set(synsets[ahead.pop()][0]) - found - {key}
+        parents = set(synsets[ahead.pop()].parents) - found - {key}
         found |= parents
         ahead.extend(parents)
     return found
+
+
+def top_levels(synsets, number):
+    """The nouns of so many levels from the top: those with no noun but these above."""
+    nouns = {key: synset for key, synset in synsets.items() if key[0] == "n"}
+    top = set()
+    for _ in range(number):
+        top = {key for key, noun in nouns.items() if top.issuperset(noun.parents)}
+    return top
+
+
+class Concept(NamedTuple):
+    """A synset as an example."""
+
+    classes: set[str]
+    words: list[str]
+
+
+def concepts(synsets):
+    """The synsets that have classes."""
+    top = top_levels(synsets, 3)
+    found = []
+    for key, synset in synsets.items():
+        if classes := above(key, synsets) - top:
+            found.append(Concept(classes, synset.words))
+    return found
+
+
+class Glosses:
+    """Features of glosses; the words, and how rare they are, are of a training part."""
+
+    def __init__(self, glosses):
+        self.size = len(glosses)
+        self.frequency = collections.Counter()
+        for words in glosses:
+            self.frequency.update(set(words))
+        kept = [w for w, count in self.frequency.items() if 2 <= count < self.size]
+        self.number = {word: i for i, word in enumerate(sorted(kept))}
+
+    def features(self, words):
+        """The numbers of the words that are kept, and their weights, of length 1."""
+        counts = collections.Counter(word for word in words if word in self.number)
+        found = sorted(counts)
+        weights = np.array([self.weight(word, counts[word]) for word in found])
+        return [self.number[word] for word in found], weights / np.linalg.norm(weights)
+
+    def weight(self, word, count):
+        """The weight of a word that comes so often."""
+        return np.log(self.size / self.frequency[word]) * (1 + np.log(count))
 
 
 def write_wordnet(folder, out):
@@ -195,50 +282,23 @@ def write_wordnet(folder, out):
     1998. It is at wordnet.princeton.edu, and in Debian's package `wordnet-base`, in
     `/usr/share/wordnet`.
     """
-    synsets, top = read_wordnet(folder), set()
-    for _ in range(3):
-        top = {
-            key
-            for key, of in synsets.items()
-            if key[0] == "n" and top.issuperset(of[0])
-        }
-    labelled = [
-        (above(key, synsets) - top, words) for key, (_, words) in synsets.items()
-    ]
-    labelled = [(classes, words) for classes, words in labelled if classes]
-    classes = sorted(set().union(*(classes for classes, _ in labelled)))
+    found = concepts(read_wordnet(folder))
+    classes = sorted(set().union(*(concept.classes for concept in found)))
     class_id = {key: i for i, key in enumerate(classes)}
-    order = np.random.default_rng(0).permutation(len(labelled))
+    order = np.random.default_rng(0).permutation(len(found))
     parts = np.split(order, [int(0.8 * len(order)), int(0.9 * len(order))])
-    size = len(parts[0])
-    frequency = collections.Counter(
-        word for index in parts[0] for word in dict.fromkeys(labelled[index][1])
-    )
-    vocabulary = sorted(word for word, count in frequency.items() if 2 <= count < size)
-    number = {word: i for i, word in enumerate(vocabulary)}
-
-    def points(part):
-        for index in part:
-            keys, words = labelled[index]
-            counts = collections.Counter(word for word in words if word in number)
-            if not counts:
-                continue
-            found = sorted(counts)
-            weights = [
-                np.log(size / frequency[w]) * (1 + np.log(counts[w])) for w in found
-            ]
-            values = np.array(weights) / np.linalg.norm(weights)
-            yield (
-                sorted(class_id[key] for key in keys),
-                [number[w] for w in found],
-                values,
-            )
+    glosses = Glosses([found[index].words for index in parts[0]])
 
     out.mkdir(parents=True, exist_ok=True)
     for name, part in zip(PARTS, parts, strict=True):
-        path = out / f"{name}.txt"
+        points = []
+        for index in part:
+            labels = sorted(class_id[key] for key in found[index].classes)
+            numbers, weights = glosses.features(found[index].words)
+            if numbers:
+                points.append((labels, numbers, weights))
         data.write_extreme_classification(
-            path, list(points(part)), len(number), len(classes)
+            out / f"{name}.txt", points, len(glosses.number), len(classes)
         )
 
 
@@ -275,14 +335,16 @@ class Trainer:
     """The model of a method; it starts from the same weights for each rate."""
 
     def __init__(self, task, method, num_sampled, row_multiplier, seed, args):
-        self.task, self.seed, self.row_multiplier = task, seed, row_multiplier
+        self.task = task
+        self.seed = seed
+        self.row_multiplier = row_multiplier
         keras.utils.set_random_seed(seed)
         if args.optimizer == "sgd":
             optimizer = example.get_optimizer(1.0, row_multiplier, args.momentum)
         else:
-            start = {"initial_accumulator_value": args.accumulator}
             optimizer = optimizers.RowwiseAdagrad(
-                row_multiplier=row_multiplier, **start
+                row_multiplier=row_multiplier,
+                initial_accumulator_value=args.accumulator,
             )
         self.model = example.build(
             task.num_features,
@@ -312,14 +374,16 @@ class Trainer:
         history, best = common.train_to_best(
             self.model,
             epochs,
-            lambda epoch: self.model.fit(batches, epochs=1, shuffle=False, verbose=0),
-            functools.partial(self.evaluate, "validation"),
-            SELECT_BY,
-            patience,
-            evaluate_every,
+            train=lambda epoch: self.model.fit(batches, shuffle=False, verbose=0),
+            evaluate=lambda: self.evaluate("validation"),
+            metric=SELECT_BY,
+            patience=patience,
+            every=evaluate_every,
         )
         result = {"validation": best, "history": history}
-        return result | ({"test": self.evaluate("test")} if test else {})
+        if test:
+            result["test"] = self.evaluate("test")
+        return result
 
 
 def most_frequent(task):
@@ -336,6 +400,51 @@ def most_frequent(task):
     return [float(figures[name]) for name in METRICS]
 
 
+# Tuning.
+
+
+class Rates(NamedTuple):
+    """The learning rate of the rows, and its ratio to that of the dense weights."""
+
+    rate: float
+    ratio: float
+
+
+def runner(task, method, num_sampled, args):
+    """A function of rates and a seed that returns a run of a method, made or kept."""
+    names = ("batch_size", "width", "optimizer", "momentum", "accumulator")
+    options = {name: getattr(args, name) for name in names}
+    options["files"] = str(args.files.resolve())
+    options |= {"method": method, "num_sampled": num_sampled}
+
+    # The rates of a grid follow each other with the same ratio.
+    @functools.lru_cache(maxsize=1)
+    def trainer(ratio, seed):
+        return Trainer(task(), method, num_sampled, ratio, seed, args)
+
+    def run(rates, seed, search=False, test=False):
+        """A run in full, or for a few epochs to search, with figures of the test."""
+        how = {
+            "epochs": args.search_epochs if search else args.epochs,
+            "evaluate_every": args.search_epochs if search else args.evaluate_every,
+            "test": test,
+            "patience": args.patience,
+        }
+
+        def make():
+            return trainer(rates.ratio, seed).run(rates.rate, **how)
+
+        settings = options | rates._asdict() | {"seed": seed} | how
+        return common.kept(args.out, settings, make)
+
+    return run
+
+
+def quality(run):
+    """What chooses among runs."""
+    return run["validation"][SELECT_BY]
+
+
 def beyond(rates, best):
     """A list of the next rate of a grid whose best is at an end; otherwise empty."""
     if len(rates) < 2 or best not in (rates[0], rates[-1]):
@@ -347,57 +456,32 @@ def beyond(rates, best):
     return [] if rate in rates else [rate]
 
 
-def tuned(task, method, num_sampled, args):
-    """The chosen rate and ratio of a method, and its runs with each seed."""
-    names = ("batch_size", "width", "optimizer", "momentum", "accumulator")
-    options = {name: getattr(args, name) for name in names}
-    options |= {
-        "files": str(args.files.resolve()),
-        "method": method,
-        "num_sampled": num_sampled,
-    }
-
-    @functools.lru_cache(maxsize=1)
-    def trainer(ratio, seed):
-        return Trainer(task(), method, num_sampled, ratio, seed, args)
-
-    def kept_run(rate, ratio, seed, search=False, test=False):
-        how = {
-            "epochs": args.epochs,
-            "evaluate_every": args.evaluate_every,
-            "test": test,
-        }
-        if search:
-            how |= {"epochs": args.search_epochs, "evaluate_every": args.search_epochs}
-        how["patience"] = args.patience
-        of_run = options | {"rate": rate, "ratio": ratio, "seed": seed} | how
-        return common.kept(
-            args.out, of_run, lambda: trainer(ratio, seed).run(rate, **how)
-        )
-
-    def quality(result):
-        return result["validation"][SELECT_BY]
-
-    rates, found = sorted(args.learning_rates), []
-    new = list(rates)
+def searched(run, args):
+    """Short runs of a grid, which is extended while its best rate is at an end."""
+    rates = new = sorted(args.learning_rates)
+    found = []
     for _ in range(1 + MOST_WIDENINGS):
-        pairs = itertools.product(args.row_multipliers, new)
-        found += [
-            kept_run(rate, ratio, args.tuning_seed, search=True)
-            for ratio, rate in pairs
-        ]
+        for ratio, rate in itertools.product(args.row_multipliers, new):
+            found.append(run(Rates(rate, ratio), args.tuning_seed, search=True))
         new = beyond(rates, max(found, key=quality)["rate"])
         if not new:
             break
         rates = sorted([*rates, *new])
-    finalists = sorted(found, key=quality, reverse=True)[: args.finalists]
-    if len(finalists) > 1:
-        finalists = [
-            kept_run(of["rate"], of["ratio"], args.tuning_seed) for of in finalists
-        ]
-    best = max(finalists, key=quality)
-    chosen = best["rate"], best["ratio"]
-    return chosen, [kept_run(*chosen, seed, test=True) for seed in args.seeds]
+    return found
+
+
+def tuned(run, args):
+    """The best rates of a method."""
+    finalists = sorted(searched(run, args), key=quality, reverse=True)
+    finalists = [Rates(of["rate"], of["ratio"]) for of in finalists[: args.finalists]]
+    if len(finalists) == 1:
+        return finalists[0]
+    tried = [run(rates, args.tuning_seed) for rates in finalists]
+    best = max(tried, key=quality)
+    return Rates(best["rate"], best["ratio"])
+
+
+# Tables.
 
 
 def tables_of(args):
@@ -405,25 +489,23 @@ def tables_of(args):
     # Only new runs need it.
     task = functools.cache(lambda: read(args.files, args.batch_size))
     for num_sampled in args.num_sampled:
-        rows, ratios, baseline = [], [], None
+        rows = []
+        ratios = []
+        baseline = None
         for method in args.methods:
-            chosen, runs = tuned(task, method, num_sampled, args)
-            values = np.array(
-                [[run["test"][metric] for metric in METRICS] for run in runs]
-            )
-            seconds = f"{np.mean([run['cpu_seconds'] for run in runs]):.0f}"
-            rows.append(
-                [
-                    method,
-                    *(f"{x:g}" for x in chosen),
-                    *map(plus_minus, values.T),
-                    seconds,
-                ]
-            )
+            run = runner(task, method, num_sampled, args)
+            rates = tuned(run, args)
+            runs = [run(rates, seed, test=True) for seed in args.seeds]
+
+            values = np.array([[of["test"][name] for name in METRICS] for of in runs])
+            seconds = f"{np.mean([of['cpu_seconds'] for of in runs]):.0f}"
+            chosen = [f"{x:g}" for x in rates]
+            rows.append([method, *chosen, *map(plus_minus, values.T), seconds])
             if method == BASELINE:
                 baseline = values
             elif baseline is not None:
                 ratios.append([method, *map(plus_minus, (values / baseline).T)])
+
         figures = [f"{value:.3f}" for value in most_frequent(task())]
         rows.append(["the most frequent classes", "", "", *figures, ""])
         head = ["method", "rate of rows", "over dense", *TITLES, "CPU s"]
@@ -433,25 +515,24 @@ def tables_of(args):
             yield of, ["method", *TITLES], ratios
 
 
-def main(argv=None):
-    """Writes WordNet's files, or tunes, trains, tests and reports."""
-    quick = {"methods": [BASELINE, "Top-1"], "seeds": [0], "learning_rates": [30.0]}
-    quick |= {
+def parser():
+    """The command line."""
+    quick = {
+        "methods": [BASELINE, "Top-1"],
+        "seeds": [0],
+        "learning_rates": [30.0],
         "row_multipliers": [30_000.0],
         "search_epochs": 1,
         "finalists": 1,
         "epochs": 1,
+        "width": 16,
     }
-    parser = common.parser(__spec__, __doc__, quick | {"width": 16})
-    count, number = command_line.count, command_line.number
-    add, wordnet = parser.add_argument, pathlib.Path("wordnet")
-    add("--files", type=pathlib.Path, default=wordnet, help="folder of the three files")
-    add(
-        "--wordnet",
-        type=pathlib.Path,
-        help="WordNet's folder dict, to write the files first",
-    )
-    add(
+    result = common.parser(__spec__, __doc__, quick)
+    add, add_values = result.add_value, result.add_values
+    path, count, number = pathlib.Path, command_line.count, command_line.number
+    add("--files", path, path("wordnet"), "folder of the three files")
+    add("--wordnet", path, None, "WordNet's folder dict, to write the files first")
+    result.add_argument(
         "--methods",
         type=method_name,
         nargs="*",
@@ -459,42 +540,26 @@ def main(argv=None):
         help="as Top-16:logistic:10",
     )
     rates = [0.3, 1, 3, 10, 30, 100, 300]
-    add("--learning-rates", nargs="+", type=number, default=rates, help="of rows")
-    add(
-        "--row-multipliers",
-        nargs="+",
-        type=number,
-        default=[300, 3000],
-        help="rows over dense",
+    add_values("--learning-rates", number, rates, "of rows")
+    add_values("--row-multipliers", number, [300, 3000], "rows over dense")
+    add("--search-epochs", count, 2, "epochs per pair of rates")
+    add("--finalists", count, 2, "pairs of rates tried in full")
+    optimizers = ["adagrad", "sgd"]
+    result.add_argument(
+        "--optimizer", choices=optimizers, default="sgd", help="of rows"
     )
-    add("--search-epochs", type=count, default=2, help="epochs per pair of rates")
-    add("--finalists", type=count, default=2, help="pairs of rates tried in full")
-    add("--optimizer", choices=["adagrad", "sgd"], default="sgd", help="of rows")
-    add(
-        "--momentum",
-        type=command_line.below_1,
-        default=0.9,
-        help="of dense weights, for sgd",
-    )
-    add("--accumulator", type=number, default=1e-8, help="initial value, for adagrad")
-    add(
-        "--num-sampled",
-        nargs="+",
-        type=count,
-        default=[1024],
-        help="classes to sample, B",
-    )
-    add("--width", type=count, default=64, help="width of encodings and embeddings")
-    add("--batch-size", type=count, default=256, help="examples a step")
-    add("--epochs", type=count, default=10, help="at most")
-    add("--evaluate-every", type=count, default=2, help="epochs between evaluations")
-    add(
-        "--patience",
-        type=count,
-        default=4,
-        help="epochs to go on without a better Recall@5",
-    )
-    args = parser.parse_args(argv)
+    add("--momentum", command_line.below_1, 0.9, "of dense weights, for sgd")
+    add("--accumulator", number, 1e-8, "initial value, for adagrad")
+    add_values("--num-sampled", count, [1024], "classes to sample, B")
+    add("--width", count, 64, "width of encodings and embeddings")
+    add("--batch-size", count, 256, "examples a step")
+    common.add_epochs(result, epochs=10, every=2, patience=4, figure="Recall@5")
+    return result
+
+
+def main(argv=None):
+    """Writes WordNet's files, or tunes, trains, tests and reports."""
+    args = parser().parse_args(argv)
     if args.wordnet is not None:
         write_wordnet(args.wordnet, args.files)
     if args.methods:
