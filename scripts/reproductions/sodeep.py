@@ -26,7 +26,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -241,6 +241,11 @@ class Task:
     epochs: int
     every: int = 1
 
+    def inputs_of(self, rows):
+        """What the model takes of some examples: a list, or one array."""
+        found = [x[rows] for x in self.inputs]
+        return found if len(found) > 1 else found[0]
+
 
 def perceptron(width, hidden):
     """Hidden layers with ReLU, then a linear layer of one unit."""
@@ -435,59 +440,105 @@ def both_ways(labels, outputs):
     return figures
 
 
+class Rows(NamedTuple):
+    """The numbers of the examples for training, validation and testing."""
+
+    train: np.ndarray
+    validation: np.ndarray
+    test: np.ndarray
+
+
+def split(count, seed):
+    """A random split, 60/20/20."""
+    order = np.random.default_rng([seed, 1]).permutation(count)
+    return Rows(*np.split(order, [count * 6 // 10, count * 8 // 10]))
+
+
+def loss_of(task, method):
+    """The loss of a sorter or a baseline."""
+    if method not in SORTERS:
+        return task.baselines[method]
+    sorter, _ = get_sorter(method)
+    return task.with_sorter(sorter)
+
+
 def run(task, method, rate, seed, epochs, test):
     """Trains a model; returns its history, and its figures at the best epoch."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    if method in SORTERS:
-        sorter, _ = get_sorter(method)
-        loss = task.with_sorter(sorter)
-    else:
-        loss = task.baselines[method]
+    loss = loss_of(task, method)
     model = task.make_model()
     model.compile(keras.optimizers.Adam(rate), loss, jit_compile=False)
-    # 60 % of the rows are for training, 20 % for validation and 20 % for testing.
-    count = len(task.labels)
+    rows = split(len(task.labels), seed)
     rng = np.random.default_rng([seed, 2])
-    order = np.random.default_rng([seed, 1]).permutation(count)
-    learned, watched, tested = np.split(order, [count * 6 // 10, count * 8 // 10])
-
-    def inputs(rows):
-        """What the model takes: a list, or one array."""
-        found = [x[rows] for x in task.inputs]
-        return found if len(found) > 1 else found[0]
+    aligned_epochs = max(1, task.epochs // 10)
 
     def train(epoch):
         alignment = getattr(loss, "alignment", None)
         if isinstance(alignment, tf.Variable):
-            alignment.assign(float(epoch <= max(1, task.epochs // 10)))
-        rows = rng.permutation(learned)[: len(learned) // BATCH * BATCH]
-        model.fit(inputs(rows), task.labels[rows], BATCH, shuffle=False, verbose=0)
+            alignment.assign(float(epoch <= aligned_epochs))
+        drawn = rng.permutation(rows.train)[: len(rows.train) // BATCH * BATCH]
+        inputs = task.inputs_of(drawn)
+        model.fit(inputs, task.labels[drawn], BATCH, shuffle=False, verbose=0)
 
-    def evaluate(rows):
+    def evaluate(part):
         """The figures of some examples; NaN outputs of a diverged model count as 0."""
-        tensors = tf.nest.map_structure(tf.constant, inputs(rows))
+        tensors = tf.nest.map_structure(tf.constant, task.inputs_of(part))
         outputs = model(tensors, training=False)
-        return task.evaluate(task.labels[rows], np.nan_to_num(outputs.numpy()))
+        return task.evaluate(task.labels[part], np.nan_to_num(outputs.numpy()))
 
-    metric = next(iter(evaluate(watched)))
-    watch = functools.partial(evaluate, watched)
+    metric = next(iter(evaluate(rows.validation)))
     history, best = common.train_to_best(
-        model, epochs, train, watch, metric, epochs, task.every
+        model,
+        epochs,
+        train=train,
+        evaluate=lambda: evaluate(rows.validation),
+        metric=metric,
+        patience=epochs,
+        every=task.every,
     )
     result = {"validation": best[metric], "history": history}
-    return result | ({"test": evaluate(tested)} if test else {})
+    if test:
+        result["test"] = evaluate(rows.test)
+    return result
 
 
-def compared(part, args):
-    """The table of a task: figures, and differences to the first method by seed."""
-    task = TASKS[part](args.data_dir)
-    epochs = args.epochs or task.epochs
-    rows = []
-    first = None
-    curves = {}
+class Compared(NamedTuple):
+    """A method of a task: its best rate, and a run with it for each seed."""
 
-    def kept_run(method, rate, seed, test):
+    method: str
+    rate: float
+    runs: list[dict[str, Any]]
+
+    def figures(self):
+        """Name -> the figures of the seeds; the first is that which selects."""
+        return {
+            key: [of["test"][key] for of in self.runs] for key in self.runs[0]["test"]
+        }
+
+    def cells(self):
+        """What it reaches."""
+        found = [self.method, f"{self.rate:g}"]
+        for key, of_seeds in self.figures().items():
+            found.append(plus_minus(of_seeds, 1 if "median" in key else 3))
+        return found
+
+    def gain(self, first):
+        """The difference to another method, and in how many seeds it is better."""
+        ours, theirs = (next(iter(of.figures().values())) for of in (self, first))
+        better = np.subtract(ours, theirs)
+        return [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"]
+
+    def curve(self, metric):
+        """The mean of a validation figure over the seeds, by epoch."""
+        histories = [[point[metric] for point in of["history"]] for of in self.runs]
+        return [f"{value:.3f}" for value in np.mean(histories, axis=0)]
+
+
+def tuned(part, task, epochs, method, args):
+    """A method with the best rate, and with each seed."""
+
+    def kept_run(rate, seed, test):
         settings = {
             "part": part,
             "method": method,
@@ -500,38 +551,29 @@ def compared(part, args):
         make = functools.partial(run, task, method, rate, seed, epochs, test)
         return common.kept(args.out, settings | {"test": test}, make)
 
-    for method in (*task.baselines, *args.sorters):
-        tried = [
-            kept_run(method, rate, args.tuning_seed, False)
-            for rate in args.learning_rates
-        ]
-        rate = max(tried, key=lambda result: result["validation"])["rate"]
-        runs = [kept_run(method, rate, seed, True) for seed in args.seeds]
-        figures = {key: [of["test"][key] for of in runs] for key in runs[0]["test"]}
-        metric, values = next(iter(figures.items()))
-        better = np.subtract(values, first or values)
-        cells = []
-        for key, of_seeds in figures.items():
-            cells.append(plus_minus(of_seeds, 1 if "median" in key else 3))
-        gain = ["", ""]
-        if first:
-            gain = [plus_minus(better), f"{np.sum(better > 0)} of {len(better)}"]
-        rows.append([method, f"{rate:g}", *cells, *gain])
-        first = first or values
-        histories = [[point[metric] for point in of["history"]] for of in runs]
-        curves[method] = np.mean(histories, axis=0)
-    head = [
-        "method",
-        "learning rate",
-        *figures,
-        f"{metric} over the first",
-        "seeds better",
-    ]
-    yield part, head, rows
-    epochs = [f"{point['epoch']}" for point in runs[0]["history"]]
-    values = [[f"{value:.3f}" for value in curve] for curve in curves.values()]
-    of_epochs = list(zip(epochs, *values, strict=True))
-    yield f"{part}, validation by epoch", ["epoch", *curves], of_epochs
+    tried = [kept_run(rate, args.tuning_seed, False) for rate in args.learning_rates]
+    rate = max(tried, key=lambda result: result["validation"])["rate"]
+    return Compared(method, rate, [kept_run(rate, seed, True) for seed in args.seeds])
+
+
+def compared(part, args):
+    """The tables of a task: figures beside those of the first method, and curves."""
+    task = TASKS[part](args.data_dir)
+    epochs = args.epochs or task.epochs
+    methods = (*task.baselines, *args.sorters)
+    first, *others = (tuned(part, task, epochs, of, args) for of in methods)
+
+    figures = first.figures()
+    metric = next(iter(figures))
+    rows = [[*first.cells(), "", ""]]
+    rows += [[*other.cells(), *other.gain(first)] for other in others]
+    head = ["method", "learning rate", *figures]
+    yield part, [*head, f"{metric} over the first", "seeds better"], rows
+
+    evaluated = [f"{point['epoch']}" for point in first.runs[0]["history"]]
+    curves = [of.curve(metric) for of in (first, *others)]
+    of_epochs = list(zip(evaluated, *curves, strict=True))
+    yield f"{part}, validation by epoch", ["epoch", *methods], of_epochs
 
 
 TASKS = {"synthetic": synthetic, "diabetes": diabetes, "retrieval": retrieval}
@@ -540,26 +582,32 @@ PARTS = {"table1": table1, "figure5": figure5} | {
 }
 
 
+def parser():
+    """The command line."""
+    quick = {
+        "parts": ["table1", "diabetes"],
+        "sorters": ["laplace"],
+        "seeds": [0, 1],
+        "learning_rates": [0.01],
+        "epochs": 5,
+        "lists": 100,
+    }
+    result = common.parser(__spec__, __doc__, quick)
+    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    result.add_names("--parts", PARTS, "tables")
+    result.add_names("--sorters", SORTERS, "rows")
+    add, count, path = result.add_value, command_line.count, pathlib.Path
+    add("--data-dir", path, path("data"), "folder of MovieLens")
+    rates = [0.001, 0.003, 0.01, 0.03]
+    result.add_values("--learning-rates", command_line.number, rates, "tried by each")
+    add("--epochs", count, None, "at most; without it, by task")
+    add("--lists", count, TEST_LISTS, "lists of Table 1")
+    return result
+
+
 def main(argv=None):
     """Measures, tunes, trains, tests and reports."""
-    quick = {"parts": ["table1", "diabetes"], "sorters": ["laplace"], "seeds": [0, 1]}
-    quick |= {"learning_rates": [0.01], "epochs": 5, "lists": 100}
-    parser = common.parser(__spec__, __doc__, quick)
-    add, count, rate = parser.add_argument, command_line.count, command_line.number
-    parser.add_names("--parts", PARTS, "tables")
-    parser.add_names("--sorters", SORTERS, "rows")
-    add(
-        "--data-dir",
-        type=pathlib.Path,
-        default=pathlib.Path("data"),
-        help="folder of MovieLens",
-    )
-    rates = [0.001, 0.003, 0.01, 0.03]
-    add("--learning-rates", nargs="+", type=rate, default=rates, help="tried by each")
-    add("--epochs", type=count, help="at most; without it, by task")
-    add("--lists", type=count, default=TEST_LISTS, help="lists of Table 1")
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     show_all((table for part in args.parts for table in PARTS[part](args)), args.csv)
 
 
