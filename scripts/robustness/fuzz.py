@@ -25,6 +25,7 @@ import sys
 import tempfile
 import warnings
 import zlib
+from typing import Any, NamedTuple
 
 import hypothesis
 import numpy as np
@@ -51,8 +52,6 @@ NUMBERS = [
     "2147483648",
     "-9223372036854775809",
     "1" + "0" * 25,
-]
-NUMBERS += [
     "nan",
     "inf",
     "-inf",
@@ -162,8 +161,10 @@ def equal(expected, found):
     return np.array_equal(found, expected)
 
 
-POINTS = [([0, 12], [3, 11], [0.5, -1.25]), ([], [0], [2.0]), ([14], [], [])]
-POINTS += [
+POINTS = [
+    ([0, 12], [3, 11], [0.5, -1.25]),
+    ([], [0], [2.0]),
+    ([14], [], []),
     ([1, 3, 14], [0, 1, 4], [1.0, 2.0, 3.5e-07]),
     ([7], [2, 9, 13], [0.0625, 1e10, -7.75]),
 ]
@@ -173,16 +174,18 @@ _FLOAT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _INT = re.compile(r"\s*[+-]?\d{1,4000}\s*", re.ASCII)
 
 
-def _number(text, pattern, low, high):
-    """A number in [low, high); ValueError for any other text."""
-    number = (
-        (int if pattern is _INT else np.float32)(text)
-        if pattern.fullmatch(text)
-        else math.nan
-    )
-    if not low <= number < high:
+def _integer(text, high):
+    """An integer in [0, high); ValueError for any other text."""
+    if not _INT.fullmatch(text) or not 0 <= int(text) < high:
         raise ValueError
-    return number
+    return int(text)
+
+
+def _finite(text):
+    """A number of float32; ValueError for any other text."""
+    if not _FLOAT.fullmatch(text) or not np.isfinite(np.float32(text)):
+        raise ValueError
+    return np.float32(text)
 
 
 def _points_of(content):
@@ -192,26 +195,22 @@ def _points_of(content):
     first, *lines = text.removesuffix("\n").split("\n")
     if not re.fullmatch(r"\s*\d+\s+\d+\s+\d+\s*", first, re.ASCII):
         raise ValueError
-    count, num_features, num_labels = (
-        _number(x, _INT, 1, 2**63) for x in first.split()
-    )
-    points = []
-    for line in lines:
-        labels, *pairs = line.split(" ")
-        labels = (
-            [_number(x, _INT, 0, num_labels) for x in labels.split(",")]
-            if labels
-            else []
-        )
-        pairs = [pair.split(":") for pair in pairs if pair]
-        features = [
-            (_number(i, _INT, 0, num_features), _number(x, _FLOAT, -math.inf, math.inf))
-            for i, x in pairs
-        ]
-        points.append((labels, sorted(features, key=lambda pair: pair[0])))
-    if len(points) != count:
+    sizes = [_integer(x, 2**63) for x in first.split()]
+    count, num_features, num_labels = sizes
+    if 0 in sizes or len(lines) != count:
         raise ValueError
-    return points
+    return [_point_of(line, num_features, num_labels) for line in lines]
+
+
+def _point_of(line, num_features, num_labels):
+    """The labels of a line, and its features with their values, sorted."""
+    labels, *pairs = line.split(" ")
+    ids = [_integer(x, num_labels) for x in labels.split(",")] if labels else []
+    features = []
+    for pair in filter(None, pairs):
+        number, value = pair.split(":")
+        features.append((_integer(number, num_features), _finite(value)))
+    return ids, sorted(features, key=lambda feature: feature[0])
 
 
 def _right(expected, same=equal):
@@ -247,35 +246,39 @@ def extreme_classification(draws, folder):
     return outcome(read, right, [path.name, "batch_size"])
 
 
-def mind(draws, folder):
-    """`data.mind`."""
+def _news():
+    """The text of a file of twenty articles, one without an abstract."""
     lines = []
     for n in range(20):
-        abstract = "" if n == 7 else f'An "abstract" of é {n}'
         fields = [
             f"N{n}",
             ("sports", "news", "tv")[n % 3],
             "sub",
             f"Title {n}",
-            abstract,
+            "" if n == 7 else f'An "abstract" of é {n}',
+            f"https://x/{n}.html",
+            "[]",
+            '[{"a": 1}]',
         ]
-        lines.append(
-            "\t".join([*fields, f"https://x/{n}.html", "[]", '[{"a": 1}]']) + "\n"
-        )
-    content = damaged(draws, "".join(lines).encode())
+        lines.append("\t".join(fields) + "\n")
+    return "".join(lines)
+
+
+def _articles_of(content):
+    """The categories and texts of a file; ValueError if it breaks the rules."""
+    lines = content.decode("utf-8").removesuffix("\n").split("\n")
+    rows = [line.rstrip("\r").split("\t") for line in lines]
+    whole = all(len(row) == 8 and row[0] and row[1] for row in rows)
+    if not whole or len({row[0] for row in rows}) < len(rows):
+        raise ValueError
+    return sorted((row[1], " [SEP] ".join(filter(None, row[3:5]))) for row in rows)
+
+
+def mind(draws, folder):
+    """`data.mind`."""
+    content = damaged(draws, _news().encode())
     path = folder / "news.tsv"
     path.write_bytes(content)
-
-    def articles():
-        text = content.decode("utf-8")
-        rows = [
-            line.rstrip("\r").split("\t")
-            for line in text.removesuffix("\n").split("\n")
-        ]
-        whole = all(len(row) == 8 and row[0] and row[1] for row in rows)
-        if not whole or len({row[0] for row in rows}) < len(rows):
-            raise ValueError
-        return sorted((row[1], " [SEP] ".join(filter(None, row[3:5]))) for row in rows)
 
     def read():
         splits = data.mind(path, batch_size=64)
@@ -286,7 +289,13 @@ def mind(draws, folder):
                 found += [(splits.class_names[i], text.decode()) for text, i in pairs]
         return sorted(found)
 
-    return outcome(read, _right(articles), [path.name])
+    return outcome(read, _right(lambda: _articles_of(content)), [path.name])
+
+
+# Lists of an ELWC set: the query, and the ids of its examples.
+LISTS = [
+    ([row, 0.5], [10 * row + place for place in range(row % 4)]) for row in range(9)
+]
 
 
 def elwc_files(draws, folder):
@@ -294,11 +303,7 @@ def elwc_files(draws, folder):
     context = {"query": tf.io.FixedLenFeature([2], tf.float32)}
     examples = {"id": tf.io.FixedLenFeature([], tf.int64, default_value=-7)}
     written = [
-        (
-            {"query": np.float32([row, 0.5])},
-            [{"id": 10 * row + i} for i in range(row % 4)],
-        )
-        for row in range(9)
+        ({"query": np.float32(query)}, [{"id": i} for i in ids]) for query, ids in LISTS
     ]
     elwc.write(written, folder / "set", num_shards=2)
     name = draws.of(sorted(folder.glob("set-*")))
@@ -311,20 +316,15 @@ def elwc_files(draws, folder):
     def read():
         found = []
         for batch in elwc.read(f"{folder / 'set'}-*", context, examples, batch_size=4):
-            for query, ids, mask in zip(
-                batch["query"], batch["id"], batch["mask"], strict=True
-            ):
+            rows = zip(batch["query"], batch["id"], batch["mask"], strict=True)
+            for query, ids, mask in rows:
                 found.append((query.numpy().tolist(), ids[mask].numpy().tolist()))
         return sorted(found)
 
     def right(found):
         """Whether these are all lists, or all but the last ones of the damaged file."""
-        lists = [
-            (c["query"].tolist(), [e["id"] for e in examples])
-            for c, examples in written
-        ]
         shard = int(name.name.split("-")[1])
-        cut, whole = lists[shard::2], lists[1 - shard :: 2]
+        cut, whole = LISTS[shard::2], LISTS[1 - shard :: 2]
         return any(found == sorted(whole + cut[:size]) for size in range(len(cut) + 1))
 
     # TensorFlow does not say in which file.
@@ -374,8 +374,13 @@ _STRANGE: list[float] = [
     2**63 - 1,
     2**63,
     2**64 - 1,
+    0.5,
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e30,
+    -1e-3,
 ]
-_STRANGE += [0.5, math.nan, math.inf, -math.inf, 1e30, -1e-3]
 
 
 def _as_array(values, dtype):
@@ -389,17 +394,24 @@ def _as_array(values, dtype):
     return array
 
 
-def draw_labels(draws):
-    """Labels, scores `[batch, n]` and the format, most with a fault."""
+class Case(NamedTuple):
+    """What a loss or a metric is given."""
+
+    labels: Any
+    scores: np.ndarray
+    label_format: str | None
+
+
+def draw_case(draws):
+    """Labels of any kind, scores `[batch, n]` and the format, most with a fault."""
     batch, n = 1 + draws.integer(3), 2 + draws.integer(4)
     scores = np.array(
         [[draws.integer(17) / 4 for _ in range(n)] for _ in range(batch)], np.float32
     )
     kind = draws.of(["ids", "ids", "padded", "ragged", "relevance", "relevance"])
-    width = {"ids": 1, "padded": 1 + draws.integer(4), "relevance": n, "ragged": 0}[
-        kind
-    ]
-    lengths = [draws.integer(4) if kind == "ragged" else width for _ in range(batch)]
+    widths = {"ids": 1, "padded": 1 + draws.integer(4), "relevance": n}
+    is_ragged = kind == "ragged"
+    lengths = [draws.integer(4) if is_ragged else widths[kind] for _ in range(batch)]
     values = [0, 0, 1, 2, -1] if kind == "relevance" else list(range(-1, n))
     rows = [[draws.of(values) for _ in range(length)] for length in lengths]
     for _ in range(draws.integer(3)):
@@ -408,77 +420,103 @@ def draw_labels(draws):
             row[draws.integer(len(row))] = draws.of(_STRANGE)
     dtype = draws.of(_DTYPES if draws.chance(2) else ("int64", "float32"))
     label_format = draws.of([None, "ids", "relevance"])
-    if kind == "ragged":
+    if is_ragged:
         flat = _as_array([x for row in rows for x in row], dtype)
-        return tf.RaggedTensor.from_row_lengths(flat, lengths), scores, label_format
+        ragged = tf.RaggedTensor.from_row_lengths(flat, lengths)
+        return Case(ragged, scores, label_format)
     labels = _as_array(rows, dtype)
     if kind == "ids" and draws.chance(2):
         labels = labels[:, 0]
+    return with_other_shapes(draws, Case(labels, scores, label_format))
+
+
+def with_other_shapes(draws, case):
+    """A case of which some shapes do not fit."""
+    labels, scores, _ = case
     if draws.chance(12):
-        scores = draws.of([scores[0], scores[None], scores[:, :0]])
-    elif draws.chance(12):
-        labels, scores = labels[:0], scores[:0]
-    elif draws.chance(4):
-        twice, text = np.concatenate([labels] * 2, axis=-1), np.full(labels.shape, "x")
-        one = labels.reshape(-1)[:1].reshape(())
-        labels = draws.of(
-            [labels[:-1], labels[None], one, twice, labels[..., None], text]
-        )
-    return labels, scores, label_format
+        shapes = [scores[0], scores[None], scores[:, :0]]
+        return case._replace(scores=draws.of(shapes))
+    if draws.chance(12):
+        return case._replace(labels=labels[:0], scores=scores[:0])
+    if draws.chance(4):
+        shapes = [
+            labels[:-1],
+            labels[None],
+            labels.reshape(-1)[:1].reshape(()),
+            np.concatenate([labels] * 2, axis=-1),
+            labels[..., None],
+            np.full(labels.shape, "x"),
+        ]
+        return case._replace(labels=draws.of(shapes))
+    return case
+
+
+class Judgement(NamedTuple):
+    """What the labels of a list say: relevance by item, and the items left out."""
+
+    relevance: dict[int, float]
+    masked: set[int]
 
 
 def judged(labels, scores, label_format):
-    """Relevance by item, and the masked items, of each list, by the rules of the docs.
+    """The `Judgement` of each list by the rules of the docs.
 
     Raises:
         ValueError: if the labels break the rules.
     """
     if scores.ndim != 2 or not scores.shape[1]:
         raise ValueError
-    (batch, n), guessed = scores.shape, False
+    batch, n = scores.shape
     if isinstance(labels, tf.RaggedTensor):
         if label_format == "relevance" or labels.dtype == tf.bool:
             raise ValueError
-        rows, label_format = labels.to_list(), "ids"
-    else:
-        if not batch:
-            return []  # Whatever the labels are.
-        kind, guessed = labels.dtype.kind, label_format is None
-        if kind in "US" or labels.ndim not in (1, 2) or len(labels) != batch:
+        return [judged_ids(row, n) for row in labels.to_list()]
+    if not batch:
+        return []  # Whatever the labels are.
+    if labels.dtype.kind in "US" or labels.ndim not in (1, 2) or len(labels) != batch:
+        raise ValueError
+
+    is_guess = label_format is None
+    if is_guess:
+        label_format = guessed(labels, n)
+    rows = labels.reshape(batch, -1).tolist()
+    if label_format == "relevance":
+        if labels.shape != scores.shape:
             raise ValueError
-        if guessed:
-            label_format = (
-                "relevance" if labels.ndim == 2 and labels.shape[1] == n else "ids"
-            )
-            several = labels.ndim == 2 and labels.shape[1] > 1
-            if label_format == "ids" and several and kind not in "iu":
-                raise ValueError
-        if kind == "b" and label_format == "ids":
+        return [judged_relevance(row) for row in rows]
+    if labels.dtype.kind == "b":
+        raise ValueError
+    # Three or more numbers 0 and 1 may be meant as labels of another number of items.
+    if is_guess and any(len(row) > 2 and set(row) <= {0, 1} for row in rows):
+        raise ValueError
+    return [judged_ids(row, n) for row in rows]
+
+
+def guessed(labels, n):
+    """The format of labels of n items that are not said to have one."""
+    width = labels.shape[1] if labels.ndim == 2 else 1
+    if labels.ndim == 2 and width == n:
+        return "relevance"
+    if width > 1 and labels.dtype.kind not in "iu":
+        raise ValueError
+    return "ids"
+
+
+def judged_ids(row, n):
+    """The items of ids, -1 for none."""
+    if not set(row) <= set(range(-1, n)):
+        raise ValueError
+    return Judgement({int(x): 1.0 for x in row if x >= 0}, set())
+
+
+def judged_relevance(row):
+    """The items of a relevance each, below 0 for one left out."""
+    row = np.array(row, np.float32)
+    with np.errstate(all="ignore"):
+        if not np.isfinite(np.sum(row)):
             raise ValueError
-        if label_format == "relevance" and labels.shape != scores.shape:
-            raise ValueError
-        rows = labels.reshape(batch, -1).tolist()
-    result = []
-    for row in rows:
-        if label_format == "ids":
-            # Three or more numbers 0 and 1 may be meant as labels of another number of
-            # items.
-            if (
-                not set(row) <= set(range(-1, n))
-                or guessed
-                and len(row) > 2
-                and set(row) <= {0, 1}
-            ):
-                raise ValueError
-            result.append(({int(x): 1.0 for x in row if x >= 0}, set()))
-        else:
-            row = np.array(row, np.float32)
-            with np.errstate(all="ignore"):
-                if not np.isfinite(np.sum(row)):
-                    raise ValueError
-            masked = {i for i, x in enumerate(row) if x < 0}
-            result.append(({i: float(x) for i, x in enumerate(row) if x > 0}, masked))
-    return result
+    masked = {i for i, x in enumerate(row) if x < 0}
+    return Judgement({i: float(x) for i, x in enumerate(row) if x > 0}, masked)
 
 
 def softmax(scores, positives, masked):
@@ -494,11 +532,12 @@ def reciprocal_rank(scores, positives, masked):
     others = [s for i, s in enumerate(scores) if i not in masked and i not in positives]
     best = max(scores[i] for i in positives)
     with_it = sum(scores[i] == best for i in positives)
-    above, tied = sum(s > best for s in others), sum(s == best for s in others)
-    expected, left = 0.0, 1.0
-    for place in range(
-        tied + 1
-    ):  # So many of the others stand before the first of them.
+    above = sum(s > best for s in others)
+    tied = sum(s == best for s in others)
+    expected = 0.0
+    left = 1.0
+    # So many of the others with that score stand before the first of them.
+    for place in range(tied + 1):
         chance = left * with_it / (with_it + tied - place)
         expected += chance / (above + place + 1)
         left -= chance
@@ -525,7 +564,7 @@ def check_labels(draws, folder, graph):
     """A loss or metric of any labels, without a graph or in one of unknown shapes."""
     del folder
     formula = draws.of([softmax, reciprocal_rank])
-    labels, scores, label_format = draw_labels(draws)
+    labels, scores, label_format = draw_case(draws)
     if graph and label_format is None:  # Shapes are not known.
         label_format = draws.of(["ids", "relevance"])
 
@@ -538,15 +577,16 @@ def check_labels(draws, folder, graph):
         return np.asarray(traced(formula, *form)(tensor, scores))
 
     def expected():
-        judgement = judged(labels, scores, label_format)
-        pairs = zip(scores.tolist(), judgement, strict=True)
-        return np.array([formula(row, *of) if of[0] else 0.0 for row, of in pairs])
+        judgements = judged(labels, scores, label_format)
+        values = []
+        for row, of in zip(scores.tolist(), judgements, strict=True):
+            values.append(formula(row, *of) if of.relevance else 0.0)
+        return np.array(values)
 
     def close(expected, found):
         # Relevance near the end of float32 may overflow: infinite is what it is then.
-        same = np.isclose(found, expected, rtol=2e-5, atol=2e-5) | (
-            np.abs(expected) > 1e37
-        )
+        overflows = np.abs(expected) > 1e37
+        same = np.isclose(found, expected, rtol=2e-5, atol=2e-5) | overflows
         return found.shape == expected.shape and bool(np.all(same))
 
     names = ["`y_true`", "`y_pred`", "`label_format`", "Labels and ids"]
@@ -597,23 +637,18 @@ def run(target, cases, seed):
 def main(argv=None):
     """Runs the targets and prints a table."""
     parser = command_line.Parser(__spec__, __doc__, {"cases": 20})
-    parser.add_argument(
-        "--cases", type=command_line.count, default=1000, help="of each target"
-    )
+    parser.add_value("--cases", command_line.count, 1000, "of each target")
     parser.add_names("--only", TARGETS, "targets")
-    parser.add_argument(
-        "--seed", type=command_line.seed, default=0, help="of the cases"
-    )
-    parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
+    parser.add_value("--seed", command_line.seed, 0, "of the cases")
+    parser.add_value("--csv", pathlib.Path, None, "a file for the table")
     args = parser.parse_args(argv)
     faulthandler.enable()
     rows = []
     for name in args.only:
         print(name, file=sys.stderr, flush=True)
         counts, defect = run(TARGETS[name], args.cases, args.seed)
-        errors = ", ".join(
-            f"{n} {kind}" for kind, n in sorted(counts.items()) if kind != "right"
-        )
+        kinds = sorted(kind for kind in counts if kind != "right")
+        errors = ", ".join(f"{counts[kind]} {kind}" for kind in kinds)
         rows.append([name, str(counts.total()), str(counts["right"]), errors, defect])
     tables.show(["read by", "cases", "right", "errors", "defect"], rows, 0, args.csv)
     if any(defect for *_, defect in rows):
