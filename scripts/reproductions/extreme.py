@@ -18,6 +18,7 @@ import functools
 import itertools
 import pathlib
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse
@@ -74,6 +75,20 @@ def settings_of(method):
 # --------------------------------------------------------------------------------------
 
 
+def read_arff(path):
+    """The names of the attributes of a sparse ARFF file, and those each point has."""
+    names = []
+    points = []
+    with open(path, encoding="utf-8") as lines:
+        for line in lines:
+            if line.startswith("@attribute"):
+                names.append(line.split()[1])
+            elif line.startswith("{"):
+                pairs = line.strip("{}\n ").split(",")
+                points.append([int(pair.split()[0]) for pair in pairs if pair])
+    return names, points
+
+
 def write_arff(source, target):
     """Writes a sparse ARFF file of 0 and 1 as points of length 1.
 
@@ -81,14 +96,7 @@ def write_arff(source, target):
         source: a file whose last attributes, the labels, are named `TAG_...`.
         target: the file to write.
     """
-    names, points = [], []
-    with open(source, encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("@attribute"):
-                names.append(line.split()[1])
-            elif line.startswith("{"):
-                pairs = line.strip("{}\n ").split(",")
-                points.append([int(pair.split()[0]) for pair in pairs if pair])
+    names, points = read_arff(source)
     is_label = [name.startswith("TAG_") for name in names]
     first = is_label.index(True)
     if not all(is_label[first:]):
@@ -178,7 +186,8 @@ class Network:
 
     def __init__(self, method, own, seed, train, width):
         keras.utils.set_random_seed(seed)
-        self.seed, self.batches = seed, train.batches
+        self.seed = seed
+        self.batches = train.batches
         self.model = keras.Sequential(
             [
                 keras.layers.Input((train.features.shape[1],), sparse=True),
@@ -208,13 +217,35 @@ class Network:
 
     def highest(self, points):
         """The highest labels of points."""
-        return np.concatenate(
-            [highest(self.model(features)) for features, _ in points.batches]
-        )
+        found = [highest(self.model(features)) for features, _ in points.batches]
+        return np.concatenate(found)
 
 
-# -- Tables
+# -- Tuning
 # --------------------------------------------------------------------------------------
+
+
+class Parts(NamedTuple):
+    """All points to train with, the two parts of them for tuning, and the test."""
+
+    train: Points
+    rest: Points
+    validation: Points
+    test: Points
+
+
+def read_parts(folder, batch_size, seed):
+    """The parts of a folder; a fifth of the training points is for validation."""
+    path = folder / "train.txt"
+    train = read(path, batch_size)
+    order = np.random.default_rng(seed).permutation(len(train.class_ids))
+    held_out, others = np.split(order + 1, [len(order) // 5])
+    return Parts(
+        train=train,
+        rest=read(path, batch_size, others),
+        validation=read(path, batch_size, held_out),
+        test=read(folder / "test.txt", batch_size),
+    )
 
 
 def precision(points, top):
@@ -222,101 +253,143 @@ def precision(points, top):
     return {SELECT_BY: float(hits(points, top)[:, :3].mean())}
 
 
+class Regressions:
+    """One-vs-rest; it has no seed and no epochs."""
+
+    def __init__(self, parts, args):
+        self.parts = parts
+        self.seeds = args.seeds[:1]
+
+    def searched(self, own):
+        """The figures by which a setting is chosen."""
+        rest, validation = self.parts.rest, self.parts.validation
+        return precision(validation, one_vs_rest(rest, validation, own))
+
+    def tested(self, seed, own, epoch):
+        """The highest labels of the test points."""
+        del seed, epoch
+        return one_vs_rest(self.parts.train, self.parts.test, own)
+
+
+class Networks:
+    """Networks with the loss of a method."""
+
+    def __init__(self, method, parts, args):
+        self.parts = parts
+        self.seeds = args.seeds
+        self.args = args
+        make = functools.partial(Network, method, width=args.width)
+        # The rates of a parameter follow each other.
+        self.network = functools.lru_cache(maxsize=1)(make)
+
+    def searched(self, own, rate):
+        """The best epoch of a setting, and its figures."""
+        args, validation = self.args, self.parts.validation
+        network = self.network(own, args.tuning_seed, self.parts.rest)
+        network.restart(rate)
+        _, best = common.train_to_best(
+            network.model,
+            args.epochs,
+            train=network.train,
+            evaluate=lambda: precision(validation, network.highest(validation)),
+            metric=SELECT_BY,
+            patience=args.patience,
+            every=args.evaluate_every,
+        )
+        return best
+
+    def tested(self, seed, own, rate, epoch):
+        """The highest labels of the test points, after so many epochs."""
+        network = self.network(own, seed, self.parts.train)
+        network.restart(rate)
+        for number in range(1, epoch + 1):
+            network.train(number)
+        return network.highest(self.parts.test)
+
+
 def runs_of(method, parts, args):
     """The chosen setting of a method, and the highest labels with each seed."""
-    train, rest, validation, test = parts
     names = ["width", "batch_size", "epochs", "evaluate_every", "patience"]
     of_all = {name: getattr(args, name) for name in names}
     of_all |= {"files": str(args.files.resolve()), "method": method}
     of_all["tuning_seed"] = args.tuning_seed
+    if method == ONE_VS_REST:
+        models = Regressions(parts, args)
+    else:
+        models = Networks(method, parts, args)
 
-    @functools.lru_cache(maxsize=1)
-    def network(own, seed, examples):
-        return Network(method, own, seed, examples, args.width)
+    def searched(setting):
+        make = functools.partial(models.searched, **setting)
+        return common.kept(args.out, of_all | setting, make)
 
-    def searched(own, rate=None):
-        if method == ONE_VS_REST:
-            return precision(validation, one_vs_rest(rest, validation, own))
-        trained = network(own, args.tuning_seed, rest)
-        trained.restart(rate)
-        _, best = common.train_to_best(
-            trained.model,
-            args.epochs,
-            trained.train,
-            lambda: precision(validation, trained.highest(validation)),
-            SELECT_BY,
-            args.patience,
-            args.evaluate_every,
-        )
-        return best
+    def tested(setting, seed):
+        def make():
+            return {"top": models.tested(seed, **setting).tolist()}
 
-    def tested(seed, epoch, own, rate=None):
-        if method == ONE_VS_REST:
-            return {"top": one_vs_rest(train, test, own).tolist()}
-        trained = network(own, seed, train)
-        trained.restart(rate)
-        for number in range(1, epoch + 1):
-            trained.train(number)
-        return {"top": trained.highest(test).tolist()}
+        found = common.kept(args.out, of_all | setting | {"seed": seed}, make)
+        return np.array(found["top"])
 
     settings = settings_of(method)[:: MOST_SETTINGS // args.settings]
-    found = [
-        common.kept(
-            args.out, {**of_all, **setting}, functools.partial(searched, **setting)
-        )
-        for setting in settings
-    ]
-    best = max(range(len(found)), key=lambda number: found[number][SELECT_BY])
+    found = [searched(setting) for setting in settings]
+    best = np.argmax([run[SELECT_BY] for run in found])
     chosen = {**settings[best], "epoch": found[best].get("epoch", 0)}
-    runs = [
-        common.kept(
-            args.out,
-            {**of_all, **chosen, "seed": seed},
-            functools.partial(tested, seed, **chosen),
-        )
-        for seed in (args.seeds[:1] if method == ONE_VS_REST else args.seeds)
-    ]
-    return chosen, [np.array(run["top"]) for run in runs]
+    return chosen, [tested(chosen, seed) for seed in models.seeds]
+
+
+# -- Tables
+# --------------------------------------------------------------------------------------
+
+
+def precisions(test, tops):
+    """P@k of each point, `[n, 3]`, means over the seeds."""
+    right = np.mean([hits(test, top) for top in tops], axis=0)
+    return np.stack([right[:, :k].mean(axis=1) for k in CUTOFFS], axis=1)
+
+
+def gains_of(of_points, baseline):
+    """What precisions of points gain, with 95 % intervals."""
+    gain = 100 * (of_points - baseline)
+    error = 1.96 * gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
+    pairs = zip(gain.mean(axis=0), error, strict=True)
+    return [f"{mean:+.1f} ± {half:.1f}" for mean, half in pairs]
 
 
 def tables_of(args):
     """The figures, and the gains over the first method with 95 % intervals."""
-    path, size = args.files / "train.txt", args.batch_size
-    train, test = read(path, size), read(args.files / "test.txt", size)
-    order = np.random.default_rng(args.tuning_seed).permutation(len(train.class_ids))
-    held_out, others = np.split(order + 1, [len(order) // 5])
-    parts = train, read(path, size, others), read(path, size, held_out), test
-    shares = metrics.propensities(train.class_ids, train.num_classes)
-    rows, gains, baseline = [], [], None
+    parts = read_parts(args.files, args.batch_size, args.tuning_seed)
+    shares = metrics.propensities(parts.train.class_ids, parts.train.num_classes)
+    rows = []
+    gains = []
+    baseline = None
     for method in args.methods:
-        own, runs = runs_of(method, parts, args)
-        values = np.array([figures(test, top, shares) for top in runs])
-        setting = ", ".join(f"{name} {value:g}" for name, value in own.items())
-        rows.append([method, setting, *map(plus_minus, 100 * values.T, [1] * 6)])
-        # Of each point its mean over the seeds.
-        right = np.mean([hits(test, top) for top in runs], axis=0)
-        of_points = np.stack([right[:, :k].mean(axis=1) for k in CUTOFFS], axis=1)
-        baseline = of_points if baseline is None else baseline
-        gain = 100 * (of_points - baseline)
-        error = 1.96 * gain.std(axis=0, ddof=1) / np.sqrt(len(gain))
-        pairs = zip(gain.mean(axis=0), error, strict=True)
-        gains.append([method, *(f"{mean:+.1f} ± {half:.1f}" for mean, half in pairs)])
+        chosen, tops = runs_of(method, parts, args)
+        values = np.array([figures(parts.test, top, shares) for top in tops])
+        setting = ", ".join(f"{name} {value:g}" for name, value in chosen.items())
+        cells = [plus_minus(of_metric, 1) for of_metric in 100 * values.T]
+        rows.append([method, setting, *cells])
+
+        of_points = precisions(parts.test, tops)
+        if baseline is None:
+            baseline = of_points
+        else:
+            gains.append([method, *gains_of(of_points, baseline)])
+
     tries = f"{args.settings} settings of each method, {len(args.seeds)} seeds"
     title = f"P@k and PSP@k in % on {args.files.name}, {tries}"
     yield title, ["method", "chosen", *TITLES], rows
     title = f"Gain over {args.methods[0]}, 95 % over test points"
-    yield title, ["method", *TITLES[:3]], gains[1:]
+    yield title, ["method", *TITLES[:3]], gains
 
 
-def main(argv=None):
-    """Writes files from ARFF, then tunes, trains, tests and reports."""
+def parser():
+    """The command line."""
     quick = {"settings": 1, "seeds": [0], "epochs": 1, "width": 16}
-    parser = common.parser(__spec__, __doc__, quick)
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    count, add = command_line.count, parser.add_argument
-    add("--files", type=pathlib.Path, required=True, help="train.txt and test.txt")
-    add("--arff", type=pathlib.Path, help="train.arff and test.arff, to write them")
-    parser.add_names("--methods", [ONE_VS_REST, *OWN], "the first is the baseline")
+    result = common.parser(__spec__, __doc__, quick)
+    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    add, path, count = result.add_argument, pathlib.Path, command_line.count
+    add("--files", type=path, required=True, help="train.txt and test.txt")
+    add("--arff", type=path, help="train.arff and test.arff, to write them")
+    result.add_names("--methods", [ONE_VS_REST, *OWN], "the first is the baseline")
     add(
         "--settings",
         type=count,
@@ -324,12 +397,15 @@ def main(argv=None):
         default=MOST_SETTINGS,
         help="settings of each method",
     )
-    add("--width", type=count, default=128, help="hidden units")
-    add("--batch-size", type=count, default=128, help="points a step")
-    add("--epochs", type=count, default=16, help="at most")
-    add("--evaluate-every", type=count, default=2, help="epochs between evaluations")
-    add("--patience", type=count, default=4, help="epochs without a better P@3")
-    args = parser.parse_args(argv)
+    result.add_value("--width", count, 128, "hidden units")
+    result.add_value("--batch-size", count, 128, "points a step")
+    common.add_epochs(result, epochs=16, every=2, patience=4, figure="P@3")
+    return result
+
+
+def main(argv=None):
+    """Writes files from ARFF, then tunes, trains, tests and reports."""
+    args = parser().parse_args(argv)
     if args.arff is not None:
         for part in ("train", "test"):
             write_arff(args.arff / f"{part}.arff", args.files / f"{part}.txt")
