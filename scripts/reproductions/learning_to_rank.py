@@ -27,13 +27,13 @@ are optional: without them, their rows are left out.
 """
 
 import dataclasses
-import functools
 import importlib.util
 import itertools
 import os
 import pathlib
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -60,9 +60,7 @@ class Situation:
 
     num_lists: int  # for training; a fifth as many, at least 50, are for validation
     noise: float  # its standard deviation; that of the utility is 1
-    one_positive: bool = (
-        False  # only the best item of each list is labelled, with noise
-    )
+    one_positive: bool = False  # a list's best item, with noise, has the only label
 
 
 SITUATIONS = {
@@ -183,101 +181,116 @@ def measure(scores, labels, name):
     return float(metric.result())
 
 
+class Scored(NamedTuple):
+    """What a model says of the validation and of the test part, and its best epoch."""
+
+    validation: np.ndarray
+    test: np.ndarray
+    best: int
+
+
+def network(num_features):
+    """A network that scores each item separately."""
+    dense = keras.layers.Dense
+    inputs = keras.Input((None, num_features))
+    scores = dense(1)(dense(32, "relu")(dense(64, "relu")(inputs)))
+    return keras.Model(inputs, keras.layers.Reshape((-1,))(scores))
+
+
 def scores_of_network(method, parts, rate, decay, seed, epochs):
-    """The validation and test scores of a network's best epoch, and its number."""
+    """What a network says at its best epoch."""
     train, validation, test = parts
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    dense = keras.layers.Dense
-    inputs = keras.Input((None, train.features.shape[2]))
-    scores = dense(1)(dense(32, "relu")(dense(64, "relu")(inputs)))
-    model = keras.Model(inputs, keras.layers.Reshape((-1,))(scores))
+    model = network(train.features.shape[2])
     if method in TF_RANKING:
         loss = getattr(tfr.load().keras.losses, TF_RANKING[method])()
     else:
         loss = OURS[method]()
     model.compile(keras.optimizers.Adam(rate, weight_decay=decay or None), loss)
+    rng = np.random.default_rng([7, seed])
 
     def apply(part):
         return model.predict(part.features, batch_size=512, verbose=0)
 
-    rng = np.random.default_rng([7, seed])
-
-    def epoch_of_steps(_):
+    def train_epoch(epoch):
         number = len(train.labels)
         drawn = [rng.permutation(number) for _ in range(-(-EPOCH // number))]
         rows = np.concatenate(drawn)[:EPOCH]
-        model.fit(
-            train.features[rows], train.labels[rows], 16, shuffle=False, verbose=0
-        )
+        x = train.features[rows]
+        model.fit(x, train.labels[rows], 16, shuffle=False, verbose=0)
 
     def evaluate():
         return {"ndcg": measure(apply(validation), validation.labels, "ndcg_at_10")}
 
     _, best = common.train_to_best(
-        model, epochs, epoch_of_steps, evaluate, "ndcg", patience=5
+        model, epochs, train_epoch, evaluate, metric="ndcg", patience=5
     )
-    return apply(validation), apply(test), best["epoch"]
+    return Scored(apply(validation), apply(test), best["epoch"])
 
 
 def scores_of_trees(parts, rate, leaves, seed):
-    """The validation and test scores with the best number of trees, and that number."""
+    """What LightGBM's trees say, with the best number of them."""
     import lightgbm
 
     def dataset(part):
         there = part.labels >= 0
-        return lightgbm.Dataset(
-            part.features[there], part.labels[there], group=there.sum(axis=1)
-        )
+        groups = there.sum(axis=1)
+        return lightgbm.Dataset(part.features[there], part.labels[there], group=groups)
 
+    train, validation, test = parts
     settings = {
         "objective": "lambdarank",
         "metric": "ndcg",
         "eval_at": [10],
         "seed": seed,
-    }
-    settings |= {
         "learning_rate": rate,
         "num_leaves": leaves,
         "num_threads": 1,
         "verbose": -1,
     }
-    learned, watched = map(dataset, parts[:2])
-    stop = lightgbm.early_stopping(50, verbose=False)
-    model = lightgbm.train(settings, learned, 500, [watched], callbacks=[stop])
-    scores = [np.zeros(part.labels.shape, np.float32) for part in parts[1:]]
-    for of_part, part in zip(scores, parts[1:], strict=True):
-        of_part[part.labels >= 0] = model.predict(part.features[part.labels >= 0])
-    return *scores, model.best_iteration
+    model = lightgbm.train(
+        settings,
+        dataset(train),
+        500,
+        [dataset(validation)],
+        callbacks=[lightgbm.early_stopping(50, verbose=False)],
+    )
+
+    def apply(part):
+        there = part.labels >= 0
+        scores = np.zeros(there.shape, np.float32)
+        scores[there] = model.predict(part.features[there])
+        return scores
+
+    return Scored(apply(validation), apply(test), model.best_iteration)
+
+
+def parts_of(situation, seed, args):
+    """The parts for training, validation and testing: real lists, or drawn ones."""
+    if args.lists:
+        return read_lists(args.lists, seed)
+    return draw(SITUATIONS[situation], seed)
 
 
 def run(situation, method, setting, seed, args):
     """Runs a method: NDCG@10 on validation labels, and metrics on the test part."""
-    of_situation = {} if args.lists else dataclasses.asdict(SITUATIONS[situation])
 
     def make():
-        parts = (
-            read_lists(args.lists, seed)
-            if args.lists
-            else draw(SITUATIONS[situation], seed)
-        )
-        how = functools.partial(scores_of_network, method, epochs=args.epochs)
-        make_scores = scores_of_trees if method == TREES else how
-        of_validation, of_test, best = make_scores(parts, *setting, seed)
-        labels = {
-            "ndcg_at_5": parts[2].grades,
-            "ndcg_at_10": parts[2].grades,
-            "mrr": parts[2].best,
-        }
-        by_list, _ = metrics.NDCG(10).per_list(parts[2].grades, of_test)
+        parts = parts_of(situation, seed, args)
+        _, validation, test = parts
+        if method == TREES:
+            found = scores_of_trees(parts, *setting, seed)
+        else:
+            found = scores_of_network(method, parts, *setting, seed, args.epochs)
+        by_list, _ = metrics.NDCG(10).per_list(test.grades, found.test)
         return {
-            "best": best,
+            "best": found.best,
             "by_list": by_list[:, 0].numpy().tolist(),
-            "validation": measure(of_validation, parts[1].labels, "ndcg_at_10"),
-            **{
-                name: measure(of_test, of_metric, name)
-                for name, of_metric in labels.items()
-            },
+            "validation": measure(found.validation, validation.labels, "ndcg_at_10"),
+            "ndcg_at_5": measure(found.test, test.grades, "ndcg_at_5"),
+            "ndcg_at_10": measure(found.test, test.grades, "ndcg_at_10"),
+            "mrr": measure(found.test, test.best, "mrr"),
         }
 
     settings = {
@@ -286,15 +299,17 @@ def run(situation, method, setting, seed, args):
         "setting": setting,
         "seed": seed,
     }
-    return common.kept(
-        args.out, settings | of_situation | {"epochs": args.epochs}, make
-    )
+    if not args.lists:
+        settings |= dataclasses.asdict(SITUATIONS[situation])
+    settings["epochs"] = args.epochs
+    return common.kept(args.out, settings, make)
 
 
 def table_of(situation, args):
     """The table of a situation: each method's chosen setting, and each seed's runs."""
     names = {"by_list": "NDCG@10"} if args.lists else METRICS
     cell_of = cell_of_lists if args.lists else cell_of_seeds
+    level = SIGNIFICANT / len(args.methods)
     rows = []
     first = None
     for method in args.methods:
@@ -308,12 +323,12 @@ def table_of(situation, args):
         setting = max(tried, key=lambda result: result["validation"])["setting"]
         runs = [run(situation, method, setting, seed, args) for seed in args.seeds]
         first = first or runs
-        cells = []
+        row = [method]
         for name in names:
             values = [of_seed[name] for of_seed in runs]
             of_first = [of_seed[name] for of_seed in first]
-            cells.append(cell_of(values, of_first, SIGNIFICANT / len(args.methods)))
-        rows.append([method, *cells, " / ".join(f"{x:g}" for x in setting)])
+            row.append(cell_of(values, of_first, level))
+        rows.append([*row, " / ".join(f"{x:g}" for x in setting)])
     return situation, ["", *names.values(), "setting"], rows
 
 
@@ -338,60 +353,56 @@ def star(values, of_first, level):
     return "*" if stats.ttest_1samp(differences, 0).pvalue < level else ""
 
 
-def main(argv=None):
-    """Makes what is missing and shows the tables."""
-    quick = {"situations": ["few graded lists"], "methods": ["softmax", "ApproxNDCG"]}
-    quick |= {"seeds": [0, 1], "epochs": 2, "rates": [3e-3], "decays": [0.0]}
-    parser = common.parser(__spec__, __doc__, quick)
-    add, count, number = parser.add_argument, command_line.count, command_line.number
-    parser.add_names("--situations", SITUATIONS, "tables")
-    parser.add_names("--methods", METHODS, "rows")
-    add(
+def parser():
+    """The command line."""
+    quick = {
+        "situations": ["few graded lists"],
+        "methods": ["softmax", "ApproxNDCG"],
+        "seeds": [0, 1],
+        "epochs": 2,
+        "rates": [3e-3],
+        "decays": [0.0],
+    }
+    result = common.parser(__spec__, __doc__, quick)
+    result.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
+    result.add_names("--situations", SITUATIONS, "tables")
+    result.add_names("--methods", METHODS, "rows")
+    result.add_argument(
         "--lists",
         type=pathlib.Path,
         metavar="DIR",
         help="LightGBM's example lists, not generated",
     )
-    add(
-        "--epochs", type=count, default=20, help="maximum number of epochs of 960 lists"
-    )
-    add("--rates", nargs="+", type=number, default=[3e-3, 1e-2], help="of Adam")
-    decays = [0.0, 1.0, 3.0]
-    add(
-        "--decays",
-        nargs="+",
-        type=command_line.at_least_0,
-        default=decays,
-        help="of weights",
-    )
-    add(
-        "--rates-of-trees",
-        nargs="+",
-        type=number,
-        default=[0.03, 0.1],
-        help="of LightGBM",
-    )
-    add(
-        "--leaves",
-        nargs="+",
-        type=count,
-        default=[7, 15, 31],
-        help="per tree of LightGBM",
-    )
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
-    args = parser.parse_args(argv)
+    add_values, number = result.add_values, command_line.number
+    text = "maximum number of epochs of 960 lists"
+    result.add_value("--epochs", command_line.count, 20, text)
+    add_values("--rates", number, [3e-3, 1e-2], "of Adam")
+    add_values("--decays", command_line.at_least_0, [0.0, 1.0, 3.0], "of weights")
+    add_values("--rates-of-trees", number, [0.03, 0.1], "of LightGBM")
+    add_values("--leaves", command_line.count, [7, 15, 31], "per tree of LightGBM")
+    return result
+
+
+def installed(methods):
+    """The methods whose package is there; says which are left out."""
     optional = {"tensorflow_ranking": [*TF_RANKING], "lightgbm": [TREES]}
     for package, of_package in optional.items():
         if importlib.util.find_spec(package) is None:
             print(f"Without {package} there are no rows of {', '.join(of_package)}.")
-            args.methods = [name for name in args.methods if name not in of_package]
+            methods = [name for name in methods if name not in of_package]
+    return methods
+
+
+def main(argv=None):
+    """Makes what is missing and shows the tables."""
+    args = parser().parse_args(argv)
+    args.methods = installed(args.methods)
     theirs = [name for name in args.methods if name in TF_RANKING]
     if theirs and KERAS_3:  # Its runs are kept for this process.
         given = [*(sys.argv[1:] if argv is None else argv), "--methods", *theirs]
         command = [sys.executable, "-m", __spec__.name, *given]
-        subprocess.run(
-            command, env=os.environ | {"TF_USE_LEGACY_KERAS": "1"}, check=True
-        )
+        environment = os.environ | {"TF_USE_LEGACY_KERAS": "1"}
+        subprocess.run(command, env=environment, check=True)
     situations = ["LightGBM's example lists"] if args.lists else args.situations
     show_all((table_of(situation, args) for situation in situations), args.csv)
 
