@@ -84,6 +84,11 @@ class Parser(argparse.ArgumentParser):
         return super().parse_args(args, namespace)
 
 
+def chosen(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The values of some options by name."""
+    return {name: getattr(args, name) for name in names}
+
+
 def _reader(kind: type, test: Callable[[Any], bool], rule: str) -> Callable[[str], Any]:
     def read(text):
         try:

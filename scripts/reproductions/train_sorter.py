@@ -26,6 +26,7 @@ import json
 import math
 import pathlib
 import time
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -38,15 +39,17 @@ from scripts.reproductions import sodeep
 SORTERS = {
     "recurrent": layers.RecurrentSorter,
     "convolutional": layers.ConvolutionalSorter,
+    "set": layers.SetSorter,
 }
-SORTERS["set"] = layers.SetSorter
 # Lists are padded to one of these lengths, so that XLA compiles few programs.
 SHORT, LONG = 32, 300
 REPORT_SECONDS = 300
 CHECKPOINT = "checkpoint.npz"
 # An item moves by the part MOVE of the mean distance of its neighbours, NEIGHBOURS on
 # each side.
-MOVE, NEIGHBOURS, MOVED_SHARE = 0.3, 3, 0.1
+MOVE = 0.3
+NEIGHBOURS = 3
+MOVED_SHARE = 0.1
 AVERAGE = 0.999
 SLOPE_WEIGHT = 0.02  # Of the penalty of slopes.
 
@@ -58,20 +61,46 @@ def moved(rng, scores):
     for an item that has not moved, is 1 if the rank changes as the scores around it
     imply.
     """
-    count, length = scores.shape
-    order = np.argsort(-scores, axis=1)
-    ordered = np.take_along_axis(scores, order, axis=1)
-    above = np.maximum(np.arange(length) - NEIGHBOURS, 0)
-    below = np.minimum(np.arange(length) + NEIGHBOURS, length - 1)
-    distances = np.empty_like(scores)
-    mean_distances = (ordered[:, above] - ordered[:, below]) / (below - above)
-    np.put_along_axis(distances, order, mean_distances, axis=1)
-    chosen = rng.random((count, length)) < max(MOVED_SHARE, 1.5 / length)
-    signs = np.where(rng.random((count, length)) < 0.5, -1, 1) * chosen
+    distances = local_distances(scores)
+    chosen = rng.random(scores.shape) < max(MOVED_SHARE, 1.5 / scores.shape[1])
+    signs = np.where(rng.random(scores.shape) < 0.5, -1, 1) * chosen
     after = (scores + signs * MOVE * distances).astype(np.float32)
     # Equal scores have no distance, and rounding may undo the step.
     seen = np.abs(after - scores) > MOVE / 2 * np.maximum(distances, 1e-5)
     return after, (-signs / MOVE * seen).astype(np.float32)
+
+
+def local_distances(scores):
+    """The mean distance between neighbours in the order of scores, at each item."""
+    length = scores.shape[1]
+    order = np.argsort(-scores, axis=1)
+    ordered = np.take_along_axis(scores, order, axis=1)
+    above = np.maximum(np.arange(length) - NEIGHBOURS, 0)
+    below = np.minimum(np.arange(length) + NEIGHBOURS, length - 1)
+    means = (ordered[:, above] - ordered[:, below]) / (below - above)
+    distances = np.empty_like(scores)
+    np.put_along_axis(distances, order, means, axis=1)
+    return distances
+
+
+class Lengths(NamedTuple):
+    """How many items the lists of a batch have, and to how many they are padded."""
+
+    items: int
+    padded: int
+
+
+def draw_lengths(rng, longest):
+    """`sodeep.TEST_LENGTH` in three of five batches, else a short or a long one."""
+    kind = rng.random()
+    if kind < 0.6:
+        length = min(sodeep.TEST_LENGTH, longest)
+        return Lengths(length, length)
+    if kind < 0.8 or longest <= SHORT:
+        shortest, padded = 2, min(SHORT, longest)
+    else:
+        shortest, padded = SHORT + 1, longest
+    return Lengths(int(rng.integers(shortest, padded + 1)), padded)
 
 
 def training_batch(rng, items, longest, fixed):
@@ -79,13 +108,7 @@ def training_batch(rng, items, longest, fixed):
 
     All lists have one length; if `fixed`, they are padded to that of the longest list.
     """
-    kind = rng.random()
-    if kind < 0.6:
-        length = padded = min(sodeep.TEST_LENGTH, longest)
-    else:
-        short = kind < 0.8 or longest <= SHORT
-        shortest, padded = (2, min(SHORT, longest)) if short else (SHORT + 1, longest)
-        length = int(rng.integers(shortest, padded + 1))
+    length, padded = draw_lengths(rng, longest)
     if fixed:
         padded = longest
     before = sodeep.draw_lists(rng, max(2, round(items / 2 / padded)), length)
@@ -102,6 +125,21 @@ def training_batch(rng, items, longest, fixed):
         "wanted_slope": 0.0 if length < 4 else 0.4 * min(1.0, math.sqrt(length / 100)),
         "padding": padded > length,
     }
+
+
+def rank_error(found, ranks, length):
+    """The mean error of ranks over d, the length of the lists without padding."""
+    lists = tf.cast(tf.shape(ranks)[0], tf.float32)
+    items = tf.cast(length, tf.float32)
+    return tf.reduce_sum(tf.abs(found - ranks)) / (lists * items**2)
+
+
+def slope_penalty(found, multipliers, wanted):
+    """How much slope the items lack that are moved in the second half of the lists."""
+    before, after = tf.split(found, 2)
+    lacking = tf.nn.relu(wanted - (after - before) * multipliers)
+    moved = tf.cast(multipliers != 0, tf.float32)
+    return tf.reduce_sum(lacking * moved) / tf.maximum(tf.reduce_sum(moved), 1)
 
 
 class Trainer:
@@ -129,39 +167,37 @@ class Trainer:
 
     def step(self, scores, ranks, multipliers, length, wanted_slope, padding):
         """One step; returns the error of the ranks and the penalty of the slopes."""
-        sizes = tf.cast(length, tf.float32)
         present = tf.range(tf.shape(scores)[1]) < length
         mask = tf.broadcast_to(present, tf.shape(scores)) if padding else None
         with tf.GradientTape() as tape:
             found = self.sorter(scores, mask=mask)
-            lists = tf.cast(tf.shape(scores)[0], tf.float32)
-            error = tf.reduce_sum(tf.abs(found - ranks)) / (lists * sizes**2)
-            before, after = tf.split(found, 2)
-            lacking = tf.nn.relu(wanted_slope - (after - before) * multipliers)
-            moved = tf.cast(multipliers != 0, tf.float32)
-            penalty = tf.reduce_sum(lacking * moved) / tf.maximum(
-                tf.reduce_sum(moved), 1
-            )
+            error = rank_error(found, ranks, length)
+            penalty = slope_penalty(found, multipliers, wanted_slope)
             loss = error + SLOPE_WEIGHT * penalty
         gradients = tape.gradient(loss, self.weights)
         self.optimizer.apply_gradients(zip(gradients, self.weights, strict=True))
+        self.update_means()
+        return error, penalty
+
+    def update_means(self):
+        """Moves the mean weights; at first they forget faster."""
         steps = tf.cast(self.optimizer.iterations, tf.float32)
         keep = tf.minimum(AVERAGE, (1 + steps) / (10 + steps))
         for weight, mean in zip(self.weights, self.mean, strict=True):
             mean.assign(keep * mean + (1 - keep) * tf.convert_to_tensor(weight))
-        return error, penalty
 
     def train(self, batch, rate):
         """One step on a batch of `training_batch`; returns error and penalty."""
         self.optimizer.learning_rate = rate
-        tensors = [
-            tf.constant(batch[name]) for name in ("scores", "ranks", "multipliers")
-        ]
-        length, slope = (
+        found = self.compiled_step(
+            tf.constant(batch["scores"]),
+            tf.constant(batch["ranks"]),
+            tf.constant(batch["multipliers"]),
             tf.constant(batch["length"]),
             tf.constant(batch["wanted_slope"], tf.float32),
+            batch["padding"],
         )
-        return np.array(self.compiled_step(*tensors, length, slope, batch["padding"]))
+        return np.array(found)
 
     def result(self):
         """A frozen sorter with the mean weights."""
@@ -190,89 +226,106 @@ class Trainer:
             self.elapsed = float(arrays["elapsed"])
 
 
+def share_done(trainer, args):
+    """How much of the minutes or steps is over."""
+    if args.steps is None:
+        return trainer.elapsed / (60 * args.minutes)
+    return trainer.steps / args.steps
+
+
+def rate_of(trainer, args):
+    """The learning rate: it rises for 100 steps, and falls as a cosine."""
+    decay = (1 + math.cos(math.pi * share_done(trainer, args))) / 2
+    return args.learning_rate * min(1, (trainer.steps + 1) / 100) * max(decay, 0.002)
+
+
 def run(trainer, args, settings):
     """Trains for the minutes or steps left, with a checkpoint every few minutes."""
     validation = sodeep.draw_lists(np.random.default_rng([args.seed, 1]), 500, 100)
-    longest = trainer.sorter.length if args.sorter == "convolutional" else LONG
-    compiled, found = set(), []
-    started = last = time.monotonic() - trainer.elapsed
+    fixed = args.sorter == "convolutional"
+    longest = trainer.sorter.length if fixed else LONG
+    compiled = set()
+    found = []
 
-    def share_done():
-        done = trainer.elapsed / (60 * args.minutes)
-        return done if args.steps is None else trainer.steps / args.steps
-
-    while (share := share_done()) < 1:
-        rng = np.random.default_rng([args.seed, 0, trainer.steps])
-        batch = training_batch(rng, args.items, longest, args.sorter == "convolutional")
-        decay = (1 + math.cos(math.pi * share)) / 2
-        rate = (
-            args.learning_rate * min(1, (trainer.steps + 1) / 100) * max(decay, 0.002)
+    def report(error, penalty):
+        trainer.save(args.output / CHECKPOINT, settings)
+        of_validation = sodeep.mean_rank_error(trainer.result(), validation)
+        print(
+            f"{trainer.elapsed / 60:.1f} min, step {trainer.steps}: training "
+            f"{error:.5f}, slope penalty {penalty:.4f}, validation at d = 100 "
+            f"{of_validation:.5f}",
+            flush=True,
         )
-        found.append(trainer.train(batch, rate))
+
+    started = last = time.monotonic() - trainer.elapsed
+    while share_done(trainer, args) < 1:
+        rng = np.random.default_rng([args.seed, 0, trainer.steps])
+        batch = training_batch(rng, args.items, longest, fixed)
+        found.append(trainer.train(batch, rate_of(trainer, args)))
+
         shape = (batch["scores"].shape, batch["padding"])
         if shape not in compiled:  # The first step compiles, outside of training time.
             compiled.add(shape)
             started = time.monotonic() - trainer.elapsed
         trainer.elapsed = time.monotonic() - started
-        if time.monotonic() - last > REPORT_SECONDS or share_done() >= 1:
-            error, penalty = np.mean(found, axis=0)
-            trainer.save(args.output / CHECKPOINT, settings)
-            of_validation = sodeep.mean_rank_error(trainer.result(), validation)
-            text = (
-                f"{trainer.elapsed / 60:.1f} min, step {trainer.steps}: training "
-                f"{error:.5f}, "
-            )
-            text += (
-                f"slope penalty {penalty:.4f}, validation at d = 100 "
-                f"{of_validation:.5f}"
-            )
-            print(text, flush=True)
-            found, last = [], time.monotonic()
+
+        is_due = time.monotonic() - last > REPORT_SECONDS
+        if is_due or share_done(trainer, args) >= 1:
+            report(*np.mean(found, axis=0))
+            found = []
+            last = time.monotonic()
             started = last - trainer.elapsed
 
 
-def main(arguments=None):
-    """Trains, tests and writes."""
+def parser():
+    """The command line."""
     quick = {
         "sorter": "convolutional",
         "steps": 5,
         "units": 4,
         "frequencies": 2,
         "items": 800,
+        "test_lists": 50,
     }
-    parser = command_line.Parser(__spec__, __doc__, quick | {"test_lists": 50})
-    add, count, number = parser.add_argument, command_line.count, command_line.number
-    add("--sorter", choices=SORTERS, default="set", help="the network")
-    add("--minutes", type=number, default=20, help="training time")
-    add("--steps", type=count, help="total number of steps, instead of minutes")
-    folder = pathlib.Path("out/sorter")
-    add("--output", type=pathlib.Path, default=folder, help="folder of the files")
-    add("--resume", action="store_true", help="resume from the checkpoint")
-    add("--units", type=count, help="width; without it, the layer's own")
-    add("--frequencies", type=count, help="without it, the layer's own")
-    add("--learning-rate", type=number, default=3e-3, help="of Adam")
-    add("--items", type=count, default=6400, help="scores in a batch")
-    add("--seed", type=command_line.seed, default=0, help="of weights and lists")
-    add(
-        "--test-lists",
-        type=count,
-        default=sodeep.TEST_LISTS,
-        help="lists for the final error",
-    )
-    args = parser.parse_args(arguments)
-    args.output.mkdir(parents=True, exist_ok=True)
-    names = [
-        name for name in ("units", "frequencies") if getattr(args, name) is not None
-    ]
-    network = {name: getattr(args, name) for name in names}
+    result = command_line.Parser(__spec__, __doc__, quick)
+    result.add_argument("--sorter", choices=SORTERS, default="set", help="the network")
+    add, count, number = result.add_value, command_line.count, command_line.number
+    add("--minutes", number, 20, "training time")
+    add("--steps", count, None, "total number of steps, instead of minutes")
+    path = pathlib.Path
+    add("--output", path, path("out/sorter"), "folder of the files")
+    resume = "resume from the checkpoint"
+    result.add_argument("--resume", action="store_true", help=resume)
+    add("--units", count, None, "width; without it, the layer's own")
+    add("--frequencies", count, None, "without it, the layer's own")
+    add("--learning-rate", number, 3e-3, "of Adam")
+    add("--items", count, 6400, "scores in a batch")
+    add("--seed", command_line.seed, 0, "of weights and lists")
+    add("--test-lists", count, sodeep.TEST_LISTS, "lists for the final error")
+    return result
+
+
+def make_trainer(args, settings):
+    """A trainer from the start, or from the checkpoint of such a run."""
+    network = command_line.chosen(args, "units", "frequencies")
+    given = {name: value for name, value in network.items() if value is not None}
     keras.utils.set_random_seed(args.seed)
-    trainer = Trainer(SORTERS[args.sorter](**network, trainable=True))
-    names = ("sorter", "units", "frequencies", "learning_rate", "items", "seed")
-    settings = {name: getattr(args, name) for name in names}
+    trainer = Trainer(SORTERS[args.sorter](**given, trainable=True))
     checkpoint = args.output / CHECKPOINT
     if args.resume and checkpoint.exists():
         trainer.restore(checkpoint, settings)
+    return trainer
+
+
+def main(arguments=None):
+    """Trains, tests and writes."""
+    args = parser().parse_args(arguments)
+    args.output.mkdir(parents=True, exist_ok=True)
+    names = ("sorter", "units", "frequencies", "learning_rate", "items", "seed")
+    settings = command_line.chosen(args, *names)
+    trainer = make_trainer(args, settings)
     run(trainer, args, settings)
+
     sorter = trainer.result()
     lengths = [sorter.length] if args.sorter == "convolutional" else sodeep.LENGTHS
     figures = sodeep.measure(sorter, lengths, args.test_lists)
