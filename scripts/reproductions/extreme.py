@@ -309,8 +309,8 @@ class Networks:
 
 def runs_of(method, parts, args):
     """The chosen setting of a method, and the highest labels with each seed."""
-    names = ["width", "batch_size", "epochs", "evaluate_every", "patience"]
-    of_all = {name: getattr(args, name) for name in names}
+    names = ("width", "batch_size", "epochs", "evaluate_every", "patience")
+    of_all = command_line.chosen(args, *names)
     of_all |= {"files": str(args.files.resolve()), "method": method}
     of_all["tuning_seed"] = args.tuning_seed
     if method == ONE_VS_REST:

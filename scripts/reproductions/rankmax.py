@@ -45,8 +45,8 @@ SOFTMAX, POPULAR, SIGMOID = "softmax", "softmax, popularity", "sigmoid"
 EASE, POPULARITY = "EASE", "popularity"
 COLUMNS = ("rate", "l2", "dropout", "units", "weight", "own")
 NEARBY = (("l2", 1), ("rate", 1 / 3), ("l2", 1 / 3), ("l2", 3))
-UNITS, WEIGHTS = (32, 64, 128), {"number": 1.0, "root": 0.5, "same": 0.0}
-
+UNITS = (32, 64, 128)
+WEIGHTS = {"number": 1.0, "root": 0.5, "same": 0.0}
 
 ENTROPY = tf.nn.weighted_cross_entropy_with_logits
 FORM: dict[str, Any] = {"label_format": "relevance", "reduction": "none"}
@@ -105,32 +105,38 @@ def multi_hot(lists, num_items):
 def read(version, data_dir, seed, rows, columns):
     """The split of a seed, of the ratings or of their expansion."""
     users = r4c.data.movielens(version, data_dir, seed=seed)
-    if rows * columns == 1:
-        return users
+    return users if rows * columns == 1 else expanded(users, seed, rows, columns)
+
+
+def expanded(users, seed, rows, columns):
+    """A fractal expansion: each entry of a small matrix is a random part of all pairs.
+
+    The small matrix, `[rows, columns]`, resembles that of the ratings.
+    """
     lists = tf.concat([users.train, users.validation, users.test], axis=1)
     owners, films = lists.value_rowids().numpy(), lists.flat_values.numpy()
-    left, values, right = np.linalg.svd(
-        multi_hot(lists, users.num_items), full_matrices=False
-    )
+    matrix = multi_hot(lists, users.num_items)
+    left, values, right = np.linalg.svd(matrix, full_matrices=False)
     size = min(rows, columns)
+    small = orthogonal_means(left[:, :size], rows) * values[:size]
+    small = np.abs(small @ orthogonal_means(right[:size].T, columns).T)
+    small = np.clip(small / small.max(), 0.01, 0.95)
 
-    def means(vectors, number):
-        shrunk = np.stack(
-            [part.mean(axis=0) for part in np.array_split(vectors, number)]
-        )
-        inner, _, outer = np.linalg.svd(shrunk, full_matrices=False)
-        return inner @ outer
-
-    small = (
-        means(left[:, :size], rows) * values[:size] @ means(right[:size].T, columns).T
-    )
-    small = np.clip(np.abs(small) / np.abs(small).max(), 0.01, 0.95)
-    pairs, rng = [], np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    pairs = []
     for (row, column), probability in np.ndenumerate(small):
         stays = rng.random(len(films)) < probability
-        of_block = owners + row * users.num_users, films + column * users.num_items
-        pairs.append(tuple(ids[stays] for ids in of_block))
+        of_users = owners[stays] + row * users.num_users
+        pairs.append((of_users, films[stays] + column * users.num_items))
     return r4c.data.UserItems.from_pairs(pairs, seed)
+
+
+def orthogonal_means(vectors, number):
+    """The means of so many parts of the rows, with orthogonal columns."""
+    parts = np.array_split(vectors, number)
+    means = np.stack([part.mean(axis=0) for part in parts])
+    inner, _, outer = np.linalg.svd(means, full_matrices=False)
+    return inner @ outer
 
 
 class FiguresOfTable2(r4c.metrics.RankingMetric):
@@ -153,18 +159,18 @@ def evaluate(score, users, part):
     metric = FiguresOfTable2(label_format="ids", name="figures")
     for features, class_ids in users.batches(part, 32, ragged=True):
         seen = features["exclude"]
-        metric.update_state(
-            class_ids, score(multi_hot(seen, users.num_items)), exclude=seen
-        )
+        scores = score(multi_hot(seen, users.num_items))
+        metric.update_state(class_ids, scores, exclude=seen)
     return {name: float(value) for name, value in metric.result().items()}
 
 
 def make_model(name, settings, num_items):
     """The autoencoder of items of a method."""
-    layers, activation = keras.layers, "tanh" if name == "Mult-DAE" else None
+    layers = keras.layers
+    activation = "tanh" if name == "Mult-DAE" else None
     # A bias in the first layer costs softmax up to .01 AP@10 on the validation part.
     hidden = layers.Dense(
-        settings["units"], activation, False, kernel_initializer="normal"
+        settings["units"], activation, use_bias=False, kernel_initializer="normal"
     )
     return keras.Sequential(
         [
@@ -178,9 +184,8 @@ def make_model(name, settings, num_items):
 
 def weights_of_items(power, users):
     """`[items]`, powers of the numbers of users, with a mean of 1 over the pairs."""
-    popularity = np.bincount(users.train.flat_values, minlength=users.num_items).astype(
-        np.float32
-    )
+    popularity = np.bincount(users.train.flat_values, minlength=users.num_items)
+    popularity = popularity.astype(np.float32)
     weights = popularity**power
     return weights * (popularity.sum() / (popularity @ weights))
 
@@ -209,13 +214,11 @@ def make_step(name, settings, users, model):
             of_pairs = labels * of_items if name == POPULAR else None
             values = loss(labels, model(labels, training=True), sample_weight=of_pairs)
             variables = model.trainable_variables
-            l2 = settings["l2"] * tf.add_n(
-                [tf.reduce_sum(tf.square(w)) for w in variables]
-            )
+            squares = [tf.reduce_sum(tf.square(w)) for w in variables]
+            l2 = settings["l2"] * tf.add_n(squares)
             value = tf.reduce_sum(weights * values) + l2
-        optimizer.apply_gradients(
-            zip(tape.gradient(value, variables), variables, strict=True)
-        )
+        gradients = tape.gradient(value, variables)
+        optimizer.apply_gradients(zip(gradients, variables, strict=True))
         return value
 
     return step
@@ -234,9 +237,14 @@ def run(name, settings, users, seed, args, test):
         value = sum(float(step(features["items"])) for features, _ in batches)
         assert np.isfinite(value), f"The loss is {value} in epoch {epoch}."
 
-    watch = functools.partial(evaluate, score, users, "validation")
     _, best = common.train_to_best(
-        model, args.epochs, train, watch, "AP@10", args.patience, args.evaluate_every
+        model,
+        args.epochs,
+        train=train,
+        evaluate=lambda: evaluate(score, users, "validation"),
+        metric="AP@10",
+        patience=args.patience,
+        every=args.evaluate_every,
     )
     figures = {"validation": best}
     if test:
@@ -254,12 +262,8 @@ def kept_run(args, name, settings, seed, test, size=(1, 1)):
         learned = multi_hot(users.train, users.num_items).numpy()
         score = retrieval.METHODS[name].make(learned, **settings)
         part = "test" if test else "validation"
-        return {
-            part: {
-                "epoch": 1,
-                **evaluate(lambda films: score(films.numpy()), users, part),
-            }
-        }
+        found = evaluate(lambda films: score(films.numpy()), users, part)
+        return {part: {"epoch": 1, **found}}
 
     of_run = {
         "loss": name,
@@ -269,17 +273,16 @@ def kept_run(args, name, settings, seed, test, size=(1, 1)):
         "size": size,
     }
     names = ("version", "epochs", "evaluate_every", "patience", "batch_size")
-    return common.kept(
-        args.out, of_run | {key: getattr(args, key) for key in names}, make
-    )
+    of_run |= command_line.chosen(args, *names)
+    return common.kept(args.out, of_run, make)
 
 
 def gain(runs, of_softmax):
     """What a method's runs gain over those of softmax: mean, interval, p and wins."""
-    by_split = zip(runs, of_softmax, strict=True)
-    gains = np.array(
-        [run["test"]["AP@10"] - other["test"]["AP@10"] for run, other in by_split]
-    )
+    gains = []
+    for run, other in zip(runs, of_softmax, strict=True):
+        gains.append(run["test"]["AP@10"] - other["test"]["AP@10"])
+    gains = np.array(gains)
     number = len(gains)
     if number < 2 or not gains.std():
         return [f"{gains.mean():+.3f}" if gains.any() else "–", "–", "–"]
@@ -289,77 +292,84 @@ def gain(runs, of_softmax):
     return [f"{of.value:+.3f} ({of.low:+.3f} to {of.high:+.3f})", f"{p:.1g}", ahead]
 
 
+def quality(run):
+    """What chooses among runs."""
+    return run["validation"]["AP@10"]
+
+
+def tried(args, name):
+    """The runs of a method's settings on the tuning split.
+
+    In an expansion these are what is best on the original data, and what is near it.
+    """
+    points = drawn(name, args.settings)
+    for size in dict.fromkeys([(1, 1), tuple(args.expansion)]):
+        runs = [
+            kept_run(args, name, point, args.tuning_seed, False, size)
+            for point in points
+        ]
+        best = max(runs, key=quality)["settings"]
+        points = [best | {key: best[key] * by} for key, by in NEARBY if key in best]
+        points = points or [best]
+    return runs
+
+
+def cells_of_tried(run):
+    """What was tried in a run, and what came of it."""
+    cells = []
+    for key in COLUMNS:
+        value = run["settings"].get(key, "–")
+        cells.append(f"{value:.3g}" if isinstance(value, float) else str(value))
+    return [*cells, f"{quality(run):.3f}"]
+
+
 def tables_of(args):
     """What the methods reach, and what they tried."""
-    rows, tried, size, of_softmax = [], [], tuple(args.expansion), []
+    size = tuple(args.expansion)
+    rows = []
+    rows_of_tried = []
+    of_softmax = []
     for name in [SOFTMAX, *(name for name in args.losses if name != SOFTMAX)]:
-        points = drawn(name, args.settings)
-        for of_size in dict.fromkeys([(1, 1), size]):
-            runs = [
-                kept_run(args, name, of, args.tuning_seed, False, of_size)
-                for of in points
-            ]
-            best = max(runs, key=lambda run: run["validation"]["AP@10"])["settings"]
-            points = [
-                best | {key: best[key] * by} for key, by in NEARBY if key in best
-            ] or [best]
-        for of in runs:
-            cells = [of["settings"].get(key, "–") for key in COLUMNS]
-            cells = [
-                f"{cell:.3g}" if isinstance(cell, float) else str(cell)
-                for cell in cells
-            ]
-            tried.append([name, *cells, "{AP@10:.3f}".format(**of["validation"])])
+        found = tried(args, name)
+        rows_of_tried += [[name, *cells_of_tried(run)] for run in found]
+        best = max(found, key=quality)["settings"]
         runs = [kept_run(args, name, best, seed, True, size) for seed in args.seeds]
         of_softmax = of_softmax or runs
-        figures = [
-            plus_minus([of["test"][metric] for of in runs]) for metric in METRICS
-        ]
-        seconds = np.mean([of["cpu_seconds"] for of in runs])
-        rows.append([name, *figures, *gain(runs, of_softmax), f"{seconds:.0f}"])
-    head = [
-        "method",
-        *METRICS,
-        "AP@10 over softmax (95 %)",
-        "p",
-        "ahead",
-        "CPU s per run",
-    ]
+        row = [name]
+        for metric in METRICS:
+            row.append(plus_minus([run["test"][metric] for run in runs]))
+        seconds = np.mean([run["cpu_seconds"] for run in runs])
+        rows.append([*row, *gain(runs, of_softmax), f"{seconds:.0f}"])
+
+    over = "AP@10 over softmax (95 %)"
+    head = ["method", *METRICS, over, "p", "ahead", "CPU s per run"]
     users = read(args.version, args.data_dir, args.tuning_seed, *size)
     size = f"{users.num_users:,} users, {users.num_items:,} films"
     yield f"Test, {size}, EASE's matrix {4e-9 * users.num_items**2:.1f} GB", head, rows
-    yield "Tried on the tuning split", ["method", *COLUMNS, "AP@10"], tried
+    head = ["method", *COLUMNS, "AP@10"]
+    yield "Tried on the tuning split", head, rows_of_tried
+
+
+def parser():
+    """The command line."""
+    quick = {"losses": ["Rankmax", EASE], "settings": 1, "seeds": [0, 1], "epochs": 2}
+    result = common.parser(__spec__, __doc__, quick)
+    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    add, count = result.add_argument, command_line.count
+    add("--version", default="latest-small", help="version of MovieLens")
+    add("--data-dir", help="folder of TensorFlow Datasets")
+    result.add_names("--losses", [*LOSSES, EASE, POPULARITY], "methods")
+    result.add_value("--settings", count, 12, "how many settings each method tries")
+    times = "times the users and the films"
+    add("--expansion", nargs=2, type=count, default=[1, 1], help=times)
+    common.add_epochs(result, epochs=40, every=5, patience=10, figure="AP@10")
+    result.add_value("--batch-size", count, 128, "users per batch")
+    return result
 
 
 def main(argv=None):
     """Tunes, trains, tests and reports."""
-    quick = {"losses": ["Rankmax", EASE], "settings": 1, "seeds": [0, 1], "epochs": 2}
-    parser = common.parser(__spec__, __doc__, quick)
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    add, count = parser.add_argument, command_line.count
-    add("--version", default="latest-small", help="version of MovieLens")
-    add("--data-dir", help="folder of TensorFlow Datasets")
-    parser.add_names("--losses", [*LOSSES, EASE, POPULARITY], "methods")
-    add(
-        "--settings", type=count, default=12, help="how many settings each method tries"
-    )
-    add(
-        "--expansion",
-        nargs=2,
-        type=count,
-        default=[1, 1],
-        help="times the users and the films",
-    )
-    add("--epochs", type=count, default=40, help="at most")
-    add("--evaluate-every", type=count, default=5, help="epochs between evaluations")
-    add(
-        "--patience",
-        type=count,
-        default=10,
-        help="epochs to go on without a better AP@10",
-    )
-    add("--batch-size", type=count, default=128, help="users per batch")
-    args = parser.parse_args(argv)
+    args = parser().parse_args(argv)
     show_all(tables_of(args), args.csv)
 
 

@@ -413,7 +413,7 @@ class Rates(NamedTuple):
 def runner(task, method, num_sampled, args):
     """A function of rates and a seed that returns a run of a method, made or kept."""
     names = ("batch_size", "width", "optimizer", "momentum", "accumulator")
-    options = {name: getattr(args, name) for name in names}
+    options = command_line.chosen(args, *names)
     options["files"] = str(args.files.resolve())
     options |= {"method": method, "num_sampled": num_sampled}
 
