@@ -38,9 +38,8 @@ def banking77(files: list[str], encoder: str) -> dict[str, Any]:
     parts = []
     for file in files:
         with open(file, newline="", encoding="utf-8") as lines:
-            parts.append(
-                [(row["text"], row["category"]) for row in csv.DictReader(lines)]
-            )
+            rows = csv.DictReader(lines)
+            parts.append([(row["text"], row["category"]) for row in rows])
     texts, names = np.array(parts[0] + parts[1]).T
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     y = np.array([numbers[name] for name in names])
@@ -113,15 +112,10 @@ def main(args: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = command_line.Parser(__spec__, __doc__)
     parser.add_argument("task", choices=["banking77", "cifar10"], help="the data")
-    parser.add_argument(
-        "data", nargs="+", metavar="PATH", help="its files, or its folder"
-    )
-    parser.add_argument(
-        "--encoder", required=True, metavar="PRESET", help="what encodes them"
-    )
-    parser.add_argument(
-        "--out", required=True, metavar="FILE", help="the npz that is written"
-    )
+    add = parser.add_argument
+    add("data", nargs="+", metavar="PATH", help="its files, or its folder")
+    add("--encoder", required=True, metavar="PRESET", help="what encodes them")
+    add("--out", required=True, metavar="FILE", help="the npz that is written")
     arguments = parser.parse_args()
     if len(arguments.data) != {"banking77": 2, "cifar10": 1}[arguments.task]:
         parser.error("banking77 takes two files, cifar10 one folder")

@@ -65,24 +65,25 @@ def noisy(task: tasks.Task, noise: str, rate: float) -> np.ndarray:
     if noise == "lookalike":
         wrong = tasks.LOOKALIKE[task.y]
     else:
-        # Of texts, how often each word comes.
-        number = None if task.x.dtype.kind == "f" else int(task.x.max()) + 1
-        means = np.stack(
-            [mean_of(task.x[task.y == y], number) for y in range(task.num_classes)]
-        )
-        distances = np.linalg.norm(means[:, np.newaxis] - means, axis=-1)
-        near = np.argsort(distances, axis=1)[
-            :, 1 : 1 + int(noise.removeprefix("nearest-"))
-        ]
+        near = nearest(task, int(noise.removeprefix("nearest-")))
         wrong = near[task.y, rng.integers(0, near.shape[1], len(task.y))]
     return np.where(rng.random(len(task.y)) < rate, wrong, task.y).astype("int32")
 
 
-def mean_of(rows: np.ndarray, number: int | None) -> np.ndarray:
-    """The mean of features, or of counts of so many words of which 0 is none."""
-    if number is None:
+def nearest(task: tasks.Task, number: int) -> np.ndarray:
+    """The classes whose examples are nearest on average, `[classes, number]`."""
+    means = np.stack(
+        [mean_of(task.x[task.y == y], task.num_words) for y in range(task.num_classes)]
+    )
+    distances = np.linalg.norm(means[:, np.newaxis] - means, axis=-1)
+    return np.argsort(distances, axis=1)[:, 1 : 1 + number]
+
+
+def mean_of(rows: np.ndarray, num_words: int | None) -> np.ndarray:
+    """The mean of features, or how often each word but 0, which is none, comes."""
+    if num_words is None:
         return rows.mean(axis=0)
-    return np.bincount(rows.ravel(), minlength=number)[1:] / len(rows)
+    return np.bincount(rows.ravel(), minlength=num_words)[1:] / len(rows)
 
 
 def confusions(labels: np.ndarray, classes: np.ndarray, number: int) -> np.ndarray:
@@ -124,14 +125,24 @@ def chosen(
     return kept[np.sort(np.concatenate(of_classes))]
 
 
+def describe(task: tasks.Task, labels: np.ndarray, counts: np.ndarray) -> None:
+    """Prints how wrong labels are, and what a discriminant makes of them."""
+    wrong = counts * (1 - np.eye(len(counts)))
+    most_frequent = wrong.max(axis=1).sum() / wrong.sum()
+    print(
+        f"{len(labels)} examples, {np.mean(labels != task.y):.1%} wrong; the most "
+        f"frequent confusion of a class has {most_frequent:.0%} of its wrong labels."
+    )
+    if task.num_words is None:
+        accuracy = accuracy_of_discriminant(task, labels)
+        print(f"Accuracy of linear discriminant analysis: {accuracy:.3f}.")
+
+
 def main(args: argparse.Namespace) -> None:
     """Compares the losses and prints what is known of the noise."""
     task = tasks.load(args.task, args.file, args.data_dir, args.hidden)
     if args.classes:
-        task = task.only(np.flatnonzero(np.isin(task.y, args.classes)))
-        there = np.isin(task.test_y, args.classes)
-        task.test_x = task.test_x[there]
-        task.test_y = task.test_y[there]
+        task = task.of_classes(args.classes)
     order = np.random.default_rng(0).permutation(len(task.y))
     checked = task.only(order[: args.checked])
     rest = task.only(order[args.checked :])
@@ -141,60 +152,40 @@ def main(args: argparse.Namespace) -> None:
     labels = labels[kept]
 
     counts = confusions(labels, rest.y, task.num_classes)
-    wrong = counts * (1 - np.eye(len(counts)))
-    most_frequent = wrong.max(axis=1).sum() / wrong.sum()
-    print(
-        f"{len(labels)} examples, {np.mean(labels != rest.y):.1%} wrong; the most "
-        f"frequent confusion of a class has {most_frequent:.0%} of its wrong labels."
-    )
-    if rest.x.dtype.kind == "f":  # Not token ids.
-        accuracy = accuracy_of_discriminant(rest, labels)
-        print(f"Accuracy of linear discriminant analysis: {accuracy:.3f}.")
-
+    describe(rest, labels, counts)
     counts = counts + 1e-6
     shares = counts / counts.sum(axis=1, keepdims=True)
     tried = candidates(shares, estimated(rest, labels))
     if args.losses:
         tried = {name: tried[name] for name in args.losses}
-    columns = {
-        "task": " ".join([args.task, *map(str, args.classes)]),
-        "noise": args.noise,
-        "rate": args.rate,
-        "hidden": args.hidden,
-        "checked": args.checked,
-        "per_class": args.per_class,
-    }
     tasks.compare(
         dataclasses.replace(rest, y=labels),
         args,
         tried,
-        ["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
-        columns,
-        (checked.x, checked.y) if args.checked else 0.2,
+        metrics=["ndcg_at_5", "macro_top_k_accuracy_at_1", "top_k_accuracy_at_1"],
+        columns={
+            "task": " ".join([args.task, *map(str, args.classes)]),
+            "noise": args.noise,
+            "rate": args.rate,
+            "hidden": args.hidden,
+            "checked": args.checked,
+            "per_class": args.per_class,
+        },
+        validation=(checked.x, checked.y) if args.checked else 0.2,
         noise="estimate" if args.estimate else None,
     )
 
 
 if __name__ == "__main__":
     parser = tasks.parser(__spec__, __doc__)
-    parser.add_argument(
-        "--noise", default="lookalike", help="the labels, or how they are planted"
-    )
-    parser.add_argument(
-        "--rate", type=float, default=0.3, help="the share of planted labels"
-    )
-    parser.add_argument(
-        "--checked", type=int, default=0, help="right labels to choose by"
-    )
-    parser.add_argument(
-        "--per-class", type=int, default=0, help="examples a class; 0 for all"
-    )
-    parser.add_argument(
-        "--classes", type=int, nargs="*", default=[], help="only these classes"
-    )
-    parser.add_argument(
-        "--losses", nargs="+", help="only these; the first is the baseline"
-    )
+    add = parser.add_value
+    add("--noise", str, "lookalike", "the labels, or how they are planted")
+    add("--rate", float, 0.3, "the share of planted labels")
+    add("--checked", int, 0, "right labels to choose by")
+    add("--per-class", int, 0, "examples a class; 0 for all")
+    classes = "only these classes"
+    parser.add_argument("--classes", type=int, nargs="*", default=[], help=classes)
+    parser.add_values("--losses", str, None, "only these; the first is the baseline")
     told = "also estimate the wrong labels (extra `noise`)"
     parser.add_argument("--estimate", action="store_true", help=told)
     main(parser.parse_args())

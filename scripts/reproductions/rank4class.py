@@ -67,7 +67,5 @@ if __name__ == "__main__":
     parser.add_argument(
         "--heads", nargs="+", choices=HEADS, default=PAPERS, help="rows"
     )
-    parser.add_argument(
-        "--per-class", type=int, default=0, help="examples a class; 0 for all"
-    )
+    parser.add_value("--per-class", int, 0, "examples a class; 0 for all")
     main(parser.parse_args())

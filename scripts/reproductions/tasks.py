@@ -14,7 +14,7 @@ import csv
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,23 @@ class Task:
         """How many classes there are."""
         return int(self.y.max()) + 1
 
+    @property
+    def num_words(self) -> int | None:
+        """How many words there are, if examples are ids of them; 0 is none."""
+        return None if self.x.dtype.kind == "f" else int(self.x.max()) + 1
+
     def only(self, kept: np.ndarray) -> "Task":
         """The task with some of the training examples, in that order."""
         given = {name: labels[kept] for name, labels in self.given.items()}
         return dataclasses.replace(self, x=self.x[kept], y=self.y[kept], given=given)
+
+    def of_classes(self, classes: list[int]) -> "Task":
+        """The task with the examples of some classes, to train and to test."""
+        there = np.isin(self.test_y, classes)
+        task = self.only(np.flatnonzero(np.isin(self.y, classes)))
+        return dataclasses.replace(
+            task, test_x=self.test_x[there], test_y=self.test_y[there]
+        )
 
     def thinned(self, sizes: Iterable[int], rng: np.random.Generator) -> "Task":
         """The task with at most so many examples a class, drawn and in random order."""
@@ -71,49 +84,65 @@ class Task:
 
 def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> Task:
     """One of `NAMES`; with hidden units, dense features first go through a layer."""
+    if name == "digits":
+        x, y = which_loss.digits(np.random.default_rng(0))
+        return of_features(x[:1200], y[:1200], x[1200:], y[1200:], hidden, {})
     if name == "cities":
         x, y, _ = which_loss.cities()
         return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000))
     if name == "goemotions":
         return goemotions(data_dir)
-    given = {}
-    if name == "digits":
-        images, digits = which_loss.digits(np.random.default_rng(0))
-        x, y, test_x, test_y = (
-            images[:1200],
-            digits[:1200],
-            images[1200:],
-            digits[1200:],
-        )
-    else:
-        if file is None:
-            raise SystemExit(f"{name} needs --file")
-        if name == "clinc150":
-            return clinc150(file)
-        found = np.load(file)
-        scale = found["cifar_scale" if name == "cifar10" else "banking_scale"]
-        if name == "cifar10":
-            x, y = found["cifar_x"] * scale, found["cifar_c"]
-            test_x, test_y = found["cifar_xt"] * scale, found["cifar_ct"]
-            given = {
-                n[6:].replace("_label", ""): found[n] for n in found if "_label" in n
-            }
-        else:
-            x, y, is_test = (
-                found["banking_x"] * scale,
-                found["banking_y"],
-                found["banking_is_test"],
-            )
-            given = {n: found[f"banking_{n}"][~is_test] for n in ("weak10", "weak20")}
-            x, y, test_x, test_y = x[~is_test], y[~is_test], x[is_test], y[is_test]
+    if file is None:
+        raise SystemExit(f"{name} needs --file")
+    if name == "clinc150":
+        return clinc150(file)
+    arrays = np.load(file)
+    return (cifar10 if name == "cifar10" else banking77)(arrays, hidden)
+
+
+def of_features(
+    x: np.ndarray,
+    y: np.ndarray,
+    test_x: np.ndarray,
+    test_y: np.ndarray,
+    hidden: int,
+    given: dict[str, np.ndarray],
+) -> Task:
+    """A task of dense features."""
     return Task(
-        x.astype("float32"),
-        y.astype("int32"),
-        test_x.astype("float32"),
-        test_y.astype("int32"),
-        dense(x.shape[1], hidden),
+        x=x.astype("float32"),
+        y=y.astype("int32"),
+        test_x=test_x.astype("float32"),
+        test_y=test_y.astype("int32"),
+        build=dense(x.shape[1], hidden),
+        given=given,
+    )
+
+
+def cifar10(arrays: Mapping[str, np.ndarray], hidden: int) -> Task:
+    """Images, with the labels of CIFAR-10N: aggre, random1 to random3, worse."""
+    scale = arrays["cifar_scale"]
+    given = {}
+    for name in arrays:
+        if "_label" in name:
+            given[name.removeprefix("cifar_").replace("_label", "")] = arrays[name]
+    return of_features(
+        arrays["cifar_x"] * scale,
+        arrays["cifar_c"],
+        arrays["cifar_xt"] * scale,
+        arrays["cifar_ct"],
+        hidden,
         given,
     )
+
+
+def banking77(arrays: Mapping[str, np.ndarray], hidden: int) -> Task:
+    """Queries, with the labels of a weak model: weak10, weak20."""
+    x = arrays["banking_x"] * arrays["banking_scale"]
+    y = arrays["banking_y"]
+    test = arrays["banking_is_test"]
+    given = {name: arrays[f"banking_{name}"][~test] for name in ("weak10", "weak20")}
+    return of_features(x[~test], y[~test], x[test], y[test], hidden, given)
 
 
 def goemotions(data_dir: str | None) -> Task:
@@ -170,23 +199,21 @@ def parser(
     """A command line with the options of all programs that call `try_out`."""
     quick = {"settings": 1, "seeds": 1, "epochs": 1, **(quick or {})}
     result = command_line.Parser(module, description, quick)
-    add = result.add_argument
-    add("--task", choices=NAMES, default="digits", help="the data")
-    add(
-        "--file",
-        metavar="FILE",
-        help="features of cifar10 or banking77, or clinc150's texts",
-    )
-    add("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
-    add("--hidden", type=int, default=0, help="units of a layer; 0 is linear")
-    add("--settings", type=int, default=12, help="settings of a candidate")
-    add("--seeds", type=int, default=8, help="fresh seeds of the test")
-    add("--epochs", type=int, default=30, help="the most epochs of a training")
-    add("--batch-size", type=int, default=128, help="examples a step")
-    add("--minutes", type=float, help="a budget; without it, no bound")
-    add("--path", metavar="FILE", help="keeps trainings, and resumes from them")
-    add("--csv", metavar="FILE", help="where the table is added")
-    add("--plot", metavar="FILE", help="where the picture is drawn")
+    add, add_argument = result.add_value, result.add_argument
+    add_argument("--task", choices=NAMES, default="digits", help="the data")
+    features = "features of cifar10 or banking77, or clinc150's texts"
+    add_argument("--file", metavar="FILE", help=features)
+    add_argument("--data-dir", metavar="DIR", help="TFDS's files, for goemotions")
+    add("--hidden", int, 0, "units of a layer; 0 is linear")
+    add("--settings", int, 12, "settings of a candidate")
+    add("--seeds", int, 8, "fresh seeds of the test")
+    add("--epochs", int, 30, "the most epochs of a training")
+    add("--batch-size", int, 128, "examples a step")
+    add("--minutes", float, None, "a budget; without it, no bound")
+    trainings = "keeps trainings, and resumes from them"
+    add_argument("--path", metavar="FILE", help=trainings)
+    add_argument("--csv", metavar="FILE", help="where the table is added")
+    add_argument("--plot", metavar="FILE", help="where the picture is drawn")
     return result
 
 
@@ -231,7 +258,7 @@ def compare(
         # The pages of results show every candidate, so that each is tested.
         finalists=100,
         noise=noise,
-        **{name: getattr(args, name) for name in names},
+        **command_line.chosen(args, *names),
     )
     print(f"\n{result}")
     if args.csv is not None:
