@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
-from rank4class_tf._tf.exact import as_dtype, violation
+from rank4class_tf._tf.exact import divided, violation
 from rank4class_tf._types import Changing, Tensor, WithGradient
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import PositivesLoss, RankingLoss, present
@@ -17,8 +17,10 @@ def fenchel_young(
 ) -> Tensor:
     """`FenchelYoungLoss` for a target that is uniform over the positives, `[batch]`."""
     regularizer = ops.get_regularizer(regularizer)
-    count = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
-    limit = tf.maximum(tf.cast(count, tf.int32), 1)
+    is_positive = tf.cast(lists.is_positive, lists.dtype)
+    count = tf.reduce_sum(is_positive, axis=-1)
+    # A list with fewer positives than k selects as many items.
+    limit = None if k == 1 else tf.maximum(tf.cast(count, tf.int32), 1)
 
     # Projection and target sum to k, so that a shift changes no loss.
     lists, highest = from_kth(scaled_by(lists, alpha), k, regularizer, limit)
@@ -44,9 +46,9 @@ def fenchel_young(
     conjugates = num_selected * threshold[:, 0] + total
 
     target = num_selected / tf.maximum(count, 1)  # Of each positive.
-    product = target * lists.sum_of_positives(lists.positive_scores)
+    product = target * lists.sum_of_positives(lists.positive_scores, is_positive)
     losses = conjugates + count * regularizer.value(target) - product
-    return tf.where(count > 0, losses, 0) / as_dtype(alpha, lists.dtype)
+    return divided(losses, alpha)
 
 
 @_registry.register("loss")
