@@ -69,9 +69,10 @@ def interval(
     margin = q * math.sqrt(variance)
 
     if bounds == (0, 1):  # Wilson's interval.
-        spread = mean * (1 - mean)
+        # Sums may round the mean of values that are all but 1 to 1, or beyond.
+        spread = max(mean * (1 - mean), 0.0)
         n = n_eff
-        if variance > 0 and not is_proportion:
+        if min(spread, variance) > 0 and not is_proportion:
             # Equal values have the variance 0, which gives no n.
             n = spread / variance
         divisor = 1 + q**2 / n
@@ -188,10 +189,12 @@ def two_sided(t: Values | float, dof: float) -> np.ndarray:
 
 def student_quantile(confidence: float, dof: float) -> float:
     """Distance from 0 that Student's T exceeds with probability `1 - confidence`."""
-    # Each grid lies between the two points of the one before around the quantile.
+    # Each grid lies between the two points of the one before around the quantile. The
+    # largest number stands for one beyond it, of less than a hundredth of a degree.
     grid = np.append(0.0, 2.0 ** np.arange(512))
     while True:
-        beyond = int(np.argmax(two_sided(grid, dof) <= 1 - confidence))
+        is_beyond = two_sided(grid, dof) <= 1 - confidence
+        beyond = int(np.argmax(is_beyond)) or len(grid) - 1
         low, high = grid[beyond - 1], grid[beyond]
         if high - low <= 1e-9 * high:
             return float(high)

@@ -309,6 +309,8 @@ def _best_strength(
         return _keras.with_mask(adjusted, _keras.mask_of(scores))
 
     measure = Evaluator(shifted, [metric])
+    rule = "`metric` must have one value, so one cutoff."
+    _checks.require(len(measure.names) == 1, rule, ", ".join(measure.names))
     (name,) = measure.names
 
     def rank_of(strength: float) -> tuple[bool, float]:

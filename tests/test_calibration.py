@@ -285,6 +285,7 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
         ({"class_prior": [1.0, 1.0, math.inf]}, "`class_prior` must hold a finite"),
         ({"dataset": unlabelled}, "`dataset` must have a positive label"),
         ({"strengths": []}, "`strengths` must have at least one"),
+        ({"metric": r4c.metrics.NDCG([1, 3])}, "`metric` must have one value"),
         ({"model": lambda x: x}, "`model` must be a Sequential or functional model"),
     ):
         with pytest.raises(ValueError, match=message):

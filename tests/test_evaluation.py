@@ -124,9 +124,8 @@ def test_interval_of_other_metrics(scores, ids, rng):
         )
         variance *= size / (size - 1)
         expected = mean + np.array([-1, 1]) * q * np.sqrt(variance)
-        if (
-            name == "mrr"
-        ):  # p for which (mean - p)**2 = q**2 variance p (1 - p) / mean (1 - mean).
+        # p for which (mean - p)**2 = q**2 variance p (1 - p) / mean (1 - mean).
+        if name == "mrr":
             scale = q**2 * variance / (mean * (1 - mean))
             expected = np.sort(np.roots([1 + scale, -2 * mean - scale, mean**2]))
         assert_allclose([result[name].low, result[name].high], expected, rtol=1e-6)
@@ -147,6 +146,24 @@ def test_intervals_stay_within_the_bounds_of_a_metric():
         1,
         np.inf,
     )
+
+
+@pytest.mark.parametrize(
+    "values, weights, low",
+    [
+        # The mean is 1 by rounding, or beyond; q for n = 10 is 2.262.
+        ([1] * 9 + [1 - 2**-53], [1] * 10, 1 / (1 + 2.262**2 / 10)),
+        ([1] * 9 + [1 + 2**-52], [1] * 10, 1 / (1 + 2.262**2 / 10)),
+        # Nearly one list, which says nothing.
+        ([0.3, 0.6], [1, 0.004], 0),
+    ],
+)
+def test_intervals_of_nearly_equal_and_of_nearly_no_values(values, weights, low):
+    values, weights = np.array(values), np.array(weights, float)
+    found = _intervals.interval(values, weights, 0.95, (0, 1))
+    assert (found.low, found.high) == (pytest.approx(low, abs=1e-3), pytest.approx(1))
+    unbounded = _intervals.interval(values, weights, 0.95)
+    assert (unbounded.low < -1e6) == (len(values) == 2)
 
 
 def test_intervals_of_the_bootstrap_cover_the_mean():

@@ -132,9 +132,8 @@ class Positions(NamedTuple):
 
 def positions_of(scores: Any) -> Positions | None:
     """Positions of scores or encodings `[..., r]`; None for one axis and no mask."""
-    if isinstance(
-        scores, ClassProducts
-    ):  # Not scored yet; what needs scores refuses it.
+    # Not scored yet; what needs scores refuses it.
+    if isinstance(scores, ClassProducts):
         return None
     scores = scores if hasattr(scores, "shape") else tf.convert_to_tensor(scores)
     rank = tf.TensorShape(scores.shape).rank

@@ -38,9 +38,8 @@ def check(
         data=[f"{rule}. Received:", received],
         summarize=5,
     )
-    with tf.control_dependencies(
-        [assertion]
-    ):  # So that this error comes before those it causes.
+    # This error comes before those that the bad values cause.
+    with tf.control_dependencies([assertion]):
         return tf.identity(bad_rows)
 
 
@@ -81,9 +80,8 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor
         raise ValueError(f"{rule} Received: shapes {x.shape} and {other.shape}.")
     if static.is_fully_defined() and other_static.is_fully_defined():
         return x
-    if (
-        in_xla()
-    ):  # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
+    # XLA drops assertions, but knows sizes, and `Select` requires equal ones.
+    if in_xla():
         name = re.sub(r"\W+", "_", rule).strip("_")
         sizes = tf.concat([tf.shape(other)[:num_axes], tf.shape(x)[num_axes:]], axis=0)
         return tf.raw_ops.Select(condition=tf.ones(sizes, tf.bool), x=x, y=x, name=name)
@@ -99,7 +97,6 @@ def same_sizes(x: Tensor, other: Tensor, rule: str, num_axes: int = 1) -> Tensor
         data=[f"{rule} Received: sizes", sizes, other_sizes],
         summarize=5,
     )
-    with tf.control_dependencies(
-        [assertion]
-    ):  # So that this error comes before those it causes.
+    # This error comes before those that the bad values cause.
+    with tf.control_dependencies([assertion]):
         return tf.identity(x)

@@ -205,9 +205,8 @@ class ClassScores:
     ) -> Callable[[Tensor], Tensor]:
         """A function from rows `[m]` of a shard to scores `[batch, m]`."""
         shard_scores = self.of(shard.table)
-        if (
-            exclude is not None
-        ):  # Rows of this shard; ids of other shards fall outside of it.
+        # Rows of this shard; ids of other shards fall outside of it.
+        if exclude is not None:
             exclude -= shard.first
 
         def score(rows: Tensor) -> Tensor:

@@ -141,9 +141,8 @@ class Probabilities(ScoreLayer):
         self.regularizer = regularizer
 
     def call(self, inputs: Tensor) -> Tensor:
-        if tf.is_symbolic_tensor(
-            inputs
-        ):  # Eager mode would have to guess from the values.
+        # Eager mode would have to guess from the values.
+        if tf.is_symbolic_tensor(inputs):
             _checks.no_probabilities("inputs", _checks.function_behind(inputs))
         if self.regularizer != "entropy":
             return ops.simplex_projection(

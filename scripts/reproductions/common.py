@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping
@@ -112,7 +113,8 @@ def train_to_best(
         if epoch % every and epoch != epochs:
             continue
         history.append({"epoch": epoch, "cpu_seconds": seconds, **evaluate()})
-        if not best or history[-1][metric] > best[metric]:
+        is_first = not best or math.isnan(best[metric])
+        if is_first or history[-1][metric] > best[metric]:
             best, weights = history[-1], model.get_weights()
         if epoch - best["epoch"] >= patience:
             break

@@ -299,7 +299,9 @@ def run(situation, method, setting, seed, args):
         "setting": setting,
         "seed": seed,
     }
-    if not args.lists:
+    if args.lists:
+        settings["lists"] = str(args.lists.resolve())
+    else:
         settings |= dataclasses.asdict(SITUATIONS[situation])
     settings["epochs"] = args.epochs
     return common.kept(args.out, settings, make)

@@ -17,6 +17,7 @@ the same splits, which share their data: its interval is optimistic.
 
 import functools
 import pathlib
+import zlib
 
 import numpy as np
 import sklearn.metrics
@@ -135,7 +136,7 @@ def trained(method, number, seed, parts, args):
 
     _, best = common.train_to_best(
         model,
-        args.epochs // PASSES,
+        -(-args.epochs // PASSES),
         lambda epoch: model.fit(batches, shuffle=False, verbose=0),
         functools.partial(values, validation),
         AP,
@@ -191,7 +192,8 @@ def tables_of(args):
 
 def kept_run(path, method, number, seed, parts, args):
     """A run from its file, or made now."""
-    of_run = {"data": path.stem, "method": method, "setting": number, "seed": seed}
+    data = f"{path.stem} {zlib.crc32(path.read_bytes())}"
+    of_run = {"data": data, "method": method, "setting": number, "seed": seed}
     for name in ("width", "batch_size", "epochs"):
         of_run[name] = getattr(args, name)
     if method == BOOSTING:

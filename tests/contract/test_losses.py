@@ -238,9 +238,8 @@ def test_long_lists_under_xla(case, normal):
     x = tf.constant(normal(2, n))
     step = functools.partial(with_gradient, fresh(loss))
     xla = tf.function(step, [tf.TensorSpec([None, n])] * 2, jit_compile=True)
-    for count in (
-        (20,) if case.random else (4, 5, 20)
-    ):  # A random loss counts its calls.
+    # A random loss counts its calls.
+    for count in (20,) if case.random else (4, 5, 20):
         relevance = np.zeros((2, n), "float32")
         relevance[1, -7:] = -1
         for row, positives in enumerate((count // 2, count)):

@@ -182,9 +182,8 @@ RANDOM = {case.name for case in tables.LOSSES if case.random}
 def check_all_classes(name, kind, num_classes, seed, mode="graph", optimizer="rowwise"):
     data = x, ids = batch_of(num_classes, seed)
     model, scores = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
-    if (
-        name in RANDOM
-    ):  # Chunks of examples have draws of their own: those of a step without graph.
+    # Chunks of examples have draws of their own: those of a step without graph.
+    if name in RANDOM:
         twin, _ = all_classes(kind, EVERY[name](), num_classes, seed, optimizer)
         expected = changes_of_step(twin, data, "eager")
     else:

@@ -96,9 +96,8 @@ def tensors_of_hugging_face(backbone):
     tensors = {}
     for name, layer in parts.items():
         first, *bias = (weight.numpy() for weight in layer.weights)
-        if (
-            bias and first.ndim > 1
-        ):  # A dense layer; its heads may have an axis of their own.
+        # A dense layer; its heads may have an axis of their own.
+        if bias and first.ndim > 1:
             first = first.reshape([8, -1] if first.shape[0] == 8 else [-1, 8]).T.copy()
         tensors[f"{name}.weight"] = first
         tensors |= {f"{name}.bias": x.reshape(-1) for x in bias}

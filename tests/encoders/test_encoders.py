@@ -89,10 +89,8 @@ def test_halves_are_the_backbone(text, frozen, pooling, tmp_path):
         folder = tmp_path
         backbone = presets.save_text(tmp_path, "Electra")
         frozen = 1
-    if frozen in (
-        "tokenizer.json",
-        "vocab.txt",
-    ):  # A folder of Hugging Face that has it.
+    # A folder of Hugging Face that has it.
+    if frozen in ("tokenizer.json", "vocab.txt"):
         folder = tmp_path
         backbone = presets.save_hugging_face(tmp_path, frozen)
         frozen = 0

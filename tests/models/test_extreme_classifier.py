@@ -185,9 +185,8 @@ def test_top_k_is_compiled_once_and_sees_what_changes(data, monkeypatch):
 )
 def test_two_devices_train_as_one(optimizer, loss, num_sampled, data, two_devices):
     features, class_ids = data
-    if (
-        num_sampled
-    ):  # A sample draws one of several; these are rows that both devices touch.
+    # A sample draws one of several; these are rows that both devices touch.
+    if num_sampled:
         class_ids = class_ids[:, 0] % 3
 
     def train(strategy):
