@@ -16,7 +16,14 @@ from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
 from rank4class_tf._tf.gather import indices, num_rows
-from rank4class_tf._tf.raising import check, checked, in_xla, replaced, same_sizes
+from rank4class_tf._tf.raising import (
+    check,
+    check_rows,
+    checked,
+    in_xla,
+    replaced,
+    same_sizes,
+)
 from rank4class_tf._types import Array, Size, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
@@ -434,15 +441,16 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     rule = (
         "`y_true` must hold finite relevance, also in sum, negative for a masked item"
     )
-    value = checked(  # 0, or NaN for a list that breaks a rule under XLA.
-        tf.zeros_like(total),
+    is_broken = check_rows(
+        ~tf.math.is_finite(total),
         # The negation of `<` would catch a NaN, but TensorFlow rewrites it as `>=` in
         # graphs.
         lambda relevance: (tf.abs(relevance) >= _HUGE) | tf.math.is_nan(relevance),
         labels,
         rule,
-        ~tf.math.is_finite(total),
     )
+    # 0, or NaN for a list that breaks a rule under XLA.
+    value = replaced(tf.zeros_like(total), is_broken, float("nan"))
     if max_positives is not None:
         count = tf.reduce_sum(tf.cast(labels > 0, tf.int32), axis=-1, keepdims=True)
         rule = (

@@ -10,32 +10,43 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from rank4class_tf._tf.private import private
-from rank4class_tf._types import Array, Tensor
+from rank4class_tf._types import Tensor
 
 
-def check(
-    bad: Tensor | Callable, values: Tensor, rule: str, bad_rows: Array | None = None
+def check(bad: Tensor, values: Tensor, rule: str) -> Tensor:
+    """Raises for bad values, except under XLA; returns which rows are bad, `[batch]`.
+
+    It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule
+    says what the values `[batch, r]` must be, with the name of the argument; `bad` is
+    True where they break it, which makes their row bad.
+    """
+    bad_rows = tf.reduce_any(bad, axis=-1)
+    return _raise_for(bad_rows, lambda: tf.gather_nd(values, tf.where(bad)), rule)
+
+
+def check_rows(
+    bad_rows: Tensor, is_bad: Callable[[Tensor], Tensor], values: Tensor, rule: str
 ) -> Tensor:
-    """Raises for bad rows, except under XLA; returns which rows are bad, `[batch]`."""
-    # It raises `ValueError`, in a graph TensorFlow's `InvalidArgumentError`. The rule
-    # says what the values `[batch, r]` must be, with the name of the argument. `bad` is
-    # True where they break it, which makes their row bad; or it is a function from
-    # values to such booleans, called with those of `bad_rows` only, which spares a
-    # search in all values. Others give no `bad_rows`.
-    if bad_rows is None:
-        bad_rows = tf.reduce_any(bad, axis=-1)
-    eager = tf.executing_eagerly()
-    if not tf.reduce_any(bad_rows) if eager else in_xla():
+    """`check` of rows that are known to be bad; `is_bad` looks at these values only."""
+
+    def received() -> Tensor:
+        of_rows = tf.gather_nd(values, tf.where(bad_rows))
+        return tf.gather_nd(of_rows, tf.where(is_bad(of_rows)))
+
+    return _raise_for(bad_rows, received, rule)
+
+
+def _raise_for(bad_rows: Tensor, received: Callable[[], Tensor], rule: str) -> Tensor:
+    if tf.executing_eagerly():
+        if tf.reduce_any(bad_rows):
+            raise ValueError(f"{rule}. Received: {received()[0].numpy()!r}.")
         return bad_rows
-    if callable(bad):
-        values = tf.gather_nd(values, tf.where(bad_rows))
-        bad = bad(values)
-    received = tf.gather_nd(values, tf.where(bad))
-    if eager:
-        raise ValueError(f"{rule}. Received: {received[0].numpy()!r}.")
+    if in_xla():
+        return bad_rows
+
     assertion = tf.raw_ops.Assert(
         condition=~tf.reduce_any(bad_rows),
-        data=[f"{rule}. Received:", received],
+        data=[f"{rule}. Received:", received()],
         summarize=5,
     )
     # This error comes before those that the bad values cause.
@@ -43,11 +54,9 @@ def check(
         return tf.identity(bad_rows)
 
 
-def checked(
-    x: Tensor, bad: Array, values: Tensor, rule: str, bad_rows: Array | None = None
-) -> Tensor:
+def checked(x: Tensor, bad: Tensor, values: Tensor, rule: str) -> Tensor:
     """Floating `x` `[batch, ...]`; bad rows of a `check` are NaN if it cannot raise."""
-    return replaced(x, check(bad, values, rule, bad_rows), float("nan"))
+    return replaced(x, check(bad, values, rule), float("nan"))
 
 
 def replaced(x: Tensor, bad_rows: Tensor, filler: float) -> Tensor:
