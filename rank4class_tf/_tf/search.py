@@ -288,4 +288,5 @@ def moved(
         kept = rows[:, by:]
         padding = [0, by]
     padded = tf.pad(kept, [[0, 0], padding], constant_values=fill)
-    return tf.ensure_shape(padded, rows.shape)
+    padded.set_shape(rows.shape)
+    return padded
