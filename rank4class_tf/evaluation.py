@@ -285,7 +285,10 @@ class Evaluator:
             sample_weight=_as_tensor(sample_weight),
             exclude=_as_tensor(exclude),
         )
-        measured = self._of_scores(given, [*map(given.static_format, self._formats)])
+        arguments = given, [*map(given.static_format, self._formats)]
+        # Batches of any size share a graph, so also the last one of a dataset.
+        form = tf.nest.map_structure(_of_any_size, arguments)
+        measured = self._of_scores.get_concrete_function(*form)(*arguments)
         if self._own:
             measured.values.update(self._of_own(given))
         return measured
@@ -717,9 +720,22 @@ class _Given(NamedTuple):
 
 
 def _as_tensor(values: Any) -> Any:
-    """A list as a tensor: a graph would hold its numbers."""
-    is_plain = values is None or hasattr(values, "shape")
-    return values if is_plain else tf.convert_to_tensor(values)
+    """A list or an array as a tensor: a graph would hold the numbers of a list."""
+    is_ready = values is None or tf.is_tensor(values)
+    return values if is_ready else tf.convert_to_tensor(values)
+
+
+def _of_any_size(x: Any) -> Any:
+    """What stands for rows of a batch in a graph that takes any number of them."""
+    if isinstance(x, _metrics.RankedIds):
+        return _metrics.RankedIds.Spec(_of_any_size(x.ids))
+    if not tf.is_tensor(x) or x.shape.rank == 0:
+        return x
+    shape = [None, *x.shape[1:]]
+    if isinstance(x, tf.RaggedTensor):
+        splits_dtype = x.row_splits.dtype
+        return tf.RaggedTensorSpec(shape, x.dtype, x.ragged_rank, splits_dtype)
+    return tf.TensorSpec(shape, x.dtype) if isinstance(x, tf.Tensor) else x
 
 
 def _items_of_ranks(ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:

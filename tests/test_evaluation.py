@@ -312,6 +312,9 @@ def test_batches_of_many_widths_share_a_graph(rng, normal, monkeypatch, are_ids)
     traced.clear()
     measure(pairs)
     assert not traced
+    # The last batch, of one list, needs no graph of its own.
+    r4c.evaluate(None, (np.eye(5), np.arange(5)), ["mrr"], batch_size=2)
+    assert len(traced) == 1
 
 
 def test_checks_of_inferred_ids_hold_for_batches_of_many_widths(normal):
