@@ -50,39 +50,38 @@ class Catalogue:
         self.in_shards = in_shards
         self.dataset = dataset
         self.num_from_dataset = num_from_dataset
-        arrays = [] if features is None else tf.nest.flatten(features)
-        sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
-        size = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
-        rule = "`candidates` must have a row for each candidate, and at least one."
-        received = f"arrays with {sorted(sizes, key=str)} rows"
-        _checks.require(len(sizes) <= 1 and size > 0, rule, received)
-        self.size = size
-        self.ids = tf.range(size) if ids is None else _flat_ids(ids)
-        rule = "`candidates` must have an id for each candidate."
-        _checks.require(
-            len(self.ids) == size, rule, f"{len(self.ids)} ids for {size} rows"
-        )
+        self.size = _num_candidates(features, num_from_dataset)
+
+        self.ids = tf.range(self.size) if ids is None else _flat_ids(ids)
         self.keys = id_keys(self.ids)
+        # Sorted keys find the row of an id, and show an id that occurs twice.
+        order = np.argsort(self.keys.numpy(), kind="stable")
+        self._order = tf.constant(order, tf.int32)
+        self._sorted = tf.gather(self.keys, self._order)
+        self._check_ids()
+
+        self.head: SampledScores = None  # type: ignore[assignment]
+        self.search: Callable = None  # type: ignore[assignment]
+        # The class id of each candidate in `Ranks`: at first its row, which may move
+        # later. That of a removed candidate is not given again.
+        self.numbers = np.arange(self.size, dtype=np.int32)
+        self._next_number = self.size
+
+    def _check_ids(self) -> None:
+        """Raises unless each candidate has an id of its own."""
+        rule = "`candidates` must have an id for each candidate."
+        received = f"{len(self.ids)} ids for {self.size} rows"
+        _checks.require(len(self.ids) == self.size, rule, received)
         if self.ids.dtype != tf.string and tf.reduce_any(self.keys == -1):
             raise ValueError(
                 "`candidates` must have ids other than -1, which marks padding."
             )
-        # Sorted keys find the row of an id, and show an id that occurs twice.
-        self._order = tf.constant(
-            np.argsort(self.keys.numpy(), kind="stable"), tf.int32
-        )
-        self._sorted = tf.gather(self.keys, self._order)
         repeated = self._sorted[1:] == self._sorted[:-1]
         if tf.reduce_any(repeated):
             row = int(self._order[int(tf.argmax(repeated))])
             repeated_id = tf.compat.as_str_any(self.ids[row].numpy())
             rule = "`candidates` must have different ids."
             raise ValueError(f"{rule} Received: {repeated_id} more than once.")
-        self.head: SampledScores = None  # type: ignore[assignment]
-        self.search: Callable = None  # type: ignore[assignment]
-        # The class id of each candidate in `Ranks`: at first its row, which may move
-        # later.
-        self.numbers = np.arange(size, dtype=np.int32)
 
     def set_encodings(self, encodings: Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
@@ -109,13 +108,15 @@ class Catalogue:
         """A catalogue with more candidates; one with a known id replaces the older."""
         new = type(self)(features, ids)
         replaced = self.rows(new.ids, "candidates").numpy()
-        new_numbers = self.numbers.max() + np.cumsum(replaced < 0)
-        new.numbers = np.where(
-            replaced < 0, new_numbers, self.numbers[replaced]
-        ).astype(np.int32)
+        is_new = replaced < 0
+        new_numbers = self._next_number - 1 + np.cumsum(is_new)
+        numbers = np.where(is_new, new_numbers, self.numbers[replaced])
+        added = _Rows(new.features, new.ids, encodings, numbers.astype(np.int32))
+
         kept = np.setdiff1d(np.arange(self.size), replaced)
-        added = _Rows(new.features, new.ids, encodings, new.numbers)
-        return self._with_rows(kept, added)
+        catalogue = self._with_rows(kept, added)
+        catalogue._next_number += int(is_new.sum())
+        return catalogue
 
     def without_candidates(self, ids: Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
@@ -129,25 +130,32 @@ class Catalogue:
 
     def _with_rows(self, kept: np.ndarray, *added: _Rows) -> Self:
         """A catalogue of the rows `kept` of this one, and of others."""
+        # Rows of a dataset have no features here, and come first.
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
+        num_from_dataset = len(kept) - len(kept_features)
         features = None
         if self.features is not None:
             features = _selected(self.features, kept_features)
-        ids = tf.gather(self.ids, kept)
-        old = _Rows(features, ids, self.head.classes.rows(kept), self.numbers[kept])
+        old = _Rows(
+            features=features,
+            ids=tf.gather(self.ids, kept),
+            encodings=self.head.classes.rows(kept),
+            numbers=self.numbers[kept],
+        )
+
         parts = [old, *added]
         joined = functools.partial(_checks.joined, "candidates")
         given = [part.features for part in parts if part.features is not None]
-        num_from_dataset = len(kept) - len(kept_features)
         catalogue = type(self)(
-            tf.nest.map_structure(joined, *given) if given else None,
-            joined(*[part.ids for part in parts]),
-            self.dataset if num_from_dataset else None,
-            num_from_dataset,
-            self.in_shards,
+            features=tf.nest.map_structure(joined, *given) if given else None,
+            ids=joined(*[part.ids for part in parts]),
+            dataset=self.dataset if num_from_dataset else None,
+            num_from_dataset=num_from_dataset,
+            in_shards=self.in_shards,
         )
         catalogue.set_encodings(tf.concat([part.encodings for part in parts], axis=0))
         catalogue.numbers = np.concatenate([part.numbers for part in parts])
+        catalogue._next_number = self._next_number
         return catalogue
 
     def features_at(self, rows: Tensor) -> Features:
@@ -159,17 +167,15 @@ class Catalogue:
 
     def rows(self, ids: Tensor, argument: str) -> Tensor:
         """Each id's row, int32; -1 if unknown. Errors call the ids `argument`."""
-        # Without this check numbers would be compared with hashes of strings.
         keys = id_keys(ids, argument)
+        # Without this check numbers would be compared with hashes of strings.
         is_empty = ids.shape.num_elements() == 0
-        is_same_kind = is_empty or (ids.dtype == tf.string) == (
-            self.ids.dtype == tf.string
-        )
-        rule = (
-            f"`{argument}` must hold ids like those of the index, "
-            f"{self.ids.dtype.name}."
-        )
-        _checks.require(is_same_kind, rule, ids.dtype.name)
+        are_strings = ids.dtype == tf.string
+        is_same_kind = are_strings == (self.ids.dtype == tf.string)
+        known = self.ids.dtype.name
+        rule = f"`{argument}` must hold ids like those of the index, {known}."
+        _checks.require(is_empty or is_same_kind, rule, ids.dtype.name)
+
         nearest = tf.minimum(places_in(self._sorted, keys), self.size - 1)
         is_known = tf.equal(tf.gather(self._sorted, nearest), keys)
         return tf.where(is_known, tf.gather(self._order, nearest), -1)
@@ -427,6 +433,17 @@ def arrays(
     if isinstance(features, list) and features and hasattr(features[0], "shape"):
         return list(map(arrays, features))
     return tf.convert_to_tensor(features)
+
+
+def _num_candidates(features: Features | None, num_from_dataset: int) -> int:
+    """How many candidates there are, which have features or come from a dataset."""
+    arrays = [] if features is None else tf.nest.flatten(features)
+    sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
+    num_candidates = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
+    rule = "`candidates` must have a row for each candidate, and at least one."
+    received = f"arrays with {sorted(sizes, key=str)} rows"
+    _checks.require(len(sizes) <= 1 and num_candidates > 0, rule, received)
+    return num_candidates
 
 
 def _selected(features: Features, rows: np.ndarray | Tensor) -> Features:

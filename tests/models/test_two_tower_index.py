@@ -252,6 +252,24 @@ def test_added_ids_keep_their_value(of_dataset, pairs, candidates):
     model.index()
 
 
+def test_a_class_id_belongs_to_one_candidate(pairs, candidates):
+    """Also after its removal: a metric may hold ranks from before and after it."""
+    model = make(candidates)
+    row = {name: x[:1] for name, x in candidates.items()}
+
+    def added(new_id):
+        candidate = {**row, "id": np.array([new_id])}
+        model.add_candidates(candidate)
+        return model.ranks(pairs[0][:1], candidate).class_ids.numpy().item()
+
+    first = added(2001)
+    assert first == NUM_CANDIDATES
+    model.remove_candidates([2001])
+    assert added(2002) == first + 1
+    assert added(2002) == first + 1
+    assert added(2003) == first + 2
+
+
 def test_an_index_from_a_dataset_in_another_order_each_time(pairs, candidates):
     model = make()
     expected = make(candidates)
