@@ -48,6 +48,30 @@ class _Found(NamedTuple):
     is_here: Tensor  # `[m]` booleans.
 
 
+class _AskedIds(NamedTuple):
+    """Where the ids that a replica reads in a step stand among those of all replicas.
+
+    All replicas' local ids come first, one replica after another, and then the shared
+    ids. A replica's own ids are its local ids and the shared ones.
+    """
+
+    first: Tensor  # The place of this replica's first local id.
+    num_local: Tensor  # Of this replica.
+    num_local_of_all: Tensor
+
+    def own(self, rows: Tensor) -> Tensor:
+        """The rows of this replica's ids, of those of all ids."""
+        local = rows[self.first : self.first + self.num_local]
+        return tf.concat([local, rows[self.num_local_of_all :]], axis=0)
+
+    def among_all(self, gradients: Tensor) -> Tensor:
+        """Gradients of this replica's rows as those of all ids, 0 for other ids."""
+        num_after = self.num_local_of_all - self.first - self.num_local
+        places = [[self.first, num_after], [0, 0]]
+        local = tf.pad(gradients[: self.num_local], places)
+        return tf.concat([local, gradients[self.num_local :]], axis=0)
+
+
 class TableShard:
     """Rows of classes [first, last) and their optimizer; files hold what is `saved`."""
 
@@ -456,47 +480,53 @@ class ShardedClassTable(_registry.Configured, Classes):
         exchange = Exchange()
         shard = self.shards.replica_shard
         local_ids = ids[:num_local]
-        shared_ids = ids[num_local:]
         # Every replica asks its shard for the ids of all, and takes the sum over the
         # shards.
         joined_ids = exchange.joined(local_ids)
-        first_row = exchange.first_row(local_ids)
-        found = shard.lookup(tf.concat([joined_ids, shared_ids], axis=0))
+        asked = _AskedIds(
+            first=exchange.first_row(local_ids),
+            num_local=num_local,
+            num_local_of_all=tf.size(joined_ids),
+        )
+        found = shard.lookup(tf.concat([joined_ids, ids[num_local:]], axis=0))
 
+        # The gradient takes the optimizer's step. The model's optimizer cannot: it
+        # never sees the rows, which are no weights of Keras's, and only in the backward
+        # pass does a shard meet the gradients of all replicas.
         @tf.custom_gradient
-        def through(anchor: Tensor) -> WithGradient:
-            def gradient(upstream: Tensor) -> Tensor:
-                # Gradients of local rows go among those of all replicas, which the
-                # shard sums.
-                num_after = tf.size(joined_ids) - first_row - num_local
-                places = [[first_row, num_after], [0, 0]]
-                local = tf.pad(upstream[:num_local], places)
-                total = exchange.total(tf.concat([local, upstream[num_local:]], axis=0))
-                rows = found.rows
-                # XLA could not sum as many as a mask leaves; one shard has all rows.
-                if self.shards.size > 1 or not in_xla():
-                    total = tf.boolean_mask(total, found.is_here)
-                    rows = tf.boolean_mask(rows, found.is_here)
-                self._update(shard, tf.IndexedSlices(total, rows, shard.variable.shape))
+        def rows_by(anchor: Tensor) -> WithGradient:
+            def step_of_shard(upstream: Tensor) -> Tensor:
+                total = exchange.total(asked.among_all(upstream))
+                self._update(shard, self._gradient_of_shard(shard, found, total))
                 return tf.zeros_like(anchor)
 
-            rows = exchange.total(found.values)
-            local_rows = rows[first_row : first_row + num_local]
-            shared_rows = rows[tf.size(joined_ids) :]
-            return tf.concat([local_rows, shared_rows], axis=0), gradient
+            return asked.own(exchange.total(found.values)), step_of_shard
 
-        return through(self._anchor_value())
+        return rows_by(self._anchor_value())
+
+    def _gradient_of_shard(
+        self, shard: TableShard, found: _Found, total: Tensor
+    ) -> tf.IndexedSlices:
+        """What a shard takes of the gradients `[m, width]` of what it looked up."""
+        rows = found.rows
+        # XLA could not sum as many as a mask leaves; one shard has all rows.
+        if self.shards.size > 1 or not in_xla():
+            total = tf.boolean_mask(total, found.is_here)
+            rows = tf.boolean_mask(rows, found.is_here)
+        return tf.IndexedSlices(total, rows, shard.variable.shape)
 
     @property
     def _is_trained(self) -> bool:
         return self.optimizer is not None and self.trainable
 
     def _anchor_value(self) -> Tensor:
+        """What shows tapes that rows are trained; a constant where they are not."""
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
     def _update(
         self, shard: TableShard, gradient: tf.IndexedSlices | Tensor | None
     ) -> None:
+        """Takes the step of a shard's optimizer, where rows are trained."""
         if self._is_trained and gradient is not None:
             shard.update(gradient)
 
