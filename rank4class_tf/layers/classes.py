@@ -617,6 +617,12 @@ class ClassAttention(_registry.Configured, Classes):
         rows += tf.cast(self.attention(normalised, normalised)[0], rows.dtype)
         return rows if ids is None else tf.gather(rows, ids)
 
+    def tables(self) -> tuple[Any, ...]:
+        # Not in blocks: each would compute the rows of all classes, and replicas whose
+        # shards have the inner classes exchange nothing in a loop.
+        biases = self.biases()
+        return (self.rows(),) if biases is None else (self.rows(), biases)
+
     def biases(self, ids: Array | None = None) -> Tensor | None:
         return self.classes.biases(ids)
 

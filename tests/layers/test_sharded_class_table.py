@@ -157,6 +157,24 @@ def test_search_of_attention_over_shards(two_devices):
             assert_all_close(part, y, 1e-6)
 
 
+@pytest.mark.keras2
+def test_attention_over_shards_is_trained_over_all_classes(two_devices):
+    """As attention over one table is."""
+
+    def model_with_attention(sharded):
+        model = model_of("softmax", "sgd", None, sharded)
+        keras.utils.set_random_seed(1)  # The weights of the attention.
+        attention = layers.ClassAttention(model.classes, num_heads=2)
+        model = models.ExtremeClassifier(model.encoder, attention, DIM, None, seed=7)
+        model.compile(OPTIMIZERS["sgd"](), LOSSES["softmax"]())
+        return model
+
+    with two_devices.scope():
+        shards = model_with_attention(sharded=True)
+    table = model_with_attention(sharded=False)
+    assert_same(fitted(shards), fitted(table))
+
+
 def test_files_of_any_number_of_shards(two_devices, tmp_path):
     """A `.keras` file, weights and a checkpoint; training goes on as undisturbed."""
 
