@@ -1,4 +1,10 @@
-"""The one module that knows this process's Keras, and how the versions differ."""
+"""The one module that knows this process's Keras, and how the versions differ.
+
+Each section is a thing that we ask of Keras. Where a private name is gone, the call
+that asks for it raises an error that names the versions (`_tf/private.py`); a section
+says where that is not so. `tests/test_private_names.py` lists the names, and calls
+them.
+"""
 
 import contextlib
 import copy
@@ -37,6 +43,10 @@ if _backend != "tensorflow":
 register = keras.utils.register_keras_serializable(package="rank4class_tf")
 
 
+# AutoGraph: it must leave our code as it is, and convert a user's. The former is set at
+# import, so that without its names nothing can be imported.
+
+
 def _keep_from_autograph() -> None:
     """Has AutoGraph leave this package as it is, as it leaves TensorFlow's modules."""
     # Rewriting the source of everything that a loss or a layer calls takes seconds in
@@ -58,6 +68,10 @@ def with_autograph_of_caller(formula: Callable) -> Callable:
     if is_ours or context.status.name != "ENABLED":
         return formula
     return autograph.tf_convert(formula, context, user_requested=True)
+
+
+# Losses: Keras 2 and 3 construct and reduce them differently. The one private name is
+# of Keras 2, which changes no more.
 
 
 class _PerExampleLosses(keras.losses.Loss):
@@ -91,6 +105,18 @@ def init_loss(
         loss.dtype = dtype
 
 
+def standardize_reduction(reduction: str | None) -> str | None:
+    """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
+    known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
+    known += ("mean", "mean_with_sample_weight") if KERAS_3 else ()
+    name = "none" if reduction is None else reduction
+    if name not in known:
+        raise ValueError(
+            f"`reduction` must be one of {known} or None. Received: {reduction!r}."
+        )
+    return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
+
+
 def as_losses(x: Tensor) -> Tensor:
     """Marks a tensor as losses of examples; as a loss's `y_pred` it is only reduced."""
     x = with_mask(tf.identity(x), mask_of(x))
@@ -103,10 +129,24 @@ def are_losses(x: Any) -> bool:
     return getattr(x, "_rank4class_tf_losses", False)
 
 
+def share_permission_for_means(
+    outer: keras.losses.Loss, inner: keras.losses.Loss
+) -> None:
+    """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
+    # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given
+    # to `compile`, whose means it scales itself; a loss within such a loss is the same
+    # case.
+    if not KERAS_3:
+        may = private(outer, "_allow_sum_over_batch_size")
+        inner._allow_sum_over_batch_size = may
+
+
+# Masks: Keras's layers attach them to tensors. Most tensors have none, so a Keras that
+# names the attribute otherwise raises nothing here; only that test would fail.
+
+
 def mask_of(x: Any) -> Tensor | None:
     """The mask that Keras's layers attach to a tensor, as booleans; None for none."""
-    # Most tensors have none, so a Keras that names it otherwise raises nothing here;
-    # `tests/test_private_names.py` would fail.
     mask = getattr(x, "_keras_mask", None)
     return None if mask is None else tf.cast(mask, tf.bool)
 
@@ -140,6 +180,33 @@ def weights_of_lists(sample_weight: Array, y_pred: Array) -> Array:
     return tf.math.divide_no_nan(tf.reduce_sum(weights, axis=-1), num_items)
 
 
+# Building: models have symbolic inputs, or Keras 3 builds them in a graph that never
+# runs.
+
+
+def checked_layer(name: str, value: Any) -> Any:
+    """Raises unless `value` is a layer or a model of this Keras; returns it."""
+    if not isinstance(value, keras.layers.Layer):
+        raise ValueError(
+            f"`{name}` must be a Keras layer or model. Received: {name}={value!r}."
+        )
+    return value
+
+
+def symbolic_inputs(layer: keras.Model) -> Any:
+    """The symbolic inputs of a model, in their structure; None where it has none."""
+    if not getattr(layer, "inputs", None):
+        return None
+    # A Sequential of Keras 3 has no `input`.
+    return layer.inputs[0] if isinstance(layer, keras.Sequential) else layer.input
+
+
+def builds_symbolically() -> bool:
+    """Whether Keras 3 builds a model in a graph that never runs."""
+    scope = "keras.src.backend.common.symbolic_scope"
+    return KERAS_3 and private(scope, "in_symbolic_scope")()
+
+
 def given_labels(y_true: Array) -> Array:
     """Labels as the user gave them, in memory of their own."""
     # Where Keras 3 builds a model that a strategy trains, in a graph that never runs,
@@ -151,22 +218,8 @@ def given_labels(y_true: Array) -> Array:
     return owned(y_true)
 
 
-def builds_symbolically() -> bool:
-    """Whether Keras 3 builds a model in a graph that never runs."""
-    scope = "keras.src.backend.common.symbolic_scope"
-    return KERAS_3 and private(scope, "in_symbolic_scope")()
-
-
-def share_permission_for_means(
-    outer: keras.losses.Loss, inner: keras.losses.Loss
-) -> None:
-    """Lets the loss `inner` take means under a strategy exactly where `outer` may."""
-    # Keras 2 refuses `"sum_over_batch_size"` under a strategy but for the losses given
-    # to `compile`, whose means it scales itself; a loss within such a loss is the same
-    # case.
-    if not KERAS_3:
-        may = private(outer, "_allow_sum_over_batch_size")
-        inner._allow_sum_over_batch_size = may
+# Configurations: objects are read from those of any Keras. The calls of a layer, which
+# Keras 3 numbers, are in a private list.
 
 
 def deserialized(config: Any, custom_objects: dict[str, Any] | None = None) -> Any:
@@ -264,16 +317,8 @@ def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:
             yield from _classes_within(part)
 
 
-def standardize_reduction(reduction: str | None) -> str | None:
-    """Maps `reduction` to a name that this Keras knows; only Keras 2 has `"auto"`."""
-    known: tuple[str, ...] = ("sum_over_batch_size", "sum", "none", "auto")
-    known += ("mean", "mean_with_sample_weight") if KERAS_3 else ()
-    name = "none" if reduction is None else reduction
-    if name not in known:
-        raise ValueError(
-            f"`reduction` must be one of {known} or None. Received: {reduction!r}."
-        )
-    return "sum_over_batch_size" if KERAS_3 and name == "auto" else name
+# Weights: how they are added, and what Keras and gradient tapes do with them by
+# themselves. Keras 3 locks what a built layer has; only a private tracker unlocks it.
 
 
 def add_table(
@@ -293,26 +338,6 @@ def is_table(variable: tf.Variable) -> bool:
     """Whether `add_table` made a variable or the distributed variable containing it."""
     container = tf.distribute.get_strategy().extended.value_container(variable)
     return getattr(container, "_rank4class_tf_table", False)
-
-
-def unlock(layer: keras.layers.Layer) -> None:
-    """Lets a subclass of a model that is built add layers and weights of its own."""
-    if KERAS_3:
-        private(layer, "_tracker").unlock()
-
-
-@contextlib.contextmanager
-def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
-    """Lets a layer that is built delete weights and add others."""
-    unlock(layer)
-    if not KERAS_3:
-        # They regularize the weights that are deleted.
-        private(layer, "_callable_losses").clear()
-    try:
-        yield
-    finally:
-        if KERAS_3:
-            private(layer, "_tracker").lock()
 
 
 def add_state(
@@ -345,17 +370,32 @@ def unwatch(variable: tf.Variable) -> None:
     variable._trainable = False
 
 
+def unlock(layer: keras.layers.Layer) -> None:
+    """Lets a subclass of a model that is built add layers and weights of its own."""
+    if KERAS_3:
+        private(layer, "_tracker").unlock()
+
+
+@contextlib.contextmanager
+def changing_weights(layer: keras.layers.Layer) -> Iterator[None]:
+    """Lets a layer that is built delete weights and add others."""
+    unlock(layer)
+    if not KERAS_3:
+        # They regularize the weights that are deleted.
+        private(layer, "_callable_losses").clear()
+    try:
+        yield
+    finally:
+        if KERAS_3:
+            private(layer, "_tracker").lock()
+
+
+# What is within a layer or a model: its layers, and what a call changes.
+
+
 def layers_of(model: keras.layers.Layer) -> list[keras.layers.Layer]:
     """A layer or model and all layers within it."""
     return [*private(model, "_flatten_layers")()]
-
-
-def worker_number(strategy: tf.distribute.Strategy) -> int | None:
-    """The number of this process among a strategy's workers; None for the only one."""
-    extended = strategy.extended
-    if not private(extended, "_in_multi_worker_mode")():
-        return None
-    return private(extended, "_id_in_cluster")
 
 
 def states_of(layer: keras.layers.Layer) -> States:
@@ -378,6 +418,17 @@ def _generators_of(layer: keras.layers.Layer) -> list[Any]:
     wrapper = getattr(layer, "_random_generator", None)
     generator = getattr(wrapper, "_generator", None)
     return [] if generator is None else [generator]
+
+
+# A step of training: its losses, optimizer and worker.
+
+
+def worker_number(strategy: tf.distribute.Strategy) -> int | None:
+    """The number of this process among a strategy's workers; None for the only one."""
+    extended = strategy.extended
+    if not private(extended, "_in_multi_worker_mode")():
+        return None
+    return private(extended, "_id_in_cluster")
 
 
 def add_loss(model: keras.Model, loss: Tensor) -> None:
@@ -403,6 +454,10 @@ def current_rate(optimizer: Any) -> Any:
     if not KERAS_3:
         private(optimizer, "_compute_current_learning_rate")()
     return optimizer.learning_rate
+
+
+# Metrics that a model was compiled with: Keras reports them, but does not hand them
+# out.
 
 
 def _metrics_container(model: keras.Model) -> Any:
@@ -434,20 +489,3 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     container = _metrics_container(model)
     compiled = [container] if KERAS_3 else container.metrics
     return [metric for metric in model.metrics if metric not in compiled]
-
-
-def checked_layer(name: str, value: Any) -> Any:
-    """Raises unless `value` is a layer or a model of this Keras; returns it."""
-    if not isinstance(value, keras.layers.Layer):
-        raise ValueError(
-            f"`{name}` must be a Keras layer or model. Received: {name}={value!r}."
-        )
-    return value
-
-
-def symbolic_inputs(layer: keras.Model) -> Any:
-    """The symbolic inputs of a model, in their structure; None where it has none."""
-    if not getattr(layer, "inputs", None):
-        return None
-    # A Sequential of Keras 3 has no `input`.
-    return layer.inputs[0] if isinstance(layer, keras.Sequential) else layer.input
