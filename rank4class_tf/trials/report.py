@@ -175,9 +175,8 @@ class TryOut:
             f"those tested were then trained on {seeds}."
         ]
         for trial in self.trials:
-            others = {name: x.value for name, x in trial.values.items()}
-            others.pop(self.monitor, None)
-            parts = [f"{name} {value:.3f}" for name, value in others.items()]
+            others = [name for name in trial.values if name != self.monitor]
+            parts = [f"{name} {trial.values[name].value:.3f}" for name in others]
             parts += [f"{name} {value:.2g}" for name, value in trial.setting.items()]
             parts.append(f"{trial.seconds:.2g} s an epoch")
             lines.append(f"{trial.name}: {', '.join(parts)}")

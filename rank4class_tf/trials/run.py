@@ -384,15 +384,14 @@ def _screen(trainer: _Trainer) -> _Screening:
     trained = _trained(owners)
     # All settings with one seed come first: a short budget has several settings.
     shape = plan.screening_seeds, plan.settings
+    passes = [*np.ndindex(shape)]
     values = {name: np.full(shape, np.nan) for name in owners}
     trainings: dict[str, list[Training]] = {name: [] for name in owners}
 
     # With a budget, how many trainings it holds is known after the first pass.
-    num_trained = len(trained)
     num_tested = min(plan.finalists + 1, len(owners))
-    passes = [*np.ndindex(shape)]
-    total = len(passes) * num_trained + plan.seeds * num_tested
-    bar.target = total if trainer.deadline == math.inf else num_trained + num_tested
+    total = len(passes) * len(trained) + plan.seeds * num_tested
+    bar.target = total if trainer.deadline == math.inf else len(trained) + num_tested
     if bar.verbose:
         print(
             f"{total} trainings of at most {plan.epochs} epochs; from the first on, "
@@ -406,21 +405,8 @@ def _screen(trainer: _Trainer) -> _Screening:
                 trainings[name].append(outcome.training)
                 values[name][seed, number] = outcome.training.value
 
-        # The settings with the highest values, which are tested, may take far longer
-        # than the others.
-        best = {name: max(done).total_seconds for name, done in trainings.items()}
-        seconds = sum(x.total_seconds for done in trainings.values() for x in done)
-        baseline = next(iter(owners.values()))
-        left = trainer.deadline - time.monotonic()
-        num_more, num_seeds = _affordable(
-            left - trainer.folds * best[baseline.name],
-            pass_cost=seconds / index,
-            seed_cost=num_tested * float(np.mean([*best.values()])),
-            most_passes=len(passes) - index,
-            most_seeds=plan.seeds,
-            enough=report.FEW_SETTINGS * plan.screening_seeds - index,
-        )
-        bar.target = (index + num_more) * num_trained + num_seeds * num_tested
+        num_more, num_seeds = _rest(trainer, trainings, index, len(passes) - index)
+        bar.target = (index + num_more) * len(trained) + num_seeds * num_tested
         if num_more == 0 and index > 1:  # One setting allows no verdict.
             break
 
@@ -430,8 +416,33 @@ def _screen(trainer: _Trainer) -> _Screening:
         trainings=trainings,
         tried={name: [*map(x.setting, draws)] for name, x in owners.items()},
         means={x: np.nanmean(of[:, : len(draws)], axis=0) for x, of in values.items()},
-        num_trainings=index * num_trained,
+        num_trainings=index * len(trained),
         num_seeds=num_seeds,
+    )
+
+
+def _rest(
+    trainer: _Trainer,
+    trainings: dict[str, list[Training]],
+    num_done: int,
+    most_passes: int,
+) -> tuple[int, int]:
+    """How many passes after those that are done, and seeds of the test, have time."""
+    plan = trainer.plan
+    seconds = sum(x.total_seconds for done in trainings.values() for x in done)
+    # The settings with the highest values, which are tested, may take far longer than
+    # the others.
+    of_best = {name: max(done).total_seconds for name, done in trainings.items()}
+    num_tested = min(plan.finalists + 1, len(of_best))
+    baseline = next(iter(trainer.owners.values()))
+    left = trainer.deadline - time.monotonic()
+    return _affordable(
+        left - trainer.folds * of_best[baseline.name],
+        pass_cost=seconds / num_done,
+        seed_cost=num_tested * float(np.mean([*of_best.values()])),
+        most_passes=most_passes,
+        most_seeds=plan.seeds,
+        enough=report.FEW_SETTINGS * plan.screening_seeds - num_done,
     )
 
 
