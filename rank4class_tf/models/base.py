@@ -1,6 +1,7 @@
 """What `ExtremeClassifier` and `TwoTower` share: how losses and ranks reach Keras.
 
-`MultiWorker` repairs Keras 3 on several machines; each of its methods names the fault.
+`MultiWorker` repairs Keras 3 on several machines. It overrides private methods of
+Keras; the function that each of them calls says what it repairs, and why.
 """
 
 import contextvars
@@ -41,59 +42,70 @@ class MultiWorker:
         (2, 3)
     """
 
-    # Only Keras 3 calls the first two methods. Keras 2 and 3 name the third
-    # differently.
+    # If a Keras no longer calls one of these, `tests/test_private_names.py` fails. Only
+    # Keras 3 calls the first two. Keras 2 and 3 name the third differently.
 
     def _make_function(self: Any, step_function: Callable) -> Callable:
-        """Gives a step's results the axis along which Keras averages over workers."""
-        if _keras.worker_number(self.distribute_strategy) is None:
-            return super()._make_function(step_function)  # type: ignore[misc]
-
-        def step(data: Any) -> Any:
-            results = step_function(data)
-            return tf.nest.map_structure(
-                lambda x: tf.convert_to_tensor(x)[tf.newaxis], results
-            )
-
-        return super()._make_function(step)  # type: ignore[misc]
+        if _keras.worker_number(self.distribute_strategy) is not None:
+            step_function = _with_axis_of_workers(step_function)
+        return super()._make_function(step_function)  # type: ignore[misc]
 
     def _maybe_symbolic_build(
         self: Any, iterator: Any = None, data_batch: Any = None
     ) -> None:
-        """Builds from one device's batch: Keras averages those of all devices."""
         strategy = _keras.private(self, "_distribute_strategy")
-        if strategy is None:
-            return
-        local = strategy.experimental_local_results
+        if strategy is not None:
+            batches = _batches_of_one_device(strategy, iterator)
+            with strategy.scope():
+                _keras.private(self, "_symbolic_build")(batches, data_batch)
 
-        # Read only if something is not built: a generator loses these batches, in Keras
-        # each time.
-        def batches_of_one_device() -> Iterator[tuple]:
-            for first, last, batches in iterator:
-                batch = next(batches, None)
-                _checks.require(
-                    batch is not None, "`x` must have at least one batch.", "none"
-                )
-                yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
-
-        with strategy.scope():
-            _keras.private(self, "_symbolic_build")(batches_of_one_device(), data_batch)
-
-    def _get_metrics_result_or_logs(self, logs: dict[str, Any]) -> dict[str, Any]:
-        """Reports the metrics over all workers, even if a step returns only some."""
-        # Keras then reports the results of the last step: a mean over workers, in Keras
-        # 2 a sum.
-        results = self.get_metrics_result()  # type: ignore[attr-defined]
-        numbers = {}
-        for name, value in logs.items():
-            x = results.get(name, value)
-            # Keras 2 has Python numbers here.
-            numbers[name] = (
-                x.numpy().item() if tf.is_tensor(x) and not len(x.shape) else x
-            )
-        return numbers
+    def _get_metrics_result_or_logs(self: Any, logs: dict[str, Any]) -> dict[str, Any]:
+        return _numbers_over_workers(logs, self.get_metrics_result())
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
+
+
+def _with_axis_of_workers(step_function: Callable) -> Callable:
+    """Gives a step's results the axis along which Keras averages over workers."""
+    # Keras 3 averages over the first axis, and a scalar has none.
+
+    def step(data: Any) -> Any:
+        results = step_function(data)
+        return tf.nest.map_structure(
+            lambda x: tf.convert_to_tensor(x)[tf.newaxis], results
+        )
+
+    return step
+
+
+def _batches_of_one_device(
+    strategy: tf.distribute.Strategy, iterator: Any
+) -> Iterator[tuple]:
+    """The batches that Keras 3 builds a model from, as one device gets them."""
+    # Keras averages those of all devices, which fails for uneven and ragged ones. This
+    # reads a batch only if something is not built: a generator loses it, in Keras each
+    # time.
+    local = strategy.experimental_local_results
+    for first, last, batches in iterator:
+        batch = next(batches, None)
+        rule = "`x` must have at least one batch."
+        _checks.require(batch is not None, rule, "none")
+        yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
+
+
+def _numbers_over_workers(
+    logs: dict[str, Any], results: dict[str, Any]
+) -> dict[str, Any]:
+    """What `fit` reports: the metrics over all workers, where they have a result."""
+    # Keras reports what the last step returned if that has not all metrics: a mean over
+    # workers, in Keras 2 a sum.
+    numbers = {}
+    for name, value in logs.items():
+        x = results.get(name, value)
+        is_scalar = tf.is_tensor(x) and not len(x.shape)
+        # Keras 2 has Python numbers here.
+        numbers[name] = x.numpy().item() if is_scalar else x
+    return numbers
 
 
 # Whether Keras is tracing, or running, a step of evaluation. Keras does not tell
@@ -107,9 +119,8 @@ class RetrievalModel(MultiWorker, keras.Model):
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
     _scored: str  # What a step scores, in the words of an error message.
-    _scores_all: bool = (
-        False  # Whether a step scores all classes, in the order of their ids.
-    )
+    # Whether a step scores all classes, in the order of their ids.
+    _scores_all: bool = False
     _has_class_ids: bool = False  # Whether labels are class ids.
     _metrics_in_training: bool = False
 
@@ -134,23 +145,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         ignored = getattr(loss, "ignore_class", None)
         for argument in ("metrics", "weighted_metrics"):
             for metric in tf.nest.flatten(kwargs.get(argument)):
-                if metric is None:
-                    continue
-                rule = (
-                    f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
-                    "`PrecisionAtK(1)`, which take ranks among all items."
-                )
-                _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
-                reads_classes = isinstance(
-                    metric, MacroAverage | ExpectedCalibrationError
-                )
-                rule = f"`{argument}` must hold metrics of examples, not of classes."
-                _checks.require(not reads_classes, rule, metric)
-                rule = (
-                    f"`{argument}` must have the `ignore_class` of the loss, or None."
-                )
-                is_same = metric.ignore_class in (None, ignored)
-                _checks.require(is_same, rule, metric.ignore_class)
+                if metric is not None:
+                    _check_metric(argument, metric, ignored)
         super().compile(optimizer, loss, **kwargs)
 
     @property
@@ -176,7 +172,8 @@ class RetrievalModel(MultiWorker, keras.Model):
         sample_weight: Array | None = None,
         training: bool | None = None,
     ) -> Tensor:
-        training = not _is_test_step.get() if training is None else training
+        if training is None:  # Of Keras 2.
+            training = not _is_test_step.get()
         given_weight = sample_weight
         losses, sample_weight = self._losses_of_step(
             x,
@@ -210,14 +207,15 @@ class RetrievalModel(MultiWorker, keras.Model):
         if is_test_step:
             self._update_metrics(x, y, y_pred, sample_weight)
         is_reported = is_test_step or self._metrics_in_training
-        if not (is_reported and metrics):
-            # The metrics that a subclass updates itself, and the loss.
-            results: dict[str, Any] = {}
-            for metric in _keras.metrics_not_compiled(self):
-                result = metric.result()
-                results |= result if isinstance(result, dict) else {metric.name: result}
-            return results
-        return self.get_metrics_result()  # Also the loss.
+        if is_reported and metrics:
+            return self.get_metrics_result()  # Also the loss.
+
+        # The metrics that a subclass updates itself, and the loss.
+        results: dict[str, Any] = {}
+        for metric in _keras.metrics_not_compiled(self):
+            result = metric.result()
+            results |= result if isinstance(result, dict) else {metric.name: result}
+        return results
 
     def _update_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None
@@ -248,10 +246,9 @@ class RetrievalModel(MultiWorker, keras.Model):
         cls, config: dict, custom_objects: dict[str, Any] | None = None
     ) -> Self:
         names = [name for name in cls._parts if config[name] is not None]
-        parts = _keras.deserialized_in_turn(
-            (config[name] for name in names), custom_objects
-        )
-        return cls(**{**config, **dict(zip(names, parts, strict=True))})
+        configs = [config[name] for name in names]
+        parts = _keras.deserialized_in_turn(configs, custom_objects)
+        return cls(**config | dict(zip(names, parts, strict=True)))
 
     def _losses_of_step(
         self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
@@ -309,6 +306,21 @@ class RetrievalModel(MultiWorker, keras.Model):
                 "positions are not class ids. Examples may have a `sample_weight`."
             )
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
+
+
+def _check_metric(argument: str, metric: Any, ignored: int | None) -> None:
+    """Raises unless a metric takes ranks of examples; `ignored` is the loss's class."""
+    rule = (
+        f"`{argument}` must hold metrics of rank4class_tf.metrics, such as "
+        "`PrecisionAtK(1)`, which take ranks among all items."
+    )
+    _checks.require(isinstance(metric, RankingMetric), rule, repr(metric))
+    reads_classes = isinstance(metric, MacroAverage | ExpectedCalibrationError)
+    rule = f"`{argument}` must hold metrics of examples, not of classes."
+    _checks.require(not reads_classes, rule, metric)
+    rule = f"`{argument}` must have the `ignore_class` of the loss, or None."
+    is_same = metric.ignore_class in (None, ignored)
+    _checks.require(is_same, rule, metric.ignore_class)
 
 
 def _example_weights(sample_weight: Any) -> Array:
