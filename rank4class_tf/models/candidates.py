@@ -77,8 +77,10 @@ class Reader:
         negatives: str | None,
         negative_weight: str | None,
     ):
-        self._encoder, self._candidate_id = encoder, candidate_id
-        self._negatives, self._negative_weight = negatives, negative_weight
+        self._encoder = encoder
+        self._candidate_id = candidate_id
+        self._negatives = negatives
+        self._negative_weight = negative_weight
 
     def ids(self, features: Features) -> Ids | None:
         """The ids among features of candidates; None if they have no ids."""
@@ -114,8 +116,8 @@ class Reader:
     def candidates(self, y: Features, ids: Ids | None, training: bool) -> Candidates:
         """A batch's positives, and the user's own negatives, from features and ids."""
         batch = self._with_known_rank(y, ids, training)
-        one_candidate = _keras.symbolic_inputs(self._encoder)
-        positives = self._in_rows("y", batch.features, batch.ids, one_candidate)
+        inputs = _keras.symbolic_inputs(self._encoder)
+        positives = self._in_rows("y", batch.features, batch.ids, inputs)
         is_invalid = batch.is_invalid
         if training and positives.keys is not None and not positives.allows_several:
             rule = (
@@ -167,13 +169,15 @@ class Reader:
         return _Batch(features, ids, is_invalid=has_several[:, 0])
 
     def _in_rows(
-        self, argument: str, features: Features, ids: Ids | None, one: Features
+        self, argument: str, features: Features, ids: Ids | None, of_one: Features
     ) -> Candidates:
-        """A batch's candidates in rows; `one` is like features of one candidate each.
+        """The candidates of a batch, which an argument gave, in rows.
 
         Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids
         are None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
+        `of_one` has the ranks of features of one candidate for each query.
         """
+        # Weights and negatives are among the features, but the encoder takes neither.
         weights = None
         if isinstance(features, dict):
             features = {**features}
@@ -182,19 +186,10 @@ class Reader:
         features = inputs_for(self._encoder, features, argument)
 
         if isinstance(ids, tf.RaggedTensor):
-            rule = f"`{argument}` must be ragged where ids are, weights too."
-            for part in (*tf.nest.flatten(features), weights):
-                is_ragged = part is None or isinstance(part, tf.RaggedTensor)
-                _checks.require(is_ragged, rule, "a dense tensor")
+            _check_ragged(argument, features, weights)
             candidates = _of_ragged_ids(features, ids)
             weights = None if weights is None else weights.values
-        elif ids is None or ids.shape.rank == 1:
-            candidates = _one_for_each_query(features, ids)
-        # Keras itself drops a last axis of size 1: `[batch, 1]` numbers of `y` are not
-        # several candidates.
-        elif ids.shape[1:] == [1] and not _have_one_axis_more(
-            features, one, min_rank=3 if argument == "y" else 2
-        ):
+        elif _are_one_each(argument, features, ids, of_one):
             candidates = _one_for_each_query(features, ids)
         else:
             candidates = _of_padded_ids(features, _labels.in_rows(ids))
@@ -203,20 +198,41 @@ class Reader:
         return candidates._replace(weights=_checked_weights(weights, candidates.keys))
 
 
-def _have_one_axis_more(features: Features, one: Features, min_rank: int) -> bool:
-    """Whether a feature has one axis more than that of one candidate for each query."""
+def _check_ragged(argument: str, features: Features, weights: Features) -> None:
+    rule = f"`{argument}` must be ragged where ids are, weights too."
+    for part in (*tf.nest.flatten(features), weights):
+        is_ragged = part is None or isinstance(part, tf.RaggedTensor)
+        _checks.require(is_ragged, rule, "a dense tensor")
 
-    def ranks(structure: Features) -> list[int | None]:
-        parts = tf.nest.flatten(structure)
-        return [tf.TensorShape(x.shape).rank for x in parts if x is not None]
 
-    return any(
-        rank is not None and rank >= min_rank and rank - 1 == rank_of_one
-        for rank, rank_of_one in zip(ranks(features), ranks(one), strict=False)
-    )
+def _are_one_each(
+    argument: str, features: Features, ids: Tensor | None, of_one: Features
+) -> bool:
+    """Whether each query has one candidate, rather than P of them."""
+    if ids is None or ids.shape.rank == 1:
+        return True
+    is_column = ids.shape[1:] == [1]  # Also False where the rank is unknown.
+    if not is_column:
+        return False
+
+    # Ids `[batch, 1]` leave it open: a feature with an axis more tells that P is 1. In
+    # `y` the numbers `[batch, 1]` tell nothing, since Keras drops a last axis of size
+    # 1 itself.
+    min_rank = 3 if argument == "y" else 2
+    ranks = zip(_ranks(features), _ranks(of_one), strict=False)
+    for rank, rank_of_one in ranks:
+        if rank is not None and rank >= min_rank and rank - 1 == rank_of_one:
+            return False
+    return True
+
+
+def _ranks(features: Features) -> list[int | None]:
+    parts = tf.nest.flatten(features)
+    return [tf.TensorShape(x.shape).rank for x in parts if x is not None]
 
 
 def _one_for_each_query(features: Features, ids: Tensor | None) -> Candidates:
+    """Candidates `[batch]`, which may have no ids."""
     first = tf.nest.flatten(features)[0]
     is_ragged = isinstance(first, tf.RaggedTensor)
     batch = first.nrows() if is_ragged else tf.shape(first)[0]
