@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 import traceback
+from typing import NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -163,6 +164,17 @@ def longest_file(limit):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
+SAVES = struct.Struct("<?3xid")
+
+
+class Saves(NamedTuple):
+    """How far a run is, as its process tells in memory that both share."""
+
+    saving: bool
+    number: int
+    seconds: float  # of the last one
+
+
 class Run:
     """A run of a case in its own process, which goes on from what is in the folder.
 
@@ -172,10 +184,9 @@ class Run:
     """
 
     def __init__(self, folder):
-        self.folder, self.ended = pathlib.Path(folder), False
-        # Whether the run is saving, its number of saves, and how long the last one
-        # took.
-        self._progress = mmap.mmap(-1, 16)
+        self.folder = pathlib.Path(folder)
+        self.ended = False
+        self._progress = mmap.mmap(-1, SAVES.size)
 
     @classmethod
     def start(cls, case, folder, full_at=math.inf, limit=0):
@@ -205,25 +216,35 @@ class Run:
             os._exit(0)
 
     def _tell_of_saves(self, owner, name, full_at, limit):
-        save, count = getattr(owner, name), 0
+        save = getattr(owner, name)
+        count = 0
 
         def told(*args, **kwargs):
             nonlocal count
             count += 1
             before = time.monotonic()
-            self._progress[:] = struct.pack("<?3xid", True, count, 0)
+            self._progress[:] = SAVES.pack(True, count, 0)
             with longest_file(limit if count >= full_at else resource.RLIM_INFINITY):
                 result = save(*args, **kwargs)
-            self._progress[:] = struct.pack(
-                "<?3xid", False, count, time.monotonic() - before
-            )
+            seconds = time.monotonic() - before
+            self._progress[:] = SAVES.pack(False, count, seconds)
             return result
 
         setattr(owner, name, told)
 
     def saves(self):
-        """Whether the run is saving, its number of saves, and the time of the last."""
-        return struct.unpack("<?3xid", self._progress[:])
+        """The saves so far."""
+        return Saves(*SAVES.unpack(self._progress[:]))
+
+    def is_saving(self, count):
+        """Whether the run is in a save, and it is this one or a later one."""
+        saves = self.saves()
+        return saves.saving and saves.number >= count
+
+    def has_saved(self, count):
+        """Whether the run has ended so many saves, and is in none."""
+        saves = self.saves()
+        return saves.number >= count and not saves.saving
 
     def wait(self, until=lambda: False, seconds=TIME_LIMIT):
         """Waits till something is true or the run has ended; returns whether it has."""
@@ -251,11 +272,9 @@ class Run:
             with np.load(self.folder / "end.npz") as arrays:
                 return list(arrays.values())
         error = self.folder / "error"
-        return (
-            error.read_text()
-            if error.exists()
-            else "the process ended without a Python error"
-        )
+        if error.exists():
+            return error.read_text()
+        return "the process ended without a Python error"
 
 
 def same(found, expected):
@@ -275,15 +294,19 @@ class Drill:
     """
 
     def __init__(self, case, seed):
-        self.case, self.rng = case, random.Random(seed)
-        self.counts, self.errors = collections.Counter(), collections.Counter()
+        self.case = case
+        self.rng = random.Random(seed)
+        self.counts = collections.Counter()
+        self.errors = collections.Counter()
         ends = []
         for _ in range(2):
             with tempfile.TemporaryDirectory() as folder:
-                before, run = time.monotonic(), Run.start(case, folder)
+                before = time.monotonic()
+                run = Run.start(case, folder)
                 ends.append(run.end())
                 self.seconds = time.monotonic() - before
-                _, self.saves, self.of_save = run.saves()
+                self.saves = run.saves().number
+                self.of_save = run.saves().seconds
         if isinstance(ends[0], str) or not same(*ends):
             raise RuntimeError(
                 f"Two runs that nothing disturbed do not end the same: {ends[0]}"
@@ -298,9 +321,8 @@ class Drill:
             self.counts[what, "error"] += 1
             text = end[:300].replace("`", "'").replace("|", "/")
             words = ["..." if tempfile.gettempdir() in x else x for x in text.split()]
-            self.errors[
-                f"{what}: " + re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]
-            ] += 1
+            error = re.sub(r"\d[\d:]*", "#", " ".join(words))[:120]
+            self.errors[f"{what}: {error}"] += 1
 
     def kill(self, kills):
         """Kills runs so many times, in chains of one to four kills and an end."""
@@ -309,7 +331,8 @@ class Drill:
             with tempfile.TemporaryDirectory() as folder:
                 left = min(self.rng.randint(1, 4), kills - done)
                 while left and self._killed(Run.start(self.case, folder)):
-                    done, left = done + 1, left - 1
+                    done += 1
+                    left -= 1
                 self.add("killed", Run.start(self.case, folder).end())
 
     def _killed(self, run):
@@ -318,37 +341,36 @@ class Drill:
         if rng.random() < 0.5:
             ended = run.wait(seconds=rng.uniform(0, self.seconds))
         else:
-            count, delay = rng.randint(1, self.saves), rng.uniform(0, self.of_save)
-            ended = run.wait(until=lambda: run.saves()[0] and run.saves()[1] >= count)
+            count = rng.randint(1, self.saves)
+            delay = rng.uniform(0, self.of_save)
+            ended = run.wait(until=lambda: run.is_saving(count))
             time.sleep(0 if ended else delay)
         if not ended:
             run.kill()
-            self.counts["killed", "saving"] += run.saves()[0]
+            self.counts["killed", "saving"] += run.saves().saving
             self.counts["killed", "kills"] += 1
         return not ended
 
     def stopped(self, folder, count):
         """The files of a run that is killed after a number of saves."""
         run = Run.start(self.case, folder)
-        run.wait(until=lambda: run.saves()[1] >= count and not run.saves()[0])
+        run.wait(until=lambda: run.has_saved(count))
         run.kill()
-        files = [path for path in run.folder.rglob("*") if path.is_file()]
-        return sorted(
-            path for path in files if path.name not in ("log", "error", "end.npz")
-        )
+        files = []
+        for path in sorted(run.folder.rglob("*")):
+            if path.is_file() and path.name not in ("log", "error", "end.npz"):
+                files.append(path)
+        return files
 
     def fill_disk(self, times):
         """Limits files to a random size from a random save on, until the next run."""
         with tempfile.TemporaryDirectory() as folder:
-            largest = max(
-                path.stat().st_size for path in self.stopped(folder, self.saves - 1)
-            )
+            files = self.stopped(folder, self.saves - 1)
+            largest = max(path.stat().st_size for path in files)
         for _ in range(times):
             with tempfile.TemporaryDirectory() as folder:
-                full_at, limit = (
-                    self.rng.randint(1, self.saves),
-                    self.rng.randrange(largest),
-                )
+                full_at = self.rng.randint(1, self.saves)
+                limit = self.rng.randrange(largest)
                 end = Run.start(self.case, folder, full_at, limit).end()
                 if isinstance(end, str):
                     pathlib.Path(folder, "error").unlink(missing_ok=True)
@@ -391,17 +413,15 @@ def main(argv=None):
     names = list(cases())
     quick = {"kills": 2, "damages": 1, "only": names[:1]}
     parser = command_line.Parser(__spec__, __doc__, quick)
-    parser.add_argument("--kills", type=int, default=100, help="kills per case")
-    parser.add_argument(
-        "--damages", type=int, default=10, help="damages of each kind per case"
-    )
+    parser.add_value("--kills", int, 100, "kills per case")
+    parser.add_value("--damages", int, 10, "damages of each kind per case")
     parser.add_names("--only", names, "cases")
-    parser.add_argument(
-        "--seed", type=command_line.seed, default=0, help="of the kills"
-    )
-    parser.add_argument("--csv", type=pathlib.Path, help="a file for the table")
+    parser.add_value("--seed", command_line.seed, 0, "of the kills")
+    parser.add_value("--csv", pathlib.Path, None, "a file for the table")
     args = parser.parse_args(argv)
-    rows, errors = [], []
+
+    rows = []
+    errors = []
     for name in args.only:
         drill = Drill(cases()[name], f"{args.seed} {name}")
         drill.kill(args.kills)
@@ -409,9 +429,8 @@ def main(argv=None):
         drill.damage(args.damages)
         rows.append(row(name, drill))
         print(" | ".join(rows[-1]), flush=True)
-        errors += [
-            f"- {name}, {error} ({n})" for error, n in drill.errors.most_common()
-        ]
+        for error, count in drill.errors.most_common():
+            errors.append(f"- {name}, {error} ({count})")
     head = [
         "case",
         "kills",
