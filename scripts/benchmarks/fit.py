@@ -23,10 +23,19 @@ minutes. `--quick` measures one loss, and few steps.
 import functools
 import time
 
+from scripts import command_line
 from scripts.benchmarks import harness
 
-LOSSES = ["softmax", "rankmax", "sparsemax", "approx_ndcg", "pairwise_logistic"]
-LOSSES += ["pairwise_hinge", "list_mle", "ordered_weighted"]
+LOSSES = [
+    "softmax",
+    "rankmax",
+    "sparsemax",
+    "approx_ndcg",
+    "pairwise_logistic",
+    "pairwise_hinge",
+    "list_mle",
+    "ordered_weighted",
+]
 
 # Labels -> Keras's loss, and the arguments of ours.
 FORMS = {
@@ -80,15 +89,15 @@ def measure(loss, shape, steps, turns, seconds):
     multi_hot = np.maximum(one_hot, rng.random((batch, classes)) < 3 / classes).astype(
         np.float32
     )
+    labels = {"ids": ids, "multi-hot": multi_hot}
     result = {}
     for form, (peer, kwargs) in FORMS.items():
-        labels = {"ids": ids, "multi-hot": multi_hot}.get(form, one_hot)
         makers = (
             lambda kwargs=kwargs: losses.get(f"{loss}_loss", **kwargs),
             lambda peer=peer: getattr(keras.losses, peer)(from_logits=True),
         )
         models = [lambda make=make: model(32, classes, make()) for make in makers]
-        result[form] = first_steps(models, x, labels, turns)
+        result[form] = first_steps(models, x, labels.get(form, one_hot), turns)
     return result
 
 
@@ -105,24 +114,21 @@ def with_metrics(x, ids, classes, steps, turns, seconds):
 
     def theirs(**options):
         top = keras.metrics.SparseTopKCategoricalAccuracy
+        measured = [top(1, name="top_1"), top(5, name="top_5")]
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        return model(
-            64, classes, loss, [top(1, name="top_1"), top(5, name="top_5")], **options
-        )
+        return model(64, classes, loss, measured, **options)
 
     yield "first step of fit", first_steps([ours, theirs], x, ids, turns)
     data = tf.data.Dataset.from_tensors((x, ids)).cache().repeat()
     for per_execution, jit in ((1, False), (20, False), (20, True)):
-        models = [
-            make(steps_per_execution=per_execution, jit_compile=jit)
-            for make in (ours, theirs)
-        ]
-        calls = [
-            functools.partial(
-                m.fit, data, steps_per_epoch=steps, shuffle=False, verbose=0
+        calls = []
+        for make in (ours, theirs):
+            fit = make(steps_per_execution=per_execution, jit_compile=jit).fit
+            calls.append(
+                functools.partial(
+                    fit, data, steps_per_epoch=steps, shuffle=False, verbose=0
+                )
             )
-            for m in models
-        ]
         name = f"a step, {per_execution} an execution" + ", XLA" * jit
         yield name, [taken / steps for taken in harness.best_times(calls, seconds)]
 
@@ -133,46 +139,56 @@ def parser():
     result = harness.parser(__spec__, __doc__, quick, seconds=4.0, time_limit=600.0)
     result.add_names("--suite", ["first_step", "metrics"], "tables")
     result.add_names("--losses", LOSSES, "rows of first_step")
-    result.add_argument(
-        "--steps", type=int, default=400, help="steps of a `fit` with metrics"
-    )
-    result.add_argument(
-        "--turns", type=int, default=5, help="repetitions of a first step"
-    )
+    result.add_value("--steps", int, 400, "steps of a `fit` with metrics")
+    result.add_value("--turns", int, 5, "repetitions of a first step")
     return result
 
 
 def measured(args):
     """Yields the tables."""
-    settings = {"steps": args.steps, "turns": args.turns}
+
+    def run(**settings):
+        settings |= command_line.chosen(args, "steps", "turns")
+        return harness.run(__spec__.name, args, **settings)
+
     if "first_step" in args.suite:
-        rows, seconds = [], []
-        for loss in args.losses:
-            found = harness.run(
-                __spec__.name, args, loss=loss, shape=(32, 100), **settings
-            )
-            reason = found.pop("error", "")
-            cells = [
-                harness.quotient(*found[form]) if form in found else reason
-                for form in FORMS
-            ]
-            rows.append([loss, *cells])
-            seconds += [theirs for _, theirs in found.values()]
-        title = "First step of fit over that with Keras's loss, 32 × 100"
-        if seconds:
-            title += f" (Keras: {min(seconds):.2f} to {max(seconds):.2f} s)"
-        yield harness.Table(title, ["loss", *FORMS], rows, len(FORMS))
+        found = {loss: run(loss=loss, shape=(32, 100)) for loss in args.losses}
+        yield table_of_first_steps(found)
     if "metrics" in args.suite:
-        found = harness.run(__spec__.name, args, loss=None, shape=(32, 10), **settings)
-        reason = found.pop("error", None)
+        yield table_with_metrics(run(loss=None, shape=(32, 10)))
+
+
+def table_of_first_steps(found):
+    """Each loss's first step over that of Keras, by form of labels."""
+    rows = []
+    seconds = []
+    for loss, of_loss in found.items():
+        row = [loss]
+        for form in FORMS:
+            if form in of_loss:
+                ours, theirs = of_loss[form]
+                row.append(harness.quotient(ours, theirs))
+                seconds.append(theirs)
+            else:
+                row.append(of_loss["error"])
+        rows.append(row)
+    title = "First step of fit over that with Keras's loss, 32 × 100"
+    if seconds:
+        title += f" (Keras: {min(seconds):.2f} to {max(seconds):.2f} s)"
+    return harness.Table(title, ["loss", *FORMS], rows, len(FORMS))
+
+
+def table_with_metrics(found):
+    """The seconds of each call, beside Keras's."""
+    if "error" in found:
+        rows = [["all calls", found["error"], "", ""]]
+    else:
         rows = [
             [name, f"{ours * 1e3:.2f}", f"{other * 1e3:.2f}", f"{ours / other:.2f}"]
             for name, (ours, other) in found.items()
         ]
-        if reason is not None:
-            rows.append(["all calls", reason, "", ""])
-        head = ["call", "ours, ms", "compared with, ms", "ours over it"]
-        yield harness.Table("`fit` with metrics", head, rows, 3)
+    head = ["call", "ours, ms", "compared with, ms", "ours over it"]
+    return harness.Table("`fit` with metrics", head, rows, 3)
 
 
 if __name__ == "__main__":

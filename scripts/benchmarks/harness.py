@@ -55,17 +55,23 @@ def in_process(module, settings, environment=None, time_limit=None):
     except subprocess.TimeoutExpired:
         return {"error": f"over {time_limit:g} s"}
     if done.returncode:
-        last = (done.stderr.strip().splitlines() or [""])[-1]
-        if "ImportError" in last or "ModuleNotFoundError" in last:
-            return {"error": "not installed"}
-        if -done.returncode in SIGNALS_OF_MEMORY or any(
-            w in done.stderr for w in OUT_OF_MEMORY
-        ):
-            return {"error": "out of memory"}
-        if done.returncode < 0:
-            return {"error": f"ends by signal {-done.returncode}"}
-        return {"error": f"fails: {last[:80]}"}
+        return {"error": reason(done)}
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def reason(done):
+    """Why a process has failed, in a few words."""
+    signal_number = -done.returncode
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    if "ImportError" in last or "ModuleNotFoundError" in last:
+        return "not installed"
+    if signal_number in SIGNALS_OF_MEMORY:
+        return "out of memory"
+    if any(words in done.stderr for words in OUT_OF_MEMORY):
+        return "out of memory"
+    if signal_number > 0:
+        return f"ends by signal {signal_number}"
+    return f"fails: {last[:80]}"
 
 
 def answer(measure, settings):
@@ -208,8 +214,12 @@ PACKAGES = [
     "numpy",
     "tensorflow-ranking",
     "keras-rs",
+    "scikit-learn",
+    "torch",
+    "entmax",
+    "torchsort",
+    "diffsort",
 ]
-PACKAGES += ["scikit-learn", "torch", "entmax", "torchsort", "diffsort"]
 
 
 def machine():
@@ -220,31 +230,30 @@ def machine():
             versions.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    processor = platform.machine()
-    if (path := pathlib.Path("/proc/cpuinfo")).exists():
-        lines = [
-            line
-            for line in path.read_text().splitlines()
-            if line.startswith("model name")
-        ]
-        processor = lines[0].partition(":")[2].strip() if lines else processor
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
-    return (
-        f"{cores} × {processor}, load {load:.1f} before it began; "
-        f"{', '.join(versions)}."
-    )
+    cores = len(os.sched_getaffinity(0))
+    load = f"load {os.getloadavg()[0]:.1f} before it began"
+    return f"{cores} × {processor()}, {load}; {', '.join(versions)}."
+
+
+def processor():
+    """The name of the processor, by Linux, or of its kind."""
+    path = pathlib.Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
 
 
 def parser(module, description, quick, seconds=2.0, time_limit=120.0, memory_limit=8.0):
     """The command line of a benchmark; the last three are defaults of its options."""
     result = command_line.Parser(module, description, quick)
-    result.add_argument("--csv", type=pathlib.Path, help="a file for the tables")
-    add = result.add_argument
+    add = result.add_value
+    add("--csv", pathlib.Path, None, "a file for the tables")
     if seconds is not None:
-        add("--seconds", type=float, default=seconds, help="seconds per case and mode")
-    add("--time-limit", type=float, default=time_limit, help="seconds per process")
-    add("--memory-limit", type=float, default=memory_limit, help="GB per process")
-    add("--child", type=json.loads, help=argparse.SUPPRESS)
+        add("--seconds", float, seconds, "seconds per case and mode")
+    add("--time-limit", float, time_limit, "seconds per process")
+    add("--memory-limit", float, memory_limit, "GB per process")
+    add("--child", json.loads, None, argparse.SUPPRESS)
     return result
 
 
@@ -269,9 +278,8 @@ def add_shapes(parser, names, default):
 
     def shape(text):
         numbers = text.lower().split("x")
-        if len(numbers) != len(default[0]) or not all(
-            n.isdecimal() and int(n) for n in numbers
-        ):
+        positive = all(n.isdecimal() and int(n) for n in numbers)
+        if len(numbers) != len(default[0]) or not positive:
             raise argparse.ArgumentTypeError(
                 f"must be integers > 0 as {names}, not {text!r}"
             )

@@ -121,27 +121,21 @@ def table(shape, results):
         "XLA ÷ Dense",
         "graph MB",
         "XLA MB",
+        "graph ÷ ours",
+        "XLA ÷ ours",
     ]
-    head += ["graph ÷ ours", "XLA ÷ ours"]
-    modes = harness.MODES
     rows = []
     for name, result in results.items():
-        cells = [
-            harness.number(result.get(mode, result.get("error")), 1000)
-            for mode in modes
-        ]
-        cells += [
-            harness.quotient(result.get(mode), result.get(f"{mode}_dense"))
-            for mode in modes
-        ]
-        cells += [
-            harness.number(result.get(f"{mode}_memory"), digits=0) for mode in modes
-        ]
-        cells += [
-            harness.quotient(result.get(mode), result.get(f"{mode}_own"))
-            for mode in modes
-        ]
-        rows.append([name, *cells])
+        row = [name]
+        for mode in harness.MODES:
+            row.append(harness.number(result.get(mode, result.get("error")), 1000))
+        for mode in harness.MODES:
+            row.append(harness.quotient(result.get(mode), result.get(f"{mode}_dense")))
+        for mode in harness.MODES:
+            row.append(harness.number(result.get(f"{mode}_memory"), digits=0))
+        for mode in harness.MODES:
+            row.append(harness.quotient(result.get(mode), result.get(f"{mode}_own")))
+        rows.append(row)
     return harness.Table("{} × {}, d = {}".format(*shape), head, rows)
 
 
@@ -159,9 +153,7 @@ def parser():
     result.add_names("--heads", CASES, "rows")
     default = [(32, 28, 768), (32, 1000, 512), (64, 1000, 2048), (32, 10_000, 512)]
     harness.add_shapes(result, "batch x n x d", default)
-    result.add_argument(
-        "--units", nargs="+", type=int, default=[256, 256], help="hidden widths"
-    )
+    result.add_values("--units", int, [256, 256], "hidden widths")
     return result
 
 

@@ -19,6 +19,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+from scripts import command_line
 from scripts.benchmarks import harness
 
 
@@ -110,19 +111,14 @@ def naive_rankmax():
 
 OURS = (
     "softmax pairwise_logistic pairwise_hinge pairwise_soft_zero_one "
+    "pairwise_mean_squared sigmoid_cross_entropy approx_ndcg approx_mrr list_mle "
+    "unique_softmax mean_squared rankmax sparsemax ordered_weighted warp"
+)
+OF_TF_RANKING = (
+    "softmax pairwise_logistic pairwise_hinge approx_ndcg approx_mrr list_mle "
+    "unique_softmax mean_squared sigmoid_cross_entropy pairwise_soft_zero_one "
     "pairwise_mean_squared"
 )
-OURS += (
-    " sigmoid_cross_entropy approx_ndcg approx_mrr list_mle unique_softmax mean_squared"
-)
-OURS += " rankmax sparsemax ordered_weighted warp"
-OF_TF_RANKING = (
-    "softmax pairwise_logistic pairwise_hinge approx_ndcg approx_mrr list_mle"
-)
-OF_TF_RANKING += (
-    " unique_softmax mean_squared sigmoid_cross_entropy pairwise_soft_zero_one"
-)
-OF_TF_RANKING += " pairwise_mean_squared"
 CASES = {name: ours(name) for name in OURS.split()} | {
     "approx_ndcg_laplace": ours("approx_ndcg", ranker="laplace"),
     "gumbel_approx_ndcg": ours("gumbel_approx_ndcg", samples=8, num_samples=8),
@@ -152,27 +148,19 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
     import numpy as np
     import tensorflow as tf
 
-    case, rng = CASES[name], np.random.default_rng(0)
+    case = CASES[name]
+    rng = np.random.default_rng(0)
     scores = tf.constant(rng.normal(size=shape), tf.float32)
     ids = np.argsort(rng.random(shape), axis=1)[:, :positives].astype(np.int32)
     is_ours = case.peer_of is None
     kind = labels if is_ours or labels == "graded" else case.labels
-    of_loss = ids
-    if kind == "graded":
-        # The shares of the grades 0 to 4 in MSLR-WEB30K.
-        of_loss = rng.choice(5, shape, p=[0.515, 0.325, 0.134, 0.019, 0.007]).astype(
-            np.float32
-        )
-    elif kind == "relevance":
-        of_loss = np.zeros(shape, np.float32)
-        np.put_along_axis(of_loss, ids, 1, axis=1)
-    of_loss, first_ids = tf.constant(of_loss), tf.constant(ids[:, 0])
+    of_loss = tf.constant(labels_of(kind, ids, shape, rng))
+    first_ids = tf.constant(ids[:, 0])
     loss = case.make(max_positives=max_positives) if is_ours else case.make()
 
     def softmax(labels, scores):
-        return tf.reduce_mean(
-            tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
-        )
+        values = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)
+        return tf.reduce_mean(values)
 
     def compiled(function, labels, jit_compile):
         def step(labels, scores):
@@ -190,6 +178,21 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
     return harness.by_mode(calls, what, seconds, ("", "_softmax"))
 
 
+def labels_of(kind, ids, shape, rng):
+    """Labels of a kind: the ids, 1 for each of them, or random grades."""
+    import numpy as np
+
+    if kind == "graded":
+        # The shares of the grades 0 to 4 in MSLR-WEB30K.
+        shares = [0.515, 0.325, 0.134, 0.019, 0.007]
+        return rng.choice(5, shape, p=shares).astype(np.float32)
+    if kind == "relevance":
+        relevance = np.zeros(shape, np.float32)
+        np.put_along_axis(relevance, ids, 1, axis=1)
+        return relevance
+    return ids
+
+
 def ratio(result, mode, samples):
     """The time over softmax's time, or None."""
     if isinstance(result.get(mode), float):
@@ -199,20 +202,26 @@ def ratio(result, mode, samples):
 
 def table(shape, results):
     """The table of one shape."""
-    head = ["loss", "graph ÷ softmax", "XLA ÷ softmax", "graph MB", "XLA MB"]
-    head += ["graph ÷ ours", "XLA ÷ ours"]
+    head = [
+        "loss",
+        "graph ÷ softmax",
+        "XLA ÷ softmax",
+        "graph MB",
+        "XLA MB",
+        "graph ÷ ours",
+        "XLA ÷ ours",
+    ]
     rows = []
     for name, result in results.items():
-        case, reason = CASES[name], result.get("error", "")
+        case = CASES[name]
+        reason = result.get("error", "")
+        own = results.get(case.peer_of, {})
         row = [name if case.samples == 1 else f"{name} (per sample of {case.samples})"]
         for mode in harness.MODES:
             value = ratio(result, mode, case.samples)
             row.append(harness.number(value or result.get(mode, reason), digits=2))
-        row += [
-            harness.number(result.get(f"{mode}_memory"), digits=0)
-            for mode in harness.MODES
-        ]
-        own = results.get(case.peer_of, {})
+        for mode in harness.MODES:
+            row.append(harness.number(result.get(f"{mode}_memory"), digits=0))
         for mode in harness.MODES:
             row.append(harness.quotient(ratio(result, mode, 1), ratio(own, mode, 1), 1))
         rows.append(row)
@@ -224,26 +233,19 @@ def parser():
     quick = {"losses": ["softmax", "approx_ndcg"], "shapes": [(32, 28)], "seconds": 0.1}
     result = harness.parser(__spec__, __doc__, quick)
     result.add_names("--losses", CASES, "rows")
-    harness.add_shapes(
-        result, "batch x n", [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)]
-    )
-    result.add_argument(
-        "--positives", type=int, default=1, help="number of positives per list"
-    )
+    shapes = [(32, 28), (64, 1000), (256, 10_000), (32, 100_000)]
+    harness.add_shapes(result, "batch x n", shapes)
+    result.add_value("--positives", int, 1, "number of positives per list")
     forms = ["ids", "relevance", "graded"]
     labels = "labels for our losses; graded: 0 to 4 for all items, for peers too"
     result.add_argument("--labels", choices=forms, default="ids", help=labels)
-    result.add_argument(
-        "--max-positives", type=int, help="`max_positives` of our losses"
-    )
+    result.add_value("--max-positives", int, None, "`max_positives` of our losses")
     return result
 
 
 def measured(args):
     """Yields the table of each shape."""
-    options = {
-        name: getattr(args, name) for name in ("labels", "positives", "max_positives")
-    }
+    options = command_line.chosen(args, "labels", "positives", "max_positives")
     for shape in args.shapes:
         results = {}
         for name in args.losses:

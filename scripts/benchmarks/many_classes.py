@@ -22,13 +22,13 @@ each counts. Everything takes three hours, most of it losses with 849,000 classe
 import functools
 import itertools
 
+from scripts import command_line
 from scripts.benchmarks import harness
 
 OURS, PLAIN = "by blocks", "plain"
 FEATURES = 64
-FULL_SOFTMAX_LIMIT = (
-    13_330  # above this K, a full step takes longer than all others together
-)
+# Above this K, a full step takes longer than all others together.
+FULL_SOFTMAX_LIMIT = 13_330
 MODELS = ("top_1", "top_16", "sampled_softmax", "full_softmax")
 
 
@@ -58,47 +58,56 @@ def blocks(what, loss, classes, batch, width, positives, padded, seconds):
 
     from rank4class_tf import layers, losses, ops
 
-    loss = LOSSES[loss](losses, ops)
     tf.random.set_seed(0)
     head = layers.SampledScores(classes, seed=0)
     head.build((None, width))
     ids = tf.random.uniform([batch, positives], 0, classes, tf.int32)
-    encodings = tf.math.l2_normalize(tf.random.normal([batch, width]), axis=1)
-    rows = tf.reduce_sum(head.classes.rows(ids), axis=1)
-    encodings = 4 * tf.math.l2_normalize(rows, axis=1) + encodings
+    encodings = near_rows(head, ids, width)
     signature = None
     if padded:
         number = tf.random.uniform([batch, 1], 1, positives + 1, tf.int32)
         ids = tf.where(tf.range(positives) < number, ids, -1)
-        signature = [
-            tf.TensorSpec([None, None], tf.int32),
-            tf.TensorSpec([None, width]),
-        ]
+        of_ids = tf.TensorSpec([None, None], tf.int32)
+        signature = [of_ids, tf.TensorSpec([None, width])]
+    loss = LOSSES[loss](losses, ops)
 
-    def call(name):
-        def step(ids, encodings):
-            table = head.classes.trainable_variables
-            with tf.GradientTape() as tape:
-                tape.watch(encodings)
-                scores = (
-                    head(encodings) if name == PLAIN else head.over_classes(encodings)
-                )
-                value = loss(ids, scores)
-            gradients = tape.gradient(
-                value, [encodings, *(getattr(v, "value", v) for v in table)]
-            )
-            return value, *gradients
-
+    def call(form):
+        step = tf.function(gradients_of(loss, head, form), signature)
         known = () if signature else (ids, encodings)
-        run = tf.function(step, signature).get_concrete_function(*known)
+        run = step.get_concrete_function(*known)
         return lambda: run(ids, encodings)[0].numpy()
 
-    names = (OURS, PLAIN)
     if what != "time":
         return {what: harness.memory_of(call(what))}
-    return dict(
-        zip(names, harness.best_times([call(x) for x in names], seconds), strict=True)
-    )
+    forms = (OURS, PLAIN)
+    times = harness.best_times([call(form) for form in forms], seconds)
+    return dict(zip(forms, times, strict=True))
+
+
+def near_rows(head, ids, width):
+    """Encodings near the rows of their classes, as in a trained model."""
+    import tensorflow as tf
+
+    encodings = tf.random.normal([len(ids), width])
+    encodings = tf.math.l2_normalize(encodings, axis=1)
+    rows = tf.reduce_sum(head.classes.rows(ids), axis=1)
+    return 4 * tf.math.l2_normalize(rows, axis=1) + encodings
+
+
+def gradients_of(loss, head, form):
+    """A function of ids and encodings to a loss of a form, and to its gradients."""
+    import tensorflow as tf
+
+    score = head if form == PLAIN else head.over_classes
+    table = [getattr(v, "value", v) for v in head.classes.trainable_variables]
+
+    def step(ids, encodings):
+        with tf.GradientTape() as tape:
+            tape.watch(encodings)
+            value = loss(ids, score(encodings))
+        return value, *tape.gradient(value, [encodings, *table])
+
+    return step
 
 
 def peer(encoder, classes, width, sampled):
@@ -139,51 +148,46 @@ def peer(encoder, classes, width, sampled):
     return Softmax()
 
 
+def model_of(name, classes, width, sampled):
+    """A compiled model of `MODELS`."""
+    from tensorflow import keras
+
+    from rank4class_tf import losses, metrics, models, ops, optimizers
+
+    inputs = keras.layers.Input((FEATURES,))
+    encoder = keras.Sequential([inputs, keras.layers.Dense(width)])
+    optimizer = optimizers.RowwiseSGD(0.1)
+    if not name.startswith("top_"):
+        model = peer(
+            encoder, classes, width, sampled if name == "sampled_softmax" else None
+        )
+        model.compile(optimizer)
+        return model
+    model = models.ExtremeClassifier(encoder, classes, width, num_sampled=sampled)
+    weights = ops.TopKWeights(int(name.removeprefix("top_")))
+    loss = losses.OrderedWeightedLoss("binary", "hinge", weights)
+    model.compile(optimizer, loss, metrics=[metrics.PrecisionAtK([1, 3, 5])])
+    return model
+
+
 def step(models, classes, batch, width, sampled, steps, seconds):
     """The best seconds of each model's step, and peak memory, in this process."""
     import numpy as np
     import tensorflow as tf
-    from tensorflow import keras
-
-    from rank4class_tf import losses, metrics, ops, optimizers
-    from rank4class_tf import models as of_package
 
     rng = np.random.default_rng(0)
     features = rng.normal(size=(batch, FEATURES)).astype(np.float32)
     class_ids = rng.integers(0, classes, (batch, 1))
     batches = tf.data.Dataset.from_tensors((features, class_ids)).repeat(steps)
-
-    def compiled(name):
-        encoder = keras.Sequential(
-            [keras.layers.Input((FEATURES,)), keras.layers.Dense(width)]
-        )
-        options = {}
-        if name.startswith("top_"):
-            model = of_package.ExtremeClassifier(
-                encoder, classes, width, num_sampled=sampled
-            )
-            weights = ops.TopKWeights(int(name[4:]))
-            options["loss"] = losses.OrderedWeightedLoss("binary", "hinge", weights)
-            options["metrics"] = [metrics.PrecisionAtK([1, 3, 5])]
-        else:
-            model = peer(
-                encoder, classes, width, sampled if name == "sampled_softmax" else None
-            )
-        model.compile(optimizers.RowwiseSGD(0.1), **options)
-        return model
-
-    models = [
-        name
-        for name in models
-        if name != "full_softmax" or classes <= FULL_SOFTMAX_LIMIT
-    ]
-    calls = [
-        functools.partial(compiled(name).fit, batches, verbose=0) for name in models
-    ]
-    times = [taken / steps for taken in harness.best_times(calls, seconds)]
-    return dict(zip(models, times, strict=True)) | {
-        "GB": harness.memory_status("VmHWM") / 1e9
-    }
+    if classes > FULL_SOFTMAX_LIMIT:
+        models = [name for name in models if name != "full_softmax"]
+    calls = []
+    for name in models:
+        model = model_of(name, classes, width, sampled)
+        calls.append(functools.partial(model.fit, batches, verbose=0))
+    times = harness.best_times(calls, seconds)
+    found = {name: taken / steps for name, taken in zip(models, times, strict=True)}
+    return found | {"GB": harness.memory_status("VmHWM") / 1e9}
 
 
 def measure(suite, **settings):
@@ -203,29 +207,19 @@ def parser():
     result = harness.parser(
         __spec__, __doc__, quick, 4.0, time_limit=600.0, memory_limit=24.0
     )
-    classes = [13_330, 100_000, 849_000]
+    add = result.add_value
     result.add_names("--suite", ["blocks", "step"], "tables")
-    result.add_argument(
-        "--classes", type=int, nargs="+", default=classes, help="how many"
-    )
-    result.add_argument("--batch", type=int, default=256, help="examples a step")
-    result.add_argument(
-        "--width", type=int, default=64, help="width of encodings and rows"
-    )
+    result.add_values("--classes", int, [13_330, 100_000, 849_000], "how many")
+    add("--batch", int, 256, "examples a step")
+    add("--width", int, 64, "width of encodings and rows")
     result.add_names("--losses", LOSSES, "rows of blocks")
-    result.add_argument(
-        "--positives", type=int, default=1, help="labels per example, for blocks"
-    )
+    add("--positives", int, 1, "labels per example, for blocks")
     padded = "1 to --positives labels per example; the graph does not know the number"
     result.add_argument("--padded", action="store_true", help=padded)
     result.add_names("--models", MODELS, "columns of step")
-    result.add_argument(
-        "--sampled", type=int, default=1024, help="sampled classes of a step"
-    )
-    result.add_argument(
-        "--steps", type=int, default=20, help="number of steps of a fit"
-    )
-    result.add_argument("--threads", type=int, help="threads of TensorFlow")
+    add("--sampled", int, 1024, "sampled classes of a step")
+    add("--steps", int, 20, "number of steps of a fit")
+    add("--threads", int, None, "threads of TensorFlow")
     return result
 
 
@@ -274,7 +268,7 @@ def table_of_blocks(run, args):
 
 def table_of_steps(run, args):
     """Each model's step in `fit`, and the peak memory of all."""
-    settings = {name: getattr(args, name) for name in ("models", "sampled", "steps")}
+    settings = command_line.chosen(args, "models", "sampled", "steps")
     compared = [name for name in args.models if name.startswith("top")]
     rows = []
     for n in args.classes:

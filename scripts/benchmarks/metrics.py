@@ -21,6 +21,8 @@ import importlib.metadata
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
 from scripts.benchmarks import harness
 
@@ -33,66 +35,129 @@ POSITIVES = 20
 KERAS_2 = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
 
 
-def cases():
-    """Name -> builder of `update(labels, of_items, scores)`; ImportError if missing."""
+class Case(NamedTuple):
+    """A metric.
+
+    Attributes:
+        make: makes a function of labels and scores; ImportError without its package.
+        takes_ids: whether the labels are class ids, not a label for each item.
+    """
+
+    make: Callable[[], Callable]
+    takes_ids: bool
+
+
+def compiled(metric):
+    """An update of a metric in a graph."""
     import tensorflow as tf
+
+    @tf.function
+    def update(labels, scores):
+        metric.update_state(labels, scores)
+
+    return update
+
+
+def tf_ranking(name, **kwargs):
+    """A metric of TF-Ranking; it needs Keras 2."""
+    from rank4class_tf import tfr
+
+    return compiled(getattr(tfr.load().keras.metrics, name)(**kwargs))
+
+
+def keras_rs():
+    """NDCG of keras-rs."""
+    import keras_rs
+
+    return compiled(keras_rs.metrics.NDCG(k=5))
+
+
+def scikit_learn():
+    """NDCG of scikit-learn."""
+    from sklearn.metrics import ndcg_score
+
+    return lambda labels, scores: ndcg_score(labels.numpy(), scores.numpy(), k=5)
+
+
+def cases():
+    """The metrics by name."""
     from tensorflow import keras
 
     from rank4class_tf import metrics
 
-    def compiled(make, labels_of_items=True):
-        def build():
-            metric = make()
+    of_keras = keras.metrics.SparseTopKCategoricalAccuracy
 
-            @tf.function
-            def update(labels, of_items, scores):
-                metric.update_state(of_items if labels_of_items else labels, scores)
+    def ndcg():
+        return compiled(metrics.NDCG(5))
 
-            return update
-
-        return build
-
-    def tf_ranking(name, **kwargs):
-        from rank4class_tf import tfr
-
-        return getattr(tfr.load().keras.metrics, name)(**kwargs)
-
-    def keras_rs():
-        import keras_rs
-
-        return keras_rs.metrics.NDCG(k=5)
-
-    def scikit_learn():
-        from sklearn.metrics import ndcg_score
-
-        return lambda labels, of_items, scores: ndcg_score(
-            of_items.numpy(), scores.numpy(), k=5
-        )
-
-    of_ids = {
-        BASELINE: lambda: keras.metrics.SparseTopKCategoricalAccuracy(5),
-        OURS: lambda: metrics.NDCG(5),
-    }
-    of_items = {OURS + OF_ALL_ITEMS: lambda: metrics.NDCG(5)}
+    of_ids = {BASELINE: lambda: compiled(of_keras(5)), OURS: ndcg}
+    of_items = {OURS + OF_ALL_ITEMS: ndcg}
     if KERAS_2:
         of_items |= {
-            f"MRR(){OF_ALL_ITEMS}": metrics.MRR,
+            f"MRR(){OF_ALL_ITEMS}": lambda: compiled(metrics.MRR()),
             "TF-Ranking NDCG(5)": lambda: tf_ranking("NDCGMetric", topn=5),
             "TF-Ranking MRR()": lambda: tf_ranking("MRRMetric"),
         }
     else:
+        several = [1, 3, 5, 10]
         of_ids |= {
-            "TopKAccuracy(5)": lambda: metrics.TopKAccuracy(5),
-            "MRR()": metrics.MRR,
-            "NDCG([1, 3, 5, 10])": lambda: metrics.NDCG([1, 3, 5, 10]),
-            "TopKAccuracy([1, 3, 5, 10])": lambda: metrics.TopKAccuracy([1, 3, 5, 10]),
+            "TopKAccuracy(5)": lambda: compiled(metrics.TopKAccuracy(5)),
+            "MRR()": lambda: compiled(metrics.MRR()),
+            "NDCG([1, 3, 5, 10])": lambda: compiled(metrics.NDCG(several)),
+            "TopKAccuracy([1, 3, 5, 10])": lambda: compiled(
+                metrics.TopKAccuracy(several)
+            ),
         }
-        of_items["keras-rs NDCG(5)"] = keras_rs
-    found = {name: compiled(make, False) for name, make in of_ids.items()}
-    found |= {name: compiled(make) for name, make in of_items.items()}
-    if not KERAS_2:
-        found["scikit-learn ndcg_score(5)"] = scikit_learn
+        of_items |= {
+            "keras-rs NDCG(5)": keras_rs,
+            "scikit-learn ndcg_score(5)": scikit_learn,
+        }
+    found = {name: Case(make, takes_ids=True) for name, make in of_ids.items()}
+    for name, make in of_items.items():
+        found[name] = Case(make, takes_ids=False)
     return found
+
+
+def plain_formulas():
+    """Name -> a function of ids `[batch, P]` and scores, to the value of each list."""
+    import tensorflow as tf
+
+    discounts = 1 / tf.math.log(tf.range(2.0, 7.0))
+
+    def highest(ids, scores):
+        best = tf.math.top_k(scores, 5).indices
+        same = tf.equal(best[:, :, tf.newaxis], ids[:, tf.newaxis])
+        return tf.cast(tf.reduce_any(same, axis=2), tf.float32)
+
+    def ndcg(ids, scores):
+        gains = tf.reduce_sum(highest(ids, scores) * discounts, axis=1)
+        return gains / tf.reduce_sum(discounts)
+
+    def recall(ids, scores):
+        return tf.reduce_sum(highest(ids, scores), axis=1) / POSITIVES
+
+    def hit_rate(ids, scores):
+        return tf.reduce_max(highest(ids, scores), axis=1)
+
+    def mrr(ids, scores):
+        of_positives = tf.gather(scores, ids, batch_dims=1)
+        best = tf.reduce_max(of_positives, axis=1, keepdims=True)
+        return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
+
+    return {
+        "NDCG(5)": ndcg,
+        "RecallAtK(5)": recall,
+        "HitRate(5)": hit_rate,
+        "MRR()": mrr,
+    }
+
+
+def summed(formula):
+    """A function that adds the values of a formula to a sum, as a metric does."""
+    import tensorflow as tf
+
+    total = tf.Variable(0.0)
+    return tf.function(lambda *x: total.assign_add(tf.reduce_sum(formula(*x))))
 
 
 def of_several(batch, n):
@@ -106,40 +171,24 @@ def of_several(batch, n):
     scores = tf.constant(rng.normal(size=(batch, n)), tf.float32)
     order = np.argsort(rng.random((batch, n)), axis=1)
     ids = tf.constant(order[:, :POSITIVES], tf.int32)
-    discounts = 1 / tf.math.log(tf.range(2.0, 7.0))
+    ours = {
+        "NDCG(5)": metrics.NDCG(5),
+        "RecallAtK(5)": metrics.RecallAtK(5),
+        "HitRate(5)": metrics.HitRate(5),
+        "MRR()": metrics.MRR(),
+    }
+    calls = {}
+    for name, formula in plain_formulas().items():
+        calls[name] = functools.partial(compiled(ours[name]), ids, scores)
+        calls[f"plain {name}"] = functools.partial(summed(formula), ids, scores)
+    return calls
 
-    def highest(ids, scores):
-        best = tf.math.top_k(scores, 5).indices
-        same = tf.equal(best[:, :, tf.newaxis], ids[:, tf.newaxis])
-        return tf.cast(tf.reduce_any(same, axis=2), tf.float32)
 
-    def mrr(ids, scores):
-        of_positives = tf.gather(scores, ids, batch_dims=1)
-        best = tf.reduce_max(of_positives, axis=1, keepdims=True)
-        return 1 / tf.reduce_sum(tf.cast(scores >= best, tf.float32), axis=1)
-
-    def ndcg(ids, scores):
-        gains = tf.reduce_sum(highest(ids, scores) * discounts, axis=1)
-        return gains / tf.reduce_sum(discounts)
-
-    def recall(ids, scores):
-        return tf.reduce_sum(highest(ids, scores), axis=1) / POSITIVES
-
-    def hit_rate(ids, scores):
-        return tf.reduce_max(highest(ids, scores), axis=1)
-
-    def of_plain(formula):
-        total = tf.Variable(0.0)
-        return tf.function(lambda *x: total.assign_add(tf.reduce_sum(formula(*x))))
-
-    for name, metric, formula in (
-        ("NDCG(5)", metrics.NDCG(5), ndcg),
-        ("RecallAtK(5)", metrics.RecallAtK(5), recall),
-        ("HitRate(5)", metrics.HitRate(5), hit_rate),
-        ("MRR()", metrics.MRR(), mrr),
-    ):
-        yield name, functools.partial(tf.function(metric.update_state), ids, scores)
-        yield f"plain {name}", functools.partial(of_plain(formula), ids, scores)
+def is_measured(name, case, kind, size):
+    """Whether a metric is measured with such labels of so many scores."""
+    if name.startswith(PEERS) and size > PEERS_UP_TO:
+        return False
+    return kind != "graded" or not case.takes_ids or name in (BASELINE, OURS)
 
 
 def measure(shapes, seconds):
@@ -147,13 +196,13 @@ def measure(shapes, seconds):
     import numpy as np
     import tensorflow as tf
 
-    rng, rows = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    rows = []
 
     def time(calls, *place):
         times = harness.best_times(list(calls.values()), seconds)
-        rows.extend(
-            [*place, name, taken] for name, taken in zip(calls, times, strict=True)
-        )
+        for name, taken in zip(calls, times, strict=True):
+            rows.append([*place, name, taken])
 
     for batch, n in shapes:
         shape = f"{batch}x{n}"
@@ -161,50 +210,47 @@ def measure(shapes, seconds):
         random = tf.constant(rng.integers(0, n, batch), tf.int32)
         best = tf.argmax(scores, axis=1, output_type=tf.int32)
         graded = tf.constant(rng.integers(0, 5, (batch, n)), tf.float32)
-        for kind, labels, of_items in (
+        for kind, ids, of_items in (
             ("random", random, tf.one_hot(random, n)),
             ("best", best, tf.one_hot(best, n)),
             ("graded", random, graded),
         ):
-            # A few turns are enough for slow updates.
+            # Updates of labels of all items are slow: a few turns are enough.
             fast, slow = {}, {}
-            for name, build in cases().items():
-                is_peer, of_all = name.startswith(PEERS), name.endswith(OF_ALL_ITEMS)
-                if is_peer and batch * n > PEERS_UP_TO:
-                    continue
-                if kind == "graded" and not (
-                    is_peer or of_all or name in (BASELINE, OURS)
-                ):
+            for name, case in cases().items():
+                if not is_measured(name, case, kind, batch * n):
                     continue
                 try:
-                    call = functools.partial(build(), labels, of_items, scores)
+                    update = case.make()
                 except ImportError as error:
                     rows.append([shape, kind, name, str(error)])
                     continue
-                (slow if is_peer or of_all else fast)[name] = call
+                if case.takes_ids:
+                    fast[name] = functools.partial(update, ids, scores)
+                else:
+                    slow[name] = functools.partial(update, of_items, scores)
             time(fast, shape, kind)
             time(slow, shape, kind)
         if n > POSITIVES and not KERAS_2:
-            time(dict(of_several(batch, n)), shape, f"{POSITIVES} positives")
+            time(of_several(batch, n), shape, f"{POSITIVES} positives")
     return rows
 
 
 def table(package, measured):
     """The table of a process, with Keras 3 or Keras 2."""
-    for _, _, name, taken in measured:
+    times = {}
+    for shape, kind, name, taken in measured:
         if isinstance(taken, str):
             print(f"{name} left out: {taken}", file=sys.stderr)
-    times = {
-        tuple(place): taken for *place, taken in measured if not isinstance(taken, str)
-    }
+        else:
+            times[shape, kind, name] = taken
+
     rows = []
     for (shape, kind, name), taken in times.items():
-        others = (
-            times.get((shape, kind, other))
-            for other in (BASELINE, OURS, f"plain {name}")
-        )
-        ratios = (harness.quotient(taken, other) for other in others)
-        rows.append([shape, kind, name, f"{taken * 1e3:.2f}", *ratios])
+        row = [shape, kind, name, f"{taken * 1e3:.2f}"]
+        for other in (BASELINE, OURS, f"plain {name}"):
+            row.append(harness.quotient(taken, times.get((shape, kind, other))))
+        rows.append(row)
     head = [
         "scores",
         "labels",
@@ -212,11 +258,10 @@ def table(package, measured):
         "ms",
         "over Keras's top-k",
         "over our NDCG(5)",
+        "over the plain formula",
     ]
-    head.append("over the plain formula")
-    return harness.Table(
-        f"{package} {importlib.metadata.version(package)}", head, rows, 4
-    )
+    version = importlib.metadata.version(package)
+    return harness.Table(f"{package} {version}", head, rows, 4)
 
 
 def parser():

@@ -41,9 +41,8 @@ def neural_sort(size):
 
     def ranks(scores):
         spread = tf.reduce_sum(tf.abs(scores[:, :, None] - scores[:, None, :]), axis=2)
-        logits = (size + 1 - 2 * places)[:, None] * scores[:, None, :] - spread[
-            :, None, :
-        ]
+        signs = (size + 1 - 2 * places)[:, None]
+        logits = signs * scores[:, None, :] - spread[:, None, :]
         shares = tf.nn.softmax(logits, axis=2)
         totals = tf.reduce_sum(shares, axis=1)
         return tf.linalg.matvec(shares, places, transpose_a=True) / totals
@@ -84,6 +83,43 @@ def measure(what, name, shape, lists, seconds):
     return sodeep.measure(function, [shape[-1]], lists)
 
 
+def calls_of_torch(function, scores):
+    """The forward pass of a sorter in PyTorch, and with the gradient."""
+    import torch
+
+    # As many threads as TensorFlow may use.
+    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    inputs = torch.tensor(scores, requires_grad=True)
+
+    def forward():
+        with torch.no_grad():
+            function(inputs)
+
+    def with_gradient():
+        ranks = function(inputs)
+        torch.autograd.grad((ranks * ranks).sum(), inputs)
+
+    return [forward, with_gradient]
+
+
+def calls_of_tensorflow(function, scores, jit_compile):
+    """The forward pass of a sorter in TensorFlow, and with the gradient."""
+    import tensorflow as tf
+
+    def gradient(scores):
+        with tf.GradientTape() as tape:
+            tape.watch(scores)
+            ranks = function(scores)
+            loss = tf.reduce_sum(ranks * ranks)
+        return tape.gradient(loss, scores)
+
+    inputs = tf.constant(scores)
+    return [
+        harness.compiled(step, inputs, jit_compile=jit_compile)
+        for step in (function, gradient)
+    ]
+
+
 def timed(function, in_torch, shape, seconds):
     """Best times by mode, forward and with gradient, each next to that of `tf.sort`."""
     import numpy as np
@@ -91,41 +127,13 @@ def timed(function, in_torch, shape, seconds):
 
     scores = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
     if in_torch:
-        import torch
-
-        # As many threads as TensorFlow may use.
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
-        inputs = torch.tensor(scores, requires_grad=True)
-
-        def forward():
-            with torch.no_grad():
-                function(inputs)
-
-        def with_gradient():
-            ranks = function(inputs)
-            torch.autograd.grad((ranks * ranks).sum(), inputs)
-
-        calls = {"graph": (forward, with_gradient)}
+        calls = {"graph": calls_of_torch(function, scores)}
     else:
-        inputs = tf.constant(scores)
-
-        def gradient(scores):
-            with tf.GradientTape() as tape:
-                tape.watch(scores)
-                ranks = function(scores)
-                loss = tf.reduce_sum(ranks * ranks)
-            return tape.gradient(loss, scores)
-
         calls = {
-            mode: [
-                harness.compiled(f, inputs, jit_compile=jit)
-                for f in (function, gradient)
-            ]
-            for mode, jit in harness.MODES.items()
+            mode: calls_of_tensorflow(function, scores, jit_compile)
+            for mode, jit_compile in harness.MODES.items()
         }
-    sort = harness.compiled(
-        lambda x: tf.sort(x, axis=1), tf.constant(scores), jit_compile=False
-    )
+    sort = harness.compiled(tf.sort, tf.constant(scores), jit_compile=False)
     result = {}
     for mode, of_mode in calls.items():
         times = harness.best_times([*of_mode, sort], seconds)
@@ -135,18 +143,24 @@ def timed(function, in_torch, shape, seconds):
 
 def time_table(shape, results):
     """The table of the times of one shape."""
-    head = ["sorter", "graph forward ÷ sort", "with gradient"]
-    head += ["XLA forward ÷ sort", "with gradient"]
+    head = [
+        "sorter",
+        "graph forward ÷ sort",
+        "with gradient",
+        "XLA forward ÷ sort",
+        "with gradient",
+    ]
     rows = []
     for name, result in results.items():
         row = [name]
         for mode in harness.MODES:
-            times, reason = result.get(mode, {}), result.get("error", "")
+            times = result.get(mode)
             for what in ("forward", "gradient"):
-                ratio = times and times[what] / times["sort"]
-                row.append(
-                    f"{ratio:.1f} ({1e3 * times[what]:.3g} ms)" if times else reason
-                )
+                if times:
+                    ratio = times[what] / times["sort"]
+                    row.append(f"{ratio:.1f} ({1e3 * times[what]:.3g} ms)")
+                else:
+                    row.append(result.get("error", ""))
         rows.append(row)
     return harness.Table("{} × {}".format(*shape), head, rows)
 
@@ -154,32 +168,40 @@ def time_table(shape, results):
 def accuracy_table(length, results):
     """The table of the errors and slopes at one length."""
     head = ["sorter", "L1", "vanishing slopes", "wrong slopes", "median slope"]
-    forms = {f"l1_{length}": ".4f", "vanishing_slopes": ".1%"}
-    forms |= {"wrong_slopes": ".1%", "median_slope": ".3g"}
+    forms = {
+        f"l1_{length}": ".4f",
+        "vanishing_slopes": ".1%",
+        "wrong_slopes": ".1%",
+        "median_slope": ".3g",
+    }
     rows = []
     for name, result in results.items():
-        cells = [
-            format(result[key], form) for key, form in forms.items() if key in result
-        ]
-        rows.append([name, *(cells or [result["error"], "", "", ""])])
+        if "error" in result:
+            cells = [result["error"], "", "", ""]
+        else:
+            cells = [format(result[key], form) for key, form in forms.items()]
+        rows.append([name, *cells])
     return harness.Table(f"d = {length}", head, rows)
 
 
 def parser():
     """The command line."""
-    quick = {"sorters": ["laplace", "neural_sort"], "lengths": [10], "lists": 50}
-    quick |= {"shapes": [(2, 8)], "seconds": 0.05}
+    quick = {
+        "sorters": ["laplace", "neural_sort"],
+        "lengths": [10],
+        "lists": 50,
+        "shapes": [(2, 8)],
+        "seconds": 0.05,
+    }
     result = harness.parser(__spec__, __doc__, quick)
     result.add_names("--sorters", CASES, "rows")
     shapes = [(b, d) for b in (32, 512) for d in (10, 100, 1000, 10_000)]
     harness.add_shapes(result, "batch x d", shapes)
-    lengths = [10, 100, 1000]
+    lengths = "d of accuracies"
     result.add_argument(
-        "--lengths", nargs="*", type=int, default=lengths, help="d of accuracies"
+        "--lengths", nargs="*", type=int, default=[10, 100, 1000], help=lengths
     )
-    result.add_argument(
-        "--lists", type=int, default=10_000, help="lists for the accuracy"
-    )
+    result.add_value("--lists", int, 10_000, "lists for the accuracy")
     return result
 
 

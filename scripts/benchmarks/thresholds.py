@@ -13,6 +13,7 @@ of memory are no cases: `_POSITIVES_AT_ONCE`, `_SCORES_PER_CHUNK`, `SEARCHED`,
 import functools
 import importlib
 import types
+from typing import Any, NamedTuple
 
 from scripts.benchmarks import harness
 
@@ -24,47 +25,75 @@ def on_cpu(classes):
     return types.SimpleNamespace(classes=classes, scores=1 << 20)
 
 
-# The values that force both ways, and a shape on each side, as in `threshold_cases`.
+class Threshold(NamedTuple):
+    """The values that force both ways, and a shape at which each should be faster."""
+
+    ways: tuple[Any, Any]
+    of_first: tuple[int, ...]
+    of_second: tuple[int, ...]
+
+
+# The shapes are those of `threshold_cases`.
 CASES = {
-    "_lists.positives.FEW_POSITIVES": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
-    "_lists.positives.SHORT": ((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
-    "_lists.positives._ITEMS_AT_ONCE": ((ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)),
-    "_lists.positives._BLOCK_ENTRIES": ((1024, 8192), (64, 1000, 1), (64, 1000, 400)),
-    "_tf.sizes.TRAINED": (
+    "_lists.positives.FEW_POSITIVES": Threshold(
+        (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)
+    ),
+    "_lists.positives.SHORT": Threshold((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
+    "_lists.positives._ITEMS_AT_ONCE": Threshold(
+        (ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)
+    ),
+    "_lists.positives._BLOCK_ENTRIES": Threshold(
+        (1024, 8192), (64, 1000, 1), (64, 1000, 400)
+    ),
+    "_tf.sizes.TRAINED": Threshold(
         (on_cpu(1024), on_cpu(256)),
         (64, 50_000, 1),
         (256, 50_000, 1),
     ),
-    "_lists.classes._CLASSES_PER_USED": (
+    "_lists.classes._CLASSES_PER_USED": Threshold(
         (NEVER, ALWAYS),
         (16, 50_000, 1),
         (64, 2000, 3),
     ),
-    "_tf.gather._WIDTHS_TO_SCATTER": (
+    "_tf.gather._WIDTHS_TO_SCATTER": Threshold(
         (range(10**9), range(0)),
         (64, 1000, 8),
         (64, 1000, 64),
     ),
-    "_tf.search._MOST_COMPARED": ((ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)),
-    "_tf.search._MIN_ITEMS_PER_PLACE": (
+    "_tf.search._MOST_COMPARED": Threshold(
+        (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)
+    ),
+    "_tf.search._MIN_ITEMS_PER_PLACE": Threshold(
         (NEVER, ALWAYS),
         (64, 1000, 10),
         (64, 1000, 100),
     ),
-    "_tf.search._GROUP": ((64, 16_384), (64, 200_000, 100), (64, 20_000, 100)),
-    "ops.ranks._LONG": ((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
-    "ops.projections._TRIED": ((15, 63), (64, 1000, 1), (64, 10_000, 1)),
-    "ops.blocks._MANY_ENTRIES": ((NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)),
-    "ops.blocks._FEWEST_FOR_EINSUM": ((ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)),
-    "metrics.ranks._PLACES_PER_BLOCK": ((128, 2048), (64, 100, 1), (64, 20_000, 1)),
-    "layers.sampled._NEGATIVES_PER_MINED": (
+    "_tf.search._GROUP": Threshold((64, 16_384), (64, 200_000, 100), (64, 20_000, 100)),
+    "ops.ranks._LONG": Threshold((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
+    "ops.projections._TRIED": Threshold((15, 63), (64, 1000, 1), (64, 10_000, 1)),
+    "ops.blocks._MANY_ENTRIES": Threshold(
+        (NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)
+    ),
+    "ops.blocks._FEWEST_FOR_EINSUM": Threshold(
+        (ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)
+    ),
+    "metrics.ranks._PLACES_PER_BLOCK": Threshold(
+        (128, 2048), (64, 100, 1), (64, 20_000, 1)
+    ),
+    "layers.sampled._NEGATIVES_PER_MINED": Threshold(
         (ALWAYS, NEVER),
         (64, 1000, 64),
         (64, 10_000, 10),
     ),
 }
 # Ways that the package takes without a gradient.
-CONSTANT = "_MOST_COMPARED _MIN_ITEMS_PER_PLACE _GROUP _LONG _PLACES_PER_BLOCK".split()
+CONSTANT = (
+    "_MOST_COMPARED",
+    "_MIN_ITEMS_PER_PLACE",
+    "_GROUP",
+    "_LONG",
+    "_PLACES_PER_BLOCK",
+)
 
 
 def make(name):
@@ -81,7 +110,7 @@ def measure(name, seconds):
 
     module_name, _, attribute = name.rpartition(".")
     module = importlib.import_module(f"rank4class_tf.{module_name}")
-    ways, *shapes = CASES[name]
+    threshold = CASES[name]
 
     def times(function, *inputs):
         def step(*tensors):
@@ -97,10 +126,14 @@ def measure(name, seconds):
             return harness.compiled(step, *inputs, jit_compile=jit_compile)
 
         def both(jit_compile):
-            return [functools.partial(compiled, value, jit_compile) for value in ways]
+            return [
+                functools.partial(compiled, value, jit_compile)
+                for value in threshold.ways
+            ]
 
         return harness.by_mode(both, "time", seconds, ("", "_second"))
 
+    shapes = (threshold.of_first, threshold.of_second)
     return {str(shape): times(*make(name)(*shape)) for shape in shapes}
 
 
@@ -116,10 +149,9 @@ def measured(args):
     """Yields the table of each threshold."""
     for name in args.cases:
         result = harness.run(__spec__.name, args, name=name)
-        _, *shapes = CASES[name]
-        rows = [
-            [" × ".join(map(str, shape)), *quotients(result, shape)] for shape in shapes
-        ]
+        rows = []
+        for shape in (CASES[name].of_first, CASES[name].of_second):
+            rows.append([" × ".join(map(str, shape)), *quotients(result, shape)])
         yield harness.Table(name, ["shape", *harness.MODES], rows, right=2)
 
 
