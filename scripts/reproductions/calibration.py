@@ -219,8 +219,7 @@ def tables_of(runs):
 def parser():
     """The command line."""
     quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
-    result = common.parser(__spec__, __doc__, quick)
-    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    result = common.parser(__spec__, __doc__, quick, seeds=5)
     add, count = result.add_argument, command_line.count
     add("--dataset", choices=TRAINING, default="digits", help="the data")
     result.add_names("--loss", LOSSES, "losses")

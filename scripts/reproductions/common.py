@@ -13,7 +13,7 @@ from scripts import command_line
 
 
 def parser(
-    module: Any, description: str | None, quick: Mapping[str, Any]
+    module: Any, description: str | None, quick: Mapping[str, Any], seeds: int = 3
 ) -> command_line.Parser:
     """A parser with `--out`, `--csv`, `--seeds`, `--tuning-seed` and `--quick`.
 
@@ -21,13 +21,15 @@ def parser(
         module: the `__spec__` of the script.
         description: its docstring.
         quick: the defaults of the short form.
+        seeds: how many seeds are reported by default.
     """
     result = command_line.Parser(module, description, quick)
     folder = pathlib.Path("out", module.name.rpartition(".")[2])
     path, seed = pathlib.Path, command_line.seed
     result.add_value("--out", path, folder, "folder of runs; a second call goes on")
     result.add_value("--csv", path, None, "a file for the tables")
-    result.add_values("--seeds", seed, [0, 1, 2], "the seeds that are reported")
+    text = "the seeds that are reported"
+    result.add_values("--seeds", seed, list(range(seeds)), text)
     text = "the seed for which settings are chosen"
     result.add_value("--tuning-seed", seed, 100, text)
     return result

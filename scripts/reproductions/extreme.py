@@ -384,8 +384,7 @@ def tables_of(args):
 def parser():
     """The command line."""
     quick = {"settings": 1, "seeds": [0], "epochs": 1, "width": 16}
-    result = common.parser(__spec__, __doc__, quick)
-    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    result = common.parser(__spec__, __doc__, quick, seeds=5)
     add, path, count = result.add_argument, pathlib.Path, command_line.count
     add("--files", type=path, required=True, help="train.txt and test.txt")
     add("--arff", type=path, help="train.arff and test.arff, to write them")

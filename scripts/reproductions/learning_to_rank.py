@@ -365,8 +365,8 @@ def parser():
         "rates": [3e-3],
         "decays": [0.0],
     }
-    result = common.parser(__spec__, __doc__, quick)
-    result.set_defaults(seeds=[0, 1, 2, 3, 4], tuning_seed=1000)
+    result = common.parser(__spec__, __doc__, quick, seeds=5)
+    result.set_defaults(tuning_seed=1000)
     result.add_names("--situations", SITUATIONS, "tables")
     result.add_names("--methods", METHODS, "rows")
     result.add_argument(

@@ -353,8 +353,7 @@ def tables_of(args):
 def parser():
     """The command line."""
     quick = {"losses": ["Rankmax", EASE], "settings": 1, "seeds": [0, 1], "epochs": 2}
-    result = common.parser(__spec__, __doc__, quick)
-    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    result = common.parser(__spec__, __doc__, quick, seeds=5)
     add, count = result.add_argument, command_line.count
     add("--version", default="latest-small", help="version of MovieLens")
     add("--data-dir", help="folder of TensorFlow Datasets")

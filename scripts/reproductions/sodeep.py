@@ -592,8 +592,7 @@ def parser():
         "epochs": 5,
         "lists": 100,
     }
-    result = common.parser(__spec__, __doc__, quick)
-    result.set_defaults(seeds=[0, 1, 2, 3, 4])
+    result = common.parser(__spec__, __doc__, quick, seeds=5)
     result.add_names("--parts", PARTS, "tables")
     result.add_names("--sorters", SORTERS, "rows")
     add, count, path = result.add_value, command_line.count, pathlib.Path
