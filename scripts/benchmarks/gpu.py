@@ -25,7 +25,9 @@ import math
 import os
 import pathlib
 import re
+from typing import NamedTuple
 
+from scripts import command_line
 from scripts.benchmarks import harness
 
 LOSSES = [
@@ -43,7 +45,8 @@ LOSSES = [
 # .8 and .5 of the data sheet's, and the seconds to launch a kernel.
 TARGET = pathlib.Path(__file__).with_name("h200.txtpb")
 BYTES = 3.8e12
-PRODUCTS_OF_HALVES, PRODUCTS = 500e12, 250e12  # The latter in TF32.
+PRODUCTS_OF_HALVES = 500e12
+PRODUCTS = 250e12  # In TF32.
 LAUNCH = 4e-6
 
 # What starts no kernel.
@@ -99,14 +102,29 @@ def step_for_xla(shape, loss, policy, known_batch):
     return step.experimental_get_compiler_ir(*given)(stage="hlo_serialized")
 
 
-def compiled_for_gpu(program):
-    """XLA's optimized program, as its protobuf, and the MB of temporary memory."""
-    # XLA calls NVIDIA's assembler.
+def use_assembler():
+    """Puts NVIDIA's assembler, which XLA calls, on the path."""
     nvcc = importlib.util.find_spec("nvidia.cuda_nvcc")
     if nvcc is None:
         raise ModuleNotFoundError("No module named 'nvidia.cuda_nvcc'")
     folder = pathlib.Path(nvcc.submodule_search_locations[0], "bin")
     os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+def stable_hlo(program):
+    """A serialized program of XLA as the text that JAX reads."""
+    from jax._src.lib import xla_client
+
+    computation = xla_client.XlaComputation(program)
+    text = xla_client._xla.mlir.xla_computation_to_mlir_module(computation)
+    # StableHLO has no copies, which TensorFlow adds to what a function returns.
+    copy = r"mhlo\.copy (%\w+) : (\S+)"
+    return re.sub(copy, r"stablehlo.reshape \1 : (\2) -> \2", text)
+
+
+def compiled_for_gpu(program):
+    """XLA's optimized program, as its protobuf, and the MB of temporary memory."""
+    use_assembler()
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"
 
     import jax_cuda12_plugin  # noqa: F401
@@ -120,13 +138,7 @@ def compiled_for_gpu(program):
         platform="cuda", topology="1x1x1", target_config=TARGET.read_text()
     )
     (device,) = topology.devices
-    text = xla_client._xla.mlir.xla_computation_to_mlir_module(
-        xla_client.XlaComputation(program)
-    )
-    # StableHLO has no copies, which TensorFlow adds to what a function returns.
-    text = re.sub(
-        r"mhlo\.copy (%\w+) : (\S+)", r"stablehlo.reshape \1 : (\2) -> \2", text
-    )
+    text = stable_hlo(program)
     with mlir.make_ir_context():
         executable = device.client.compile(
             ir.Module.parse(text),
@@ -134,11 +146,16 @@ def compiled_for_gpu(program):
             xla_client.CompileOptions(),
         )
     (module,) = executable.hlo_modules()
-    optimized = hlo_pb2.HloModuleProto.FromString(
-        module.as_serialized_hlo_module_proto()
-    )
+    serialized = module.as_serialized_hlo_module_proto()
     memory = executable.get_compiled_memory_stats().temp_size_in_bytes / 1e6
-    return optimized, memory
+    return hlo_pb2.HloModuleProto.FromString(serialized), memory
+
+
+class Cost(NamedTuple):
+    """How many kernels are launched, and the seconds that they take."""
+
+    launches: int
+    seconds: float
 
 
 class Program:
@@ -155,32 +172,32 @@ class Program:
         }
 
     def cost(self, computation=None):
-        """Launches and seconds of a computation, of all by default."""
+        """The cost of a computation, of all by default."""
         operations = self._computations[computation or self._entry]
-        launches, seconds = 0, 0.0
-        for operation in operations.values():
-            of_one = self._cost_of_one(operation, operations)
-            launches, seconds = launches + of_one[0], seconds + of_one[1]
-        return launches, seconds
+        costs = [self._cost_of_one(x, operations) for x in operations.values()]
+        return Cost(
+            launches=sum(cost.launches for cost in costs),
+            seconds=sum(cost.seconds for cost in costs),
+        )
 
     def _cost_of_one(self, operation, operations):
         called = operation.called_computation_ids
         if operation.opcode == "while":
             body = self.cost(called[0])
             times = self._trips(operation)
-            return times * body[0], times * body[1]
+            return Cost(times * body.launches, times * body.seconds)
         if operation.opcode == "conditional":
-            return max((self.cost(x) for x in called), key=lambda cost: cost[1])
+            return max(map(self.cost, called), key=lambda cost: cost.seconds)
         if operation.opcode == "call":
             return self.cost(called[0])
         if operation.opcode in FREE:
-            return 0, 0.0
+            return Cost(0, 0.0)
         seconds = max(
             self._moved(operation, operations) / BYTES,
             self._seconds_of_products(operation, operations),
             LAUNCH,
         )
-        return 1, seconds
+        return Cost(1, seconds)
 
     def _trips(self, loop):
         known = json.loads(loop.backend_config or "{}").get("known_trip_count")
@@ -188,10 +205,9 @@ class Program:
 
     def _inside(self, operation):
         """The operations of a kernel, by their ids; none if it is one operation."""
-        is_fused = operation.opcode == "fusion"
-        return (
-            self._computations[operation.called_computation_ids[0]] if is_fused else {}
-        )
+        if operation.opcode != "fusion":
+            return {}
+        return self._computations[operation.called_computation_ids[0]]
 
     def _bytes(self, shape):
         name = self._type_name(shape.element_type)
@@ -247,8 +263,7 @@ class Program:
 def measure(**settings):
     """Launches, MB of temporary memory and estimated seconds of a step."""
     module, memory = compiled_for_gpu(step_for_xla(**settings))
-    launches, seconds = Program(module).cost()
-    return {"launches": launches, "MB": memory, "seconds": seconds}
+    return Program(module).cost()._asdict() | {"MB": memory}
 
 
 def parser():
@@ -265,21 +280,16 @@ def parser():
     harness.add_shapes(result, "batch x positions x classes x width", shapes)
     result.add_names("--losses", LOSSES, "rows beside `Dense`")
     policies = ("mixed_bfloat16", "mixed_float16", "float32")
-    result.add_argument(
-        "--policy", choices=policies, default=policies[0], help="Keras's"
-    )
-    result.add_argument(
-        "--known-batch",
-        action="store_true",
-        help="the graph knows the size of the batch, as with `drop_remainder=True`",
-    )
+    add = result.add_argument
+    add("--policy", choices=policies, default=policies[0], help="Keras's")
+    known = "the graph knows the size of the batch, as with `drop_remainder=True`"
+    add("--known-batch", action="store_true", help=known)
     return result
 
 
 def measured(args):
     """Yields a table for each shape."""
-    options = {"policy": args.policy, "known_batch": args.known_batch}
-    options["memory_limit"] = args.memory_limit
+    options = command_line.chosen(args, "policy", "known_batch", "memory_limit")
     for shape in args.shapes:
         rows = []
         for loss in (None, *args.losses):
