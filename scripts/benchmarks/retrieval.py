@@ -15,6 +15,9 @@ case alternate, and the best time of each counts. All cases take ten minutes; `-
 measures two.
 """
 
+from typing import Any, NamedTuple
+
+from scripts import command_line
 from scripts.benchmarks import harness
 
 STEPS = {
@@ -87,9 +90,8 @@ def trained(model, batch, width, loss=None):
     from rank4class_tf import losses
 
     rng = np.random.default_rng(0)
-    queries, candidates = (
-        rng.normal(size=(batch, width)).astype(np.float32) for _ in range(2)
-    )
+    queries = rng.normal(size=(batch, width)).astype(np.float32)
+    candidates = rng.normal(size=(batch, width)).astype(np.float32)
     ids = rng.integers(0, 4 * batch, batch)  # Some occur twice.
     if loss is None:
         data = {"query": queries}, {"candidate": candidates, "id": ids}
@@ -146,11 +148,11 @@ def search(name, queries, candidates, width, k):
 
 def make_call(case, name, sizes):
     """The call of one of those that a case compares."""
-    batch, width, queries, candidates, k = sizes
+    width = sizes["width"]
     if case in STEPS:
         make = our_step if name == OURS else their_step
-        return make(batch, width, **STEPS[case])
-    return search(name, queries, candidates, width, k)
+        return make(sizes["batch"], width, **STEPS[case])
+    return search(name, sizes["queries"], sizes["candidates"], width, sizes["k"])
 
 
 def measure(case, sizes, what, seconds):
@@ -163,44 +165,51 @@ def measure(case, sizes, what, seconds):
             made[name] = make_call(case, name, sizes)
         except ImportError:
             continue
-    return dict(
-        zip(made, harness.best_times(list(made.values()), seconds), strict=True)
-    )
+    times = harness.best_times(list(made.values()), seconds)
+    return dict(zip(made, times, strict=True))
+
+
+class Row(NamedTuple):
+    """A case with its times and memory in MB, by name."""
+
+    case: str
+    times: dict[str, Any]
+    memory: dict[str, float | None]
 
 
 def run(case, args):
-    """Times by name, and memory by name in MB."""
+    """The figures of a case."""
     names = ("batch", "width", "queries", "candidates", "k")
-    settings = {"case": case, "sizes": [getattr(args, name) for name in names]}
+    sizes = command_line.chosen(args, *names)
+    settings = {"case": case, "sizes": sizes}
     times = harness.run(__spec__.name, args, what="time", **settings)
+    if "error" in times:
+        return Row(f"{case}: {times['error']}", {}, {})
     memory = {}
-    for name in times if "error" not in times else ():
+    for name in times:
         found = harness.run(
             __spec__.name, args, harness.RETURN_MEMORY, what=name, **settings
         )
         memory[name] = found if isinstance(found, float) else None
-    return times, memory
+    return Row(case, times, memory)
 
 
 def table(rows, title):
     """The table of a suite: time and memory of each, and ratios of ours to others."""
-    names = [
-        n for n in (OURS, THEIRS, PRODUCT) if any(n in times for _, times, _ in rows)
-    ]
+    measured = set().union(*(row.times for row in rows))
+    names = [name for name in (OURS, THEIRS, PRODUCT) if name in measured]
+    others = names[1:]
     head = ["case", *(f"{n}, ms" for n in names), *(f"{n}, MB" for n in names)]
-    head += [f"{what} ÷ {n}" for what in ("time", "memory") for n in names[1:]]
+    head += [f"{what} ÷ {n}" for what in ("time", "memory") for n in others]
     lines = []
     for case, times, memory in rows:
-        cells = [harness.number(times.get(name), 1e3) for name in names]
-        cells += [harness.number(memory.get(name), digits=0) for name in names]
+        line = [case]
+        line += [harness.number(times.get(name), 1e3) for name in names]
+        line += [harness.number(memory.get(name), digits=0) for name in names]
         for figures in (times, memory):
-            cells += [
-                harness.quotient(figures.get(OURS), figures.get(n), 3)
-                for n in names[1:]
-            ]
-        lines.append(
-            [f"{case}: {times['error']}" if "error" in times else case, *cells]
-        )
+            ours = figures.get(OURS)
+            line += [harness.quotient(ours, figures.get(name), 3) for name in others]
+        lines.append(line)
     return harness.Table(title, head, lines, len(head) - 1)
 
 
@@ -212,28 +221,30 @@ def parser():
         "width": 4,
         "queries": 3,
         "seconds": 0.02,
+        "candidates": 500,
+        "k": 7,
     }
-    quick |= {"candidates": 500, "k": 7}
-    result = harness.parser(__spec__, __doc__, quick, 10.0, 600.0, memory_limit=16.0)
-    result.add_names("--cases", [*STEPS, TOP_K], "rows")
-    result.add_argument("--batch", type=int, default=4096, help="pairs per step")
-    result.add_argument("--width", type=int, default=64, help="width of encodings")
-    result.add_argument("--queries", type=int, default=256, help="queries per search")
-    result.add_argument(
-        "--candidates", type=int, default=1_000_000, help="candidates to search"
+    result = harness.parser(
+        __spec__, __doc__, quick, seconds=10.0, time_limit=600.0, memory_limit=16.0
     )
-    result.add_argument("--k", type=int, default=100, help="how many to find")
+    add = result.add_value
+    result.add_names("--cases", [*STEPS, TOP_K], "rows")
+    add("--batch", int, 4096, "pairs per step")
+    add("--width", int, 64, "width of encodings")
+    add("--queries", int, 256, "queries per search")
+    add("--candidates", int, 1_000_000, "candidates to search")
+    add("--k", int, 100, "how many to find")
     return result
 
 
 def measured(args):
     """Yields the tables of the steps and of the search."""
     if cases := [case for case in args.cases if case in STEPS]:
-        rows = [(case, *run(case, args)) for case in cases]
+        rows = [run(case, args) for case in cases]
         yield table(rows, f"A step of {args.batch:,} pairs, d = {args.width}")
     if TOP_K in args.cases:
         title = f"The {args.k} best of {args.candidates:,} for {args.queries} queries"
-        yield table([(TOP_K, *run(TOP_K, args))], f"{title}, d = {args.width}")
+        yield table([run(TOP_K, args)], f"{title}, d = {args.width}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ of the process less what it had after the imports; it includes weights, moments 
 data. Each figure has a process of its own.
 """
 
+import itertools
+
 from scripts.benchmarks import harness
 
 KERAS = "Keras"
@@ -21,38 +23,45 @@ FORMS = (KERAS, *LOSSES, *CAUSAL)
 DOING = ("step", "padded step", "evaluate", "top_k")
 
 
-def compiled(form, classes, length, width):
-    """A model to score classes at each position of encodings `[batch, time, width]`."""
+def gpt2(form, classes, length, width):
+    """keras-hub's GPT-2, or its backbone over the table of its words."""
+    import keras_hub
+    from tensorflow import keras
+
+    from rank4class_tf import losses, models
+
+    backbone = keras_hub.models.GPT2Backbone(
+        classes,
+        num_layers=2,
+        num_heads=2,
+        hidden_dim=width,
+        intermediate_dim=4 * width,
+        max_sequence_length=length,
+    )
+    if form == CAUSAL[0]:
+        model = keras_hub.models.GPT2CausalLM(backbone, preprocessor=None)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    else:
+        words = backbone.token_embedding
+        model = models.ExtremeClassifier(backbone, words, width, None, normalize=False)
+        loss = losses.SoftmaxLoss()
+    model.compile(keras.optimizers.Adam(1e-3), loss)
+    return model
+
+
+def over_dense(form, classes, width):
+    """One dense layer, and Keras's output layer or ours."""
     from tensorflow import keras
 
     from rank4class_tf import losses, metrics, models, optimizers
 
-    of_keras = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    if form in CAUSAL:
-        import keras_hub
-
-        sizes = {"num_layers": 2, "num_heads": 2, "hidden_dim": width}
-        sizes |= {"intermediate_dim": 4 * width, "max_sequence_length": length}
-        backbone = keras_hub.models.GPT2Backbone(classes, **sizes)
-        if form == CAUSAL[0]:
-            model, loss = (
-                keras_hub.models.GPT2CausalLM(backbone, preprocessor=None),
-                of_keras,
-            )
-        else:
-            words, loss = backbone.token_embedding, losses.SoftmaxLoss()
-            model = models.ExtremeClassifier(
-                backbone, words, width, None, normalize=False
-            )
-        model.compile(keras.optimizers.Adam(1e-3), loss)
-        return model
     inputs = keras.Input((None, width))
     encodings = keras.layers.Dense(width)(keras.layers.Masking()(inputs))
     if form == KERAS:
-        model = keras.Model(
-            inputs, keras.layers.Dense(classes, use_bias=False)(encodings)
-        )
-        model.compile(keras.optimizers.Adam(1e-3), of_keras)
+        scores = keras.layers.Dense(classes, use_bias=False)(encodings)
+        model = keras.Model(inputs, scores)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.Adam(1e-3), loss)
         return model
     sampled = 256 if form == "sampled softmax" else None
     encoder = keras.Model(inputs, encodings)
@@ -78,7 +87,9 @@ def call_of(doing, form, classes, batch, length, width):
         y[:, length // 2 :] = 0 if form == KERAS else -1
     if form in CAUSAL:
         x = {"token_ids": y, "padding_mask": np.ones_like(y)}
-    model = compiled(form, classes, length, width)
+        model = gpt2(form, classes, length, width)
+    else:
+        model = over_dense(form, classes, width)
     if doing == "top_k":
         if form == KERAS:
             best = tf.function(lambda x: tf.math.top_k(model(x), 10))
@@ -110,59 +121,61 @@ def measure(what, doing, form, classes, shape, width, seconds):
 
 def parser():
     """The command line."""
-    quick = {"classes": [500], "shapes": [(2, 8)], "width": 8, "seconds": 0.1}
-    quick |= {"forms": [KERAS, "softmax"]}
+    quick = {
+        "classes": [500],
+        "shapes": [(2, 8)],
+        "width": 8,
+        "seconds": 0.1,
+        "forms": [KERAS, "softmax"],
+    }
     result = harness.parser(
-        __spec__, __doc__, quick, 5.0, time_limit=900.0, memory_limit=20.0
+        __spec__, __doc__, quick, seconds=5.0, time_limit=900.0, memory_limit=20.0
     )
-    result.add_argument(
-        "--classes", type=int, nargs="+", default=[50_000], help="how many"
-    )
+    result.add_values("--classes", int, [50_000], "how many")
     harness.add_shapes(result, "batch x positions", [(16, 256), (16, 1024)])
-    result.add_argument(
-        "--width", type=int, default=128, help="width of encodings and rows"
-    )
+    result.add_value("--width", int, 128, "width of encodings and rows")
     result.add_names("--forms", FORMS, "rows")
     result.add_names("--doing", DOING, "what is timed")
     return result
 
 
+def is_measured(doing, form):
+    """Whether a form has a figure of its own."""
+    if form == "sampled softmax":
+        return "step" in doing  # Else it ranks all classes, as the other forms do.
+    return form not in CAUSAL or doing == "step"
+
+
+def cells(found, peer):
+    """The time and the memory of a form, each beside that of its peer."""
+    result = []
+    for key, factor in (("graph", 1e3), ("graph_memory", 1)):
+        figure = found.get(key, found.get("error"))
+        result.append(harness.number(figure, factor, digits=0))
+        result.append(harness.quotient(found.get(key), peer.get(key)))
+    return result
+
+
 def measured(args):
     """Yields a table for each number of classes and shape."""
-    for classes in args.classes:
-        for shape in args.shapes:
-            rows = []
-            for doing in args.doing:
-                peer = {}
-                for form in args.forms:
-                    if form == "sampled softmax" and doing in ("evaluate", "top_k"):
-                        continue  # They rank all classes, as the other forms do.
-                    if form in CAUSAL and doing != "step":
-                        continue
-                    of_case = {
-                        "doing": doing,
-                        "form": form,
-                        "classes": classes,
-                        "shape": shape,
-                    }
-                    of_case["width"] = args.width
-                    found = harness.time_and_memory(__spec__.name, args, **of_case)
-                    peer = found if form in (KERAS, CAUSAL[0]) else peer
-                    row = [doing, form]
-                    for key, factor in (("graph", 1e3), ("graph_memory", 1)):
-                        row.append(
-                            harness.number(
-                                found.get(key, found.get("error")), factor, 0
-                            )
-                        )
-                        row.append(harness.quotient(found.get(key), peer.get(key)))
-                    rows.append(row)
-            head = ["", "form", "ms", "over peer", "MB", "over peer"]
-            title = (
-                f"{classes:,} classes, {shape[0]} × {shape[1]} positions, d = "
-                f"{args.width}"
-            )
-            yield harness.Table(title, head, rows, 4)
+    for classes, shape in itertools.product(args.classes, args.shapes):
+        settings = {"classes": classes, "shape": shape, "width": args.width}
+        rows = []
+        for doing in args.doing:
+            peer = {}
+            for form in args.forms:
+                if not is_measured(doing, form):
+                    continue
+                found = harness.time_and_memory(
+                    __spec__.name, args, doing=doing, form=form, **settings
+                )
+                if form in (KERAS, CAUSAL[0]):
+                    peer = found
+                rows.append([doing, form, *cells(found, peer)])
+        head = ["", "form", "ms", "over peer", "MB", "over peer"]
+        length = f"{shape[0]} × {shape[1]} positions"
+        title = f"{classes:,} classes, {length}, d = {args.width}"
+        yield harness.Table(title, head, rows, 4)
 
 
 if __name__ == "__main__":
