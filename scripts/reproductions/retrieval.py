@@ -446,12 +446,11 @@ LIBRARIES = {
 def run_towers(row, settings, task, seed, args):
     """The figures of towers at their best epoch, and the seconds of a step."""
     way = (OF_LOSSES | NEGATIVES | LIBRARIES)[row]
-    rate = settings.get("learning_rate", 0.01)
-    settings = {
-        name: value for name, value in settings.items() if name != "learning_rate"
-    }
-    towers, batches = make_towers(task, args.width), task.pairs(args.batch_size, seed)
-    model, loss = way.make(task, towers, seed, **way.options, **settings)
+    options = dict(settings)
+    rate = options.pop("learning_rate", 0.01)
+    towers = make_towers(task, args.width)
+    batches = task.pairs(args.batch_size, seed)
+    model, loss = way.make(task, towers, seed, **way.options, **options)
     model.compile(keras.optimizers.Adam(rate), loss)
     films = {name: task.films[name] for name in INPUTS}
 
@@ -461,7 +460,8 @@ def run_towers(row, settings, task, seed, args):
         parts = [tower.predict(x, batch_size=512, verbose=0) for tower, x in parts]
         if way.make is two_tower or way.options["all_set"]:
             parts = [x / np.linalg.norm(x, axis=1, keepdims=True) for x in parts]
-        return parts[0] @ parts[1].T
+        of_users, of_films = parts
+        return of_users @ of_films.T
 
     history, best = common.train_to_best(
         model,
@@ -501,9 +501,7 @@ def study(task, args):
 
     def kept_run(row, settings, seed):
         about = {"row": row, "settings": settings, "seed": seed, "data": data}
-        about |= {
-            name: getattr(args, name) for name in ("width", "epochs", "batch_size")
-        }
+        about |= command_line.chosen(args, "width", "epochs", "batch_size")
 
         def make():
             keras.backend.clear_session()
@@ -527,13 +525,12 @@ def study(task, args):
 
 def cells(result):
     """The cells of a row."""
-    runs = result.runs
-    values = [
-        plus_minus([run["test"][column] for run in runs]) for column in COLUMNS.values()
-    ]
-    chosen = ", ".join(f"{key}={value}" for key, value in result.settings.items())
-    epochs = ", ".join(str(run["validation"].get("epoch", "–")) for run in runs)
-    return [result.row, *values, chosen, epochs]
+    found = [result.row]
+    for column in COLUMNS.values():
+        found.append(plus_minus([run["test"][column] for run in result.runs]))
+    found.append(", ".join(f"{key}={value}" for key, value in result.settings.items()))
+    epochs = [str(run["validation"].get("epoch", "–")) for run in result.runs]
+    return [*found, ", ".join(epochs)]
 
 
 def tables_of(args):
@@ -574,22 +571,12 @@ def main(argv=None):
     """Runs the study and shows the tables."""
     quick = {"tables": ["negatives"], "seeds": [0], "width": 8, "epochs": 1}
     parser = common.parser(__spec__, __doc__, quick)
-    add, count = parser.add_argument, command_line.count
-    add(
-        "--zip",
-        type=pathlib.Path,
-        default=pathlib.Path("ml-latest-small.zip"),
-        help="MovieLens",
-    )
+    add, count, path = parser.add_value, command_line.count, pathlib.Path
+    add("--zip", path, path("ml-latest-small.zip"), "MovieLens")
     parser.add_names("--tables", ("methods", "negatives", "libraries"), "tables")
-    add("--width", type=count, default=64, help="of encodings")
-    add(
-        "--epochs",
-        type=count,
-        default=10,
-        help="maximum number of epochs of the towers",
-    )
-    add("--batch-size", type=count, default=512, help="pairs a step")
+    add("--width", count, 64, "of encodings")
+    add("--epochs", count, 10, "maximum number of epochs of the towers")
+    add("--batch-size", count, 512, "pairs a step")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)
 
