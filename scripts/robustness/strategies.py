@@ -36,6 +36,7 @@ import pathlib
 import socket
 import subprocess
 import sys
+from typing import NamedTuple
 
 import numpy as np
 
@@ -209,36 +210,48 @@ def batches(cell):
 
     rng = np.random.default_rng(7)
     count = EXAMPLES[cell.data]
-    features = rng.normal(size=(8, 4 if cell.kind == "heads" else FEATURES)).astype(
-        np.float32
-    )
-    classes = 5 if cell.kind == "heads" else CLASSES
+    of_heads = cell.kind == "heads"
+    features = rng.normal(size=(8, 4 if of_heads else FEATURES)).astype(np.float32)
+    labels = labels_of(cell.labels, count, 5 if of_heads else CLASSES, rng)
+    data = [features[:count], labels]
+    if cell.weighted:
+        data.append(weights_of_replicas(count))
+    return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(BATCH)
+
+
+def labels_of(form, count, classes, rng):
+    """Labels of one or two classes in a form, or random numbers."""
+    import tensorflow as tf
+
     padded = np.stack([rng.choice(classes, 2, replace=False) for _ in range(8)])
     padded[::3, 1] = -1
-    features, padded = features[:count], padded[:count]
-    relevance = np.zeros([count, classes], np.float32)
-    for of_example, ids in zip(relevance, padded, strict=True):
-        of_example[ids[ids >= 0]] = 1
-    labels = {
-        "ids": padded[:, 0],
-        "padded": padded,
-        "ragged": tf.RaggedTensor.from_tensor(padded, padding=-1),
-        "relevance": relevance,
-        "numbers": rng.normal(size=(count, 100)).astype(np.float32),
-    }[cell.labels]
-    data = [features, labels]
-    if cell.weighted:
-        # Two replicas share a batch of m, and each takes the mean of its part. In the
-        # mean over the batch an example of a part of size p therefore has the weight m
-        # / (2 p).
-        weights = np.ones(count, np.float32)
-        last = count % BATCH
-        first = min(last, BATCH // 2)
-        weights[-last:] = [
-            last / 2 / (first if i < first else last - first) for i in range(last)
-        ]
-        data.append(weights)
-    return tf.data.Dataset.from_tensor_slices(tuple(data)).batch(BATCH)
+    padded = padded[:count]
+    if form == "ids":
+        return padded[:, 0]
+    if form == "ragged":
+        return tf.RaggedTensor.from_tensor(padded, padding=-1)
+    if form == "relevance":
+        relevance = np.zeros([count, classes], np.float32)
+        for of_example, ids in zip(relevance, padded, strict=True):
+            of_example[ids[ids >= 0]] = 1
+        return relevance
+    if form == "numbers":
+        return rng.normal(size=(count, 100)).astype(np.float32)
+    return padded
+
+
+def weights_of_replicas(count):
+    """The weights that two replicas give so many examples.
+
+    They share a batch of m, and each takes the mean of its part. In the mean over the
+    batch an example of a part of size p therefore has the weight m / (2 p).
+    """
+    weights = np.ones(count, np.float32)
+    last = count % BATCH
+    first = min(last, BATCH // 2)
+    sizes = [first] * first + [last - first] * (last - first)
+    weights[-last:] = [last / 2 / size for size in sizes]
+    return weights
 
 
 def control(**options):
@@ -318,7 +331,8 @@ def with_outputs(cell, names):
     from tensorflow import keras
 
     inputs = keras.Input((4 if cell.kind == "heads" else FEATURES,))
-    outputs, of_outputs = [], []
+    outputs = []
+    of_outputs = []
     for name in names:
         output, loss = output_of(cell.kind, name, inputs)
         outputs.append(output)
@@ -383,12 +397,12 @@ def compiled_for(cell, model, optimizer, loss, metrics=None):
 
 def weights_of(model, name):
     """The trainable weights of an object, in one list."""
-    rows = [model.classes.rows()] if hasattr(model, "classes") else []
-    own = (
-        model.encoder
-        if rows
-        else {layer.name: layer for layer in model.layers}.get(name, model)
-    )
+    rows = []
+    if hasattr(model, "classes"):
+        own = model.encoder
+        rows.append(model.classes.rows())
+    else:
+        own = {layer.name: layer for layer in model.layers}.get(name, model)
     variables = [*own.trainable_variables, *rows]
     arrays = [np.asarray(v.numpy() if hasattr(v, "numpy") else v) for v in variables]
     return np.concatenate([array.ravel() for array in arrays]).astype(float).tolist()
@@ -402,46 +416,52 @@ def train(cell, names, strategy):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = compiled(cell, names)
+    # Each object has an output of its own, and all outputs have the same labels.
     parallel = cell.kind not in BUILDERS
-    count = len(names) if parallel else None
 
-    def for_outputs(features, labels, *weights):
-        return (features, (labels,) * count if count else labels, *weights)
+    def repeated(features, labels, *weights):
+        return (features, (labels,) * len(names), *weights)
 
-    def steps(data):  # A parameter server needs their number.
-        by_server = type(strategy).__name__.startswith("ParameterServer")
-        return (data.repeat(), len(data)) if by_server else (data, None)
+    def read(of_cell):
+        """The batches of a cell, and how many; only a parameter server needs that."""
+        data = batches(of_cell)
+        data = data.map(repeated) if parallel else data
+        if type(strategy).__name__.startswith("ParameterServer"):
+            return data.repeat(), len(data)
+        return data, None
 
     before = {name: weights_of(model, name) for name in names}
-    data, number = steps(batches(cell).map(for_outputs))
-    model.fit(data, epochs=2, steps_per_epoch=number, shuffle=False, verbose=0)
+    data, steps = read(cell)
+    model.fit(data, epochs=2, steps_per_epoch=steps, shuffle=False, verbose=0)
     after = {name: weights_of(model, name) for name in names}
     values = {}
     if cell.is_plain or not parallel:
         # For uneven batches, Keras reports the mean of the replicas' means as the loss.
         evaluated = "uneven" if cell.kind == "metrics" else "even"
-        plain = batches(dataclasses.replace(cell, data=evaluated, weighted=False)).map(
-            for_outputs
-        )
-        data, number = steps(plain)
-        values = model.evaluate(data, steps=number, verbose=0, return_dict=True)
+        data, steps = read(dataclasses.replace(cell, data=evaluated, weighted=False))
+        values = model.evaluate(data, steps=steps, verbose=0, return_dict=True)
     result = {}
     for name in names:
-        own = values
-        if cell.kind == "metrics" and name != CONTROL:
-            own = {"value": values[name]}
-        elif parallel and values:
-            own = {"loss": values[f"{name}_loss" if len(names) > 1 else "loss"]}
-        own = {key: float(np.asarray(value)) for key, value in own.items()}
+        own = values_of(cell, name, names, values) if values else {}
         result[name] = {"before": before[name], "after": after[name], "values": own}
     return result
+
+
+def values_of(cell, name, names, values):
+    """The values of an evaluation that belong to an object."""
+    if cell.kind == "metrics" and name != CONTROL:
+        values = {"value": values[name]}
+    elif cell.kind not in BUILDERS:
+        values = {"loss": values[f"{name}_loss" if len(names) > 1 else "loss"]}
+    return {key: float(np.asarray(value)) for key, value in values.items()}
 
 
 def run_cell(cell, strategy):
     """The results of all objects of a cell; an error where one fails."""
     from tensorflow import keras
 
-    names, results = names_of(cell), {}
+    names = names_of(cell)
+    results = {}
 
     def attempt(group):
         keras.backend.clear_session()
@@ -459,8 +479,11 @@ def run_cell(cell, strategy):
     attempt([CONTROL])
     if "error" in results[CONTROL]:
         return {name: results[CONTROL] for name in [*names, CONTROL]}
-    for group in [[name] for name in names] if cell.is_single else [[*names, CONTROL]]:
-        attempt(group)
+    if cell.is_single:
+        for name in names:
+            attempt([name])
+    else:
+        attempt([*names, CONTROL])
     return results
 
 
@@ -517,9 +540,8 @@ def start(settings):
     free = [socket.create_server(("localhost", 0)) for _ in tasks]
     for task, server in zip(tasks, free, strict=True):
         if task:
-            cluster.setdefault(task[0], []).append(
-                f"localhost:{server.getsockname()[1]}"
-            )
+            address = f"localhost:{server.getsockname()[1]}"
+            cluster.setdefault(task[0], []).append(address)
         server.close()
     command = [sys.executable, "-m", __spec__.name, "--child", json.dumps(settings)]
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -529,12 +551,10 @@ def start(settings):
         if task:
             config = {"cluster": cluster, "task": {"type": task[0], "index": task[1]}}
             environment |= {"TF_CONFIG": json.dumps(config)}
-            environment["TF_NUM_INTEROP_THREADS"] = (
-                "4"  # Processes wait for each other.
-            )
-        processes.append(
-            subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
-        )
+            # Processes wait for each other.
+            environment["TF_NUM_INTEROP_THREADS"] = "4"
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL)
+        processes.append(process)
     return processes
 
 
@@ -559,9 +579,9 @@ def distance(ours, theirs):
     """The distance of results: of weights, relative to their change, and of values."""
     if "error" in ours:
         return ours["error"]
-    before, after, expected = (
-        np.array(x) for x in (theirs["before"], ours["after"], theirs["after"])
-    )
+    before = np.array(theirs["before"])
+    after = np.array(ours["after"])
+    expected = np.array(theirs["after"])
     changed = np.max(np.abs(expected - before))
     distances = [np.max(np.abs(after - expected)) / max(changed, 1e-6)]
     for key, value in ours["values"].items():
@@ -571,21 +591,26 @@ def distance(ours, theirs):
     return float("inf") if np.isnan(worst) else worst
 
 
-def compare(folder, keras, strategy, cell):
+class Comparison(NamedTuple):
     """The text of a cell, and lines on objects that fail or differ."""
 
-    def load(strategy, cell):
-        path = cell.path(folder, keras, strategy)
-        return json.loads(path.read_text()) if path.exists() else {}
+    text: str
+    lines: list[str]
 
-    results, reference = load(strategy, cell), load("one", cell.reference(strategy))
-    if not results:
-        return "", []
-    if "error" in results.get(CONTROL, {}):
-        return "Keras", [results[CONTROL]["error"]]
-    by_mirrored, apart = load("mirrored", cell.reference("one")), draw_apart(cell)
+
+def load(folder, keras, strategy, cell):
+    """The results of a cell by object; none if it did not run."""
+    path = cell.path(folder, keras, strategy)
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def distances_of(folder, keras, strategy, cell):
+    """How far each object is from its reference, or its error."""
+    reference = load(folder, keras, "one", cell.reference(strategy))
+    by_mirrored = load(folder, keras, "mirrored", cell.reference("one"))
+    apart = draw_apart(cell)
     distances = {}
-    for name, result in results.items():
+    for name, result in load(folder, keras, strategy, cell).items():
         drawn = strategy in ("mirrored", "multi_worker") and name in apart
         expected = (by_mirrored if drawn else reference).get(name, {"error": ""})
         itself = cell.is_plain and strategy == ("mirrored" if drawn else "one")
@@ -593,24 +618,36 @@ def compare(folder, keras, strategy, cell):
             distances[name] = result["error"]
         elif "error" not in expected and not itself:
             distances[name] = distance(result, expected)
-    if not distances:
-        return "trains", []  # A reference, with nothing to compare with.
-    limit = TOLERANCES[cell.precision]
-    equal = [d for d in distances.values() if not isinstance(d, str) and d <= limit]
-    wrong = {
-        name: d for name, d in distances.items() if isinstance(d, str) or d > limit
-    }
-    lines = [
-        f"`{name}`: {d if isinstance(d, str) else f'{d:.1e}'}"
-        for name, d in wrong.items()
-    ]
+    return distances
+
+
+def compare(folder, keras, strategy, cell):
+    """Compares a cell with its reference."""
+    results = load(folder, keras, strategy, cell)
+    if not results:
+        return Comparison("", [])
+    if "error" in results.get(CONTROL, {}):
+        return Comparison("Keras", [results[CONTROL]["error"]])
+    distances = distances_of(folder, keras, strategy, cell)
+    if not distances:  # A reference, with nothing to compare with.
+        return Comparison("trains", [])
+    equal = []
+    lines = []
+    for name, found in distances.items():
+        if isinstance(found, str):
+            lines.append(f"`{name}`: {found}")
+        elif found > TOLERANCES[cell.precision]:
+            lines.append(f"`{name}`: {found:.1e}")
+        else:
+            equal.append(found)
     text = f"{len(equal)}/{len(distances)}"
-    return f"{text} ({max(equal):.0e})" if equal else text, lines
+    return Comparison(f"{text} ({max(equal):.0e})" if equal else text, lines)
 
 
 def show(folder, kinds, path=None):
     """Prints tables of the cells that ran, and what fails; writes entries as CSV."""
-    notes, entries = {}, []
+    notes = {}
+    entries = []
     for kind in kinds:
         rows = []
         for keras, strategy in itertools.product("32", STRATEGIES):
@@ -637,16 +674,14 @@ def main(argv=None):
     """Runs the cells and prints the tables."""
     quick = {"keras": ["3"], "strategies": ["one", "mirrored"], "kinds": ["shards"]}
     parser = command_line.Parser(__spec__, __doc__, quick)
-    folder = pathlib.Path("out/strategies")
-    parser.add_argument(
-        "--folder", type=pathlib.Path, default=folder, help="folder of the cells"
-    )
+    add, path = parser.add_value, pathlib.Path
+    add("--folder", path, path("out/strategies"), "folder of the cells")
     parser.add_names("--keras", "32", "versions of Keras")
     parser.add_names("--strategies", STRATEGIES, "strategies")
     parser.add_names("--kinds", LABELS, "kinds of objects")
-    parser.add_argument("--time-limit", type=int, default=600, help="seconds per cell")
-    parser.add_argument("--csv", type=pathlib.Path, help="a file for all entries")
-    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    add("--time-limit", int, 600, "seconds per cell")
+    add("--csv", path, None, "a file for all entries")
+    add("--child", json.loads, None, argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
         child(**args.child)
