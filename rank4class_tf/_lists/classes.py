@@ -474,23 +474,15 @@ class Record:
         """The gradients of the sum in encodings, tables and parameters."""
         products = self._products
         num_rows = products.num_local
-        used_places = None
-        is_few = None
+        used = None
         if total.is_used is not None:
-            # Classes whose terms are 0 have no gradient. Where they are most, the pass
-            # gathers the others; where they are few, it takes all in order, since
-            # gathering costs more than it saves.
-            places = tf.cast(tf.where(total.is_used)[:, 0], tf.int32)
-            is_few = tf.size(places) * _CLASSES_PER_USED <= num_rows
-            used_places = tf.cond(is_few, lambda: places, lambda: tf.range(num_rows))
-            num_rows = tf.size(used_places)
+            used = _Used.of(total.is_used, num_rows)
+            num_rows = tf.size(used.places)
 
         def step(indices: Tensor, sums: _PerBlock) -> list[_PerBlock]:
             # The scores of the block are made again: all of them, kept from the forward
             # pass, would be the matrix that blocks are there to avoid.
-            places = indices
-            if used_places is not None:
-                places = tf.gather(used_places, indices)
+            places = indices if used is None else tf.gather(used.places, indices)
             read = _PerBlock(products.encodings, self._rows(places), total.parameters)
             with tf.GradientTape() as tape:
                 tape.watch(read)
@@ -516,8 +508,25 @@ class Record:
         )
         (sums,) = fold_blocks(step, num_rows, self._block_size, [start])
         of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
-        of_rows = _RowGradients(sums.rows, used_places, is_few)
+        of_rows = _RowGradients(sums.rows, *(used or ()))
         return sums.encodings, of_rows, of_parameters
+
+
+class _Used(NamedTuple):
+    """The classes that a backward pass takes."""
+
+    places: Tensor  # int32 `[m]`, rising.
+    is_few: Tensor  # Whether they are those that have a gradient; else they are all.
+
+    @classmethod
+    def of(cls, is_used: Tensor, num_rows: int) -> _Used:
+        """Chooses from which classes have a gradient: a term that is not 0."""
+        # Where most have none, the pass gathers the others; where few have none, it
+        # takes all in order, since gathering costs more than it saves.
+        places = tf.cast(tf.where(is_used)[:, 0], tf.int32)
+        is_few = tf.size(places) * _CLASSES_PER_USED <= num_rows
+        chosen = tf.cond(is_few, lambda: places, lambda: tf.range(num_rows))
+        return cls(chosen, is_few)
 
 
 class _RowGradients(NamedTuple):

@@ -188,35 +188,9 @@ class ExtremeClassifier(RetrievalModel):
     ) -> Any:
         """Trains as Keras does; `class_weight` needs one class id for each example."""
         if self._has_shards:
-            for callback in tf.nest.flatten(kwargs.get("callbacks")):
-                rule = (
-                    "`callbacks` must not restore weights if classes are in shards, "
-                    "because the weights do not include the rows. Use "
-                    "`ModelCheckpoint`."
-                )
-                restores = getattr(callback, "restore_best_weights", False)
-                _checks.require(not restores, rule, callback)
+            _check_callbacks(kwargs.get("callbacks"))
         if class_weight is not None:
-            if not isinstance(class_weight, dict):
-                rule = (
-                    "`class_weight` must be a dict of class ids and weights; a "
-                    "loss takes a list"
-                )
-                raise ValueError(
-                    f"{rule} as its `class_weight`. Received: {class_weight!r}."
-                )
-            spec = getattr(x, "element_spec", None)  # For a dataset.
-            labels = (
-                spec[1] if y is None and isinstance(spec, tuple) and spec[1:] else y
-            )
-            shape = tf.TensorShape(getattr(labels, "shape", None))
-            if shape.rank != 1 and shape[1:] != [1]:
-                raise ValueError(
-                    "`class_weight` must come with class ids [batch] or [batch, 1]: "
-                    "Keras would misread others. Give `loss(class_weight=)`, where a "
-                    "step scores all classes, or examples a `sample_weight`. "
-                    f"Received: labels of shape {shape}."
-                )
+            _check_class_weight(class_weight, x, y)
             kwargs["class_weight"] = class_weight
         return super().fit(x, y, *args, **kwargs)
 
@@ -452,6 +426,37 @@ class ExtremeClassifier(RetrievalModel):
         return ranks, batch.positions
 
 
+def _check_callbacks(callbacks: Any) -> None:
+    rule = (
+        "`callbacks` must not restore weights if classes are in shards, because the "
+        "weights do not include the rows. Use `ModelCheckpoint`."
+    )
+    for callback in tf.nest.flatten(callbacks):
+        restores = getattr(callback, "restore_best_weights", False)
+        _checks.require(not restores, rule, callback)
+
+
+def _check_class_weight(class_weight: Any, x: Any, y: Any) -> None:
+    """Raises unless Keras reads the weights as those of class ids `[batch]`."""
+    rule = (
+        "`class_weight` must be a dict of class ids and weights; a loss takes a list "
+        "as its `class_weight`."
+    )
+    _checks.require(isinstance(class_weight, dict), rule, class_weight)
+    spec = getattr(x, "element_spec", None)  # For a dataset.
+    labels = y
+    if y is None and isinstance(spec, tuple) and len(spec) > 1:
+        labels = spec[1]
+    shape = tf.TensorShape(getattr(labels, "shape", None))
+    rule = (
+        "`class_weight` must come with class ids [batch] or [batch, 1]: Keras would "
+        "misread others. Give `loss(class_weight=)`, where a step scores all classes, "
+        "or examples a `sample_weight`."
+    )
+    has_one_id = shape.rank == 1 or shape[1:] == [1]
+    _checks.require(has_one_id, rule, f"labels of shape {shape}")
+
+
 def _class_ids(labels: Any, num_classes: int) -> Any:
     """Labels that must not look one-hot: integer ids `[batch, P]`, where P is not K."""
     if isinstance(labels, tf.RaggedTensor):
@@ -464,16 +469,18 @@ def _class_ids(labels: Any, num_classes: int) -> Any:
         "for each class"
     )
     rows = _labels.in_rows(labels)
-    width = rows.shape[1] or tf.shape(rows)[1]
-    is_one_hot = (
-        width > 1 if labels.dtype.is_floating else (width == num_classes) & (width > 1)
-    )
-    if is_one_hot is True:
-        raise ValueError(f"{rule}. Received: {labels.dtype} of shape {labels.shape}.")
-    if is_one_hot is False:
+    may_have_any_width = labels.dtype.is_floating
+    width = rows.shape[1]
+    if width is not None:
+        is_one_hot = width > 1 and (may_have_any_width or width == num_classes)
+        received = f"{labels.dtype} of shape {labels.shape}"
+        _checks.require(not is_one_hot, f"{rule}.", received)
         return labels
+
     # Keras traced this for labels of several shapes, so only the running graph knows
     # their width.
+    width = tf.shape(rows)[1]
+    is_one_hot = (width > 1) & (may_have_any_width | (width == num_classes))
     is_invalid = check(tf.fill(tf.shape(rows), is_one_hot), rows, rule)
     # No id is -2.
     return tf.where(is_invalid[:, tf.newaxis], tf.cast(-2, rows.dtype), rows)

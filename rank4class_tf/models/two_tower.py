@@ -448,11 +448,8 @@ class TwoTower(RetrievalModel):
     ) -> tuple[Tensor, Array]:
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
-            # Evaluation reads only the ids. NaN goes through the compiled loss, since
-            # Keras 2 reports what that has seen.
-            labels = tf.zeros(tf.shape(y_pred)[:1], tf.int32)
-            unknown = tf.fill([tf.shape(y_pred)[0], 2], float("nan"))
-            return self._compiled_losses(labels, unknown, sample_weight)
+            return self._unknown_losses(y_pred, sample_weight)
+
         candidates = self._reader.candidates(y, ids, training)
         encodings = self._encodings_of_step(candidates, training)
         rule = "`y` must have the features of a candidate for each query."
@@ -478,6 +475,15 @@ class TwoTower(RetrievalModel):
             return losses, sample_weight
         scores, labels = self._lists(queries, labels, columns)
         return self._compiled_losses(labels, scores, sample_weight)
+
+    def _unknown_losses(
+        self, queries: Tensor, sample_weight: Array | None
+    ) -> tuple[Tensor, Array]:
+        """NaN, for an evaluation that reads only ids."""
+        # It goes through the compiled loss, since Keras 2 reports what that has seen.
+        labels = tf.zeros(tf.shape(queries)[:1], tf.int32)
+        unknown = tf.fill([tf.shape(queries)[0], 2], float("nan"))
+        return self._compiled_losses(labels, unknown, sample_weight)
 
     def _encodings_of_step(self, candidates: Candidates, training: bool) -> Tensor:
         encodings = self._encoded(self.candidate_encoder, candidates.features, training)

@@ -291,36 +291,59 @@ def notes(
             "from 1, they slow a Dense down, so that other heads seem better. Try "
             "`Rescaling` before the head."
         )
-    first, *others = means
     for name, values in means.items():
-        failed = fresh.get(name, []).count(-math.inf)
-        diverged = list(values).count(-math.inf)
-        if diverged == len(values):
-            yield f"{name}: no setting had a finite loss; its values mean nothing."
-        elif diverged > len(values) / 2:
-            yield f"{name}: {diverged} of {len(values)} settings had no finite loss."
-        elif failed:
-            seeds = f"{failed} of {_number(len(fresh[name]), 'fresh seed')}"
-            yield f"{name}: {seeds} had no finite loss, and are tested as they began."
+        yield from _notes_of_failures(name, values, fresh.get(name, []))
+    first = next(iter(means))
     if len(means[first]) < FEW_SETTINGS:
         yield "Fewer than four settings were tried: with more, the verdict may change."
         return
-    # A parameter whose best value is at the end of its range wants a wider range.
+
     for name, tried in settings.items():
-        for parameter, best in tried[means[name].argmax()].items():
-            numbers = [setting[parameter] for setting in tried]
-            # By chance the best of 12 is at an end in one of 6 parameters: the ranks of
-            # the values must rise to it, too, at a level of 5 %.
-            ranks = np.argsort(means[name][np.argsort(numbers)]).argsort()
-            slope = np.corrcoef(ranks, sorted(ranks))[0, 1]
-            side, end = ("highest", max) if slope > 0 else ("lowest", min)
-            if best == end(numbers) and slope**2 * len(ranks) > 2.7:
-                yield f"{name}: the best {parameter} is the {side} that was tried."
-    if "weight_decay" not in settings[first][0]:
-        return
-    # A gain over a baseline with little decay may come from the decay, not from the
-    # candidate.
-    by_decay = np.argsort([setting["weight_decay"] for setting in settings[first]])
+        yield from _notes_of_edges(name, tried, means[name])
+    if "weight_decay" in settings[first][0]:
+        yield from _notes_of_decay(settings[first], means)
+
+
+def _notes_of_failures(
+    name: str, values: np.ndarray, fresh: list[float]
+) -> Iterator[str]:
+    """A candidate that had no finite loss, with some settings or fresh seeds."""
+    failed = fresh.count(-math.inf)
+    diverged = list(values).count(-math.inf)
+    if diverged == len(values):
+        yield f"{name}: no setting had a finite loss; its values mean nothing."
+    elif diverged > len(values) / 2:
+        yield f"{name}: {diverged} of {len(values)} settings had no finite loss."
+    elif failed:
+        seeds = f"{failed} of {_number(len(fresh), 'fresh seed')}"
+        yield f"{name}: {seeds} had no finite loss, and are tested as they began."
+
+
+# By chance the best of 12 settings is at an end in one of 6 parameters. So the ranks of
+# the values must rise to it, too: this is the 5 % level of the squared correlation of
+# two orders, times their length.
+_RISING = 2.7
+
+
+def _notes_of_edges(
+    name: str, tried: list[Setting], values: np.ndarray
+) -> Iterator[str]:
+    """A parameter whose best value is at an end of its range wants a wider range."""
+    for parameter, best in tried[values.argmax()].items():
+        numbers = [setting[parameter] for setting in tried]
+        ranks = np.argsort(values[np.argsort(numbers)]).argsort()
+        slope = np.corrcoef(ranks, sorted(ranks))[0, 1]
+        side, end = ("highest", max) if slope > 0 else ("lowest", min)
+        if best == end(numbers) and slope**2 * len(ranks) > _RISING:
+            yield f"{name}: the best {parameter} is the {side} that was tried."
+
+
+def _notes_of_decay(
+    settings: list[Setting], means: dict[str, np.ndarray]
+) -> Iterator[str]:
+    """A gain over a baseline of little decay may come from the decay alone."""
+    first, *others = means
+    by_decay = np.argsort([setting["weight_decay"] for setting in settings])
     little_decay = means[first][by_decay[: len(by_decay) // 2]].max()
     for name in others:
         if little_decay < means[name].max() <= means[first].max():
