@@ -65,8 +65,11 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)  # Before `-m` looks at the markers.
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what `--quick` does; `base(names)` leaves all other rows to a week."""
+    """Leaves out what `--quick` does; `base` and `often` mark all other cases."""
     for item in items:
+        for often in item.iter_markers("often"):
+            if not set(often.args) & set(item.callspec.id.split("-")):
+                item.add_marker("slow")
         for base in item.iter_markers("base"):
             if item.callspec.params["case"].name not in base.args[0]:
                 item.add_marker("weekly")

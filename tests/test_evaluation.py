@@ -283,6 +283,7 @@ def test_ragged_ids_at_positions_are_ids_for_every_metric():
 
 
 @pytest.mark.keras2
+@pytest.mark.often("True")
 @pytest.mark.parametrize("are_ids", [True, False])
 def test_batches_of_many_widths_share_a_graph(rng, normal, monkeypatch, are_ids):
     """A format told by the width of a batch stays so where the graph forgets it."""

@@ -384,7 +384,8 @@ def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, in_mode):
     assert_allclose(metric.result(), (best == ids)[is_kept].mean(), rtol=1e-6)
 
 
-@pytest.mark.parametrize("num_sampled", [None, 3])
+@pytest.mark.parametrize("num_sampled", [None, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.often("positions")
 @pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
 def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
     """Padding does not change a step, nor an evaluation."""

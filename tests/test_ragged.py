@@ -96,6 +96,7 @@ def test_in_fit(lists):
     )
 
 
+@pytest.mark.often("eager", "no lists")
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("lengths", [[], [0, 0]], ids=["no lists", "no items"])
 def test_lists_of_no_items_have_no_loss(lengths, in_graph):

@@ -213,7 +213,7 @@ OFTEN = {"linear", "softmax", "rankmax", "warp_sampled"}
 def of_every_kind():
     """The first build of each loss; all of a formula each week, of few losses often."""
     for name in EVERY:
-        is_few = name in tables.REPRESENTATIVES | {"linear", "smoothed", "prior"}
+        is_few = name in OFTEN
         of_others = pytest.mark.weekly if name in IN_OPTIONS else pytest.mark.slow
         yield pytest.param(name, *FIRST, marks=[] if is_few else [of_others])
         of_builds = pytest.mark.slow if name in OFTEN else pytest.mark.weekly
@@ -238,6 +238,7 @@ MODES = [
 
 
 @pytest.mark.keras2
+@pytest.mark.often("cosine")
 @pytest.mark.parametrize("mode, optimizer", MODES)
 @pytest.mark.parametrize("kind", ["bias", "cosine"])
 @pytest.mark.parametrize(
@@ -273,6 +274,7 @@ def of_rules():
             yield pytest.param(name, mode, "adam", marks=often)
 
 
+@pytest.mark.often(*RULES_OFTEN)
 @pytest.mark.parametrize("name, mode, optimizer", [*of_rules()])
 @pytest.mark.parametrize(
     "num_classes", [40, pytest.param(1000, marks=pytest.mark.weekly)]
@@ -295,6 +297,7 @@ OTHERS_IN_SHARDS = [pytest.param(name, marks=pytest.mark.weekly) for name in OTH
 
 
 @pytest.mark.keras2
+@pytest.mark.often("linear", "softmax")
 @pytest.mark.parametrize("name", [*QUICK_IN_SHARDS, *OTHERS_IN_SHARDS])
 def test_a_step_over_two_shards(name, two_devices):
     """Two replicas with half of the examples each; the loss is a mean over all."""
@@ -333,6 +336,7 @@ SAMPLED = {
 
 
 @pytest.mark.keras2
+@pytest.mark.often("cosine")
 @pytest.mark.parametrize("mode, optimizer", MODES)
 @pytest.mark.parametrize("kind", ["table", "cosine", "encoded"])
 @pytest.mark.parametrize("name", SAMPLED)

@@ -206,6 +206,7 @@ STEPS: list = [
 ]
 
 
+@pytest.mark.often("adagrad", "None")
 @pytest.mark.parametrize("optimizer, num_ids, loss, num_sampled", STEPS)
 def test_extreme_classifier(optimizer, num_ids, loss, num_sampled):
     """With each row-wise optimizer, in training and evaluation."""

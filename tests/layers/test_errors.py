@@ -355,6 +355,7 @@ TIED = {
 QUANTIZED = "`layer` must not be quantized"
 
 
+@pytest.mark.often("int8")
 @pytest.mark.parametrize("mode", ["int8", "int4"])
 @pytest.mark.parametrize("kind", TIED)
 def test_classes_of_a_layer_that_is_quantized_later(kind, mode):

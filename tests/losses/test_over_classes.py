@@ -92,6 +92,7 @@ def test_ragged_ids(name):
 
 # A loss whose gradient is 0 for most classes takes only the others, or all if these are
 # many.
+@pytest.mark.often("rankmax", "warp")
 @pytest.mark.parametrize(
     "ids", [[[1], [12], [-1]], [[1, 2, 5], [-1, 12, -1], [3, 4, 0]]]
 )
@@ -192,6 +193,7 @@ def test_under_xla(name):
     assert_same((step(ids, x), plain(loss, ids, head, x)))
 
 
+@pytest.mark.often("softmax", "rankmax")
 @pytest.mark.parametrize("most", [16, 1], ids=["few", "many"])
 @pytest.mark.parametrize(
     "name", ["softmax", "rankmax", "approx_ndcg", "pairwise_logistic_lambda"]

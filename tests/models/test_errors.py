@@ -221,6 +221,7 @@ def test_metrics_of_others_and_of_classes_are_refused(make):
                     model.compile("sgd", losses.SoftmaxLoss(), **{argument: given})
 
 
+@pytest.mark.often("0", "nan")
 @pytest.mark.parametrize("wrong", [0, -1, np.nan, np.inf])
 def test_weights_of_negatives_are_positive(wrong):
     model = towers.make(negatives="others", negative_weight="weight", jit_compile=False)
