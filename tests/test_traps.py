@@ -219,7 +219,7 @@ ENDS = [
     ),
     ("argument", POSITIONS, "xla", FITS),
     ("convolution", IMAGES, "eager", FITS),
-    ("convolution", IMAGES, "graph", FITS),
+    pytest.param("convolution", IMAGES, "graph", FITS, marks=pytest.mark.slow),
 ]
 
 
@@ -317,6 +317,7 @@ WAY_OUT = (
 
 
 @pytest.mark.keras2
+@pytest.mark.often("graph", "eager")
 @pytest.mark.parametrize("shape", [(), (3,)], ids=["examples", "positions"])
 @pytest.mark.parametrize("mode", ["graph", "eager", "xla"])
 def test_one_score_warns_once_of_a_loss_that_compares(mode, shape, rng, normal):

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from .. import derivatives
 from ..losses import oracles
 from ..refused import refused
-from .tables import FORMULAS, LOSSES, OPTIONS
+from .tables import FORMULAS, LOSSES, OPTIONS, REPRESENTATIVES
 
 # Each size stands for a path: no negatives, one block, several blocks, a last block
 # with padding, sorting, lists of up to 128 and of up to 256 items, which have paths
@@ -133,6 +133,7 @@ OF_LISTS = [*rows("relevance", EVERY, SIZES), *rows("ids", LOSSES, SIZES_OF_IDS)
 
 
 @pytest.mark.filterwarnings("ignore:.*two scores or more")  # Some lists have one item.
+@pytest.mark.often(*REPRESENTATIVES)
 @pytest.mark.parametrize("case, form, sizes", OF_LISTS)
 def test_short_and_long_lists(case, form, sizes):
     for n, num_positives in sizes:

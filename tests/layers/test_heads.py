@@ -281,6 +281,7 @@ def test_rows_of_some_are_among_those_of_all(classes):
 
 
 @pytest.mark.keras2
+@pytest.mark.often("attention", "strings", "table")
 def test_added_classes_are_scored_at_once(kind, classes, normal, reloaded):
     encodings = normal(3, 4)
     model = keras.Sequential([keras.Input((4,)), layers.DotProductHead(classes)])

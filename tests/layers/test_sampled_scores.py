@@ -162,6 +162,7 @@ def test_class_ids_that_do_not_exist():
         assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
 
 
+@pytest.mark.often("64")
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("width, normalize", [(64, False), (300, True)])
 def test_equal_classes_tie(width, normalize, in_graph, rng, normal):

@@ -368,6 +368,7 @@ def test_what_may_be_tuned_may_be_a_variable(make, name, normal):
         type(loss).from_config({**loss.get_config(), name: -1.0})
 
 
+@pytest.mark.often("margin0", "temperature0", "temperature1")
 @pytest.mark.parametrize(
     "make, name", {make().name: (make, x) for make, x in TUNABLE}.values()
 )

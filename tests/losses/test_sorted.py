@@ -195,6 +195,7 @@ def test_shapes_that_only_running_tells(make):
         )
 
 
+@pytest.mark.often("graph")
 @every_loss
 def test_batches_whose_size_only_running_tells(case, jit_compile, rng):
     """As in `fit` if the last batch is smaller. Weights of one are not those of all."""
