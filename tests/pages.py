@@ -12,11 +12,13 @@ import pathlib
 import re
 import tempfile
 
+from tensorflow import keras
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # What is run as it stands. README.md and docs/extending.md have tests of their own, and
 # so have the converters of docs/serving.md, in blocks of `python3`; others show
-# excerpts, in blocks of `py`.
+# excerpts, in blocks of `py`. What blocks of `pycon` print is so of Keras 3 alone.
 RUN = [
     "docs/results/rankmax.md",
     "docs/results/sodeep.md",
@@ -43,7 +45,10 @@ def python_blocks(page, languages="python"):
     return [(text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in blocks]
 
 
-def run(page, languages="python"):
+LANGUAGES = "python|pycon" if keras.__version__ >= "3" else "python"
+
+
+def run(page, languages=LANGUAGES):
     """Runs blocks in one namespace and returns it; blocks with prompts are doctests."""
     namespace = {"__name__": "page"}
     for line, code, shown in python_blocks(page, languages):
