@@ -12,7 +12,7 @@ import pathlib
 import re
 import tempfile
 
-from tensorflow import keras
+from rank4class_tf import _keras
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -45,7 +45,7 @@ def python_blocks(page, languages="python"):
     return [(text.count("\n", 0, m.start()) + 2, m[1], m[2]) for m in blocks]
 
 
-LANGUAGES = "python|pycon" if keras.__version__ >= "3" else "python"
+LANGUAGES = "python|pycon" if _keras.KERAS_3 else "python"
 
 
 def run(page, languages=LANGUAGES):
