@@ -33,7 +33,7 @@ class Threshold(NamedTuple):
     of_second: tuple[int, ...]
 
 
-# The shapes are those of `threshold_cases`.
+# Shapes are given as `threshold_cases` takes them.
 CASES = {
     "_lists.positives.FEW_POSITIVES": Threshold(
         (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)

@@ -35,6 +35,13 @@ def parser(
     return result
 
 
+def add_files(parser: command_line.Parser, text: str) -> None:
+    """Adds one file or more, without the name of an option."""
+    parser.add_argument(
+        "files", nargs="+", type=pathlib.Path, metavar="FILE", help=text
+    )
+
+
 def add_epochs(
     parser: command_line.Parser, epochs: int, every: int, patience: int, figure: str
 ) -> None:

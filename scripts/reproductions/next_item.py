@@ -175,15 +175,8 @@ def kept_run(args, method, settings, seed, test):
     of_run = {"method": method, "settings": settings, "seed": seed, "test": test}
     of_run["data"] = zlib.crc32(args.file.read_bytes())
     of_run["own_negatives"] = args.own_negatives and method == RIVAL
-    for name in (
-        "length",
-        "width",
-        "batch_size",
-        "epochs",
-        "evaluate_every",
-        "patience",
-    ):
-        of_run[name] = getattr(args, name)
+    names = "length", "width", "batch_size", "epochs", "evaluate_every", "patience"
+    of_run |= command_line.chosen(args, *names)
     return common.kept(
         args.out, of_run, lambda: run(method, settings, seed, args, test)
     )
@@ -264,47 +257,20 @@ def main(argv=None):
         "dropouts": [0.2],
     }
     quick["methods"] = [RIVAL, "Rankmax, all"]
-    parser = common.parser(__spec__, __doc__, quick)
-    parser.set_defaults(seeds=[0, 1])
-    add, count, rate = parser.add_argument, command_line.count, command_line.number
-    add(
-        "file",
-        type=pathlib.Path,
-        metavar="FILE",
-        help="users and items, of any of three forms",
-    )
+    parser = common.parser(__spec__, __doc__, quick, seeds=2)
+    text = "users and items, of any of three forms"
+    parser.add_argument("file", type=pathlib.Path, metavar="FILE", help=text)
     parser.add_names("--methods", METHODS, "rows")
-    add(
-        "--rates",
-        nargs="+",
-        type=rate,
-        default=[1e-3, 2e-3, 4e-3],
-        help="learning rates to try",
-    )
-    share = command_line.below_1
-    add("--dropouts", nargs="+", type=share, default=[0.2, 0.4], help="dropouts to try")
-    add(
-        "--length",
-        type=count,
-        default=100,
-        help="positions, the last ones of each user",
-    )
-    add(
-        "--width",
-        type=count,
-        default=64,
-        help="width of the table and of the encodings",
-    )
-    add("--batch-size", type=count, default=128, help="users per batch")
-    add("--epochs", type=count, default=120, help="the most epochs of a run")
-    add("--evaluate-every", type=count, default=4, help="epochs between evaluations")
-    add(
-        "--patience",
-        type=count,
-        default=20,
-        help="epochs to go on without a better NDCG@10",
-    )
-    add("--own-negatives", action="store_true", help="a sample for each position: 6 GB")
+    add, add_values = parser.add_value, parser.add_values
+    count, rate, share = command_line.count, command_line.number, command_line.below_1
+    add_values("--rates", rate, [1e-3, 2e-3, 4e-3], "learning rates to try")
+    add_values("--dropouts", share, [0.2, 0.4], "dropouts to try")
+    add("--length", count, 100, "positions, the last ones of each user")
+    add("--width", count, 64, "width of the table and of the encodings")
+    add("--batch-size", count, 128, "users per batch")
+    common.add_epochs(parser, epochs=120, every=4, patience=20, figure=NDCG)
+    text = "a sample for each position: 6 GB"
+    parser.add_argument("--own-negatives", action="store_true", help=text)
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)
 

@@ -15,7 +15,6 @@ that of the softmax of `calibrate`, fitted to a part of the validation words.
 
 import collections
 import functools
-import pathlib
 
 import numpy as np
 import tensorflow as tf
@@ -133,8 +132,7 @@ def tables_of(args):
     def kept_run(method, rate, seed):
         of_run = {"method": method, "rate": rate, "seed": seed}
         of_run["files"] = [str(path.resolve()) for path in args.files]
-        for name in ("words", "width", "batch_size", "epochs"):
-            of_run[name] = getattr(args, name)
+        of_run |= command_line.chosen(args, "words", "width", "batch_size", "epochs")
         return common.kept(args.out, of_run, lambda: run(method, rate, seed, args))
 
     rows, tried = [], []
@@ -163,21 +161,16 @@ def tables_of(args):
 def main(argv=None):
     """Tunes, trains, tests and reports."""
     quick = {"words": 50, "width": 4, "epochs": 1, "rates": [0.01], "seeds": [0]}
-    parser = common.parser(__spec__, __doc__, quick)
-    parser.set_defaults(seeds=[0, 1], tuning_seed=0)
-    add, count = parser.add_argument, command_line.count
-    add("files", nargs="+", type=pathlib.Path, metavar="FILE", help="texts, in order")
-    add(
-        "--rates",
-        nargs="+",
-        type=command_line.number,
-        default=[3e-3, 1e-2],
-        help="learning rates to try",
-    )
-    add("--words", type=count, default=5000, help="classes, one for all other words")
-    add("--width", type=count, default=64, help="width of the tables and of the GRU")
-    add("--batch-size", type=count, default=32, help="pieces a step")
-    add("--epochs", type=count, default=6, help="at most")
+    parser = common.parser(__spec__, __doc__, quick, seeds=2)
+    parser.set_defaults(tuning_seed=0)
+    common.add_files(parser, "texts, in order")
+    rates = [3e-3, 1e-2]
+    parser.add_values("--rates", command_line.number, rates, "learning rates to try")
+    add, count = parser.add_value, command_line.count
+    add("--words", count, 5000, "classes, one for all other words")
+    add("--width", count, 64, "width of the tables and of the GRU")
+    add("--batch-size", count, 32, "pieces a step")
+    add("--epochs", count, 6, "at most")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)
 

@@ -76,7 +76,7 @@ TOP_K = r"(full )?Top-[1-9]\d*"
 
 
 class Method(NamedTuple):
-    """A method in its parts, of which a text may leave out all but the name."""
+    """The parts of a method. A text may give the name alone."""
 
     name: str
     margin: str | None

@@ -16,7 +16,6 @@ the same splits, which share their data: its interval is optimistic.
 """
 
 import functools
-import pathlib
 import zlib
 
 import numpy as np
@@ -170,13 +169,14 @@ def tables_of(args):
     """A table for each file."""
     for path in args.files:
         x, is_positive = read(path)
+        data = f"{path.stem} {zlib.crc32(path.read_bytes())}"
+        parts_of = {seed: split(x, is_positive, seed) for seed in args.seeds}
         chosen = {}
         for method in args.methods:
             chosen[method] = []
-            for seed in args.seeds:
-                parts = split(x, is_positive, seed)
+            for seed, parts in parts_of.items():
                 runs = [
-                    kept_run(path, method, number, seed, parts, args)
+                    kept_run(data, method, number, seed, parts, args)
                     for number in range(args.settings)
                 ]
                 chosen[method].append(max(runs, key=lambda of: of["validation"][AP]))
@@ -190,12 +190,10 @@ def tables_of(args):
         yield title, [*head, AUC, RECALL], rows
 
 
-def kept_run(path, method, number, seed, parts, args):
+def kept_run(data, method, number, seed, parts, args):
     """A run from its file, or made now."""
-    data = f"{path.stem} {zlib.crc32(path.read_bytes())}"
     of_run = {"data": data, "method": method, "setting": number, "seed": seed}
-    for name in ("width", "batch_size", "epochs"):
-        of_run[name] = getattr(args, name)
+    of_run |= command_line.chosen(args, "width", "batch_size", "epochs")
     if method == BOOSTING:
         return common.kept(args.out, of_run, lambda: boosted(number, seed, parts))
     return common.kept(
@@ -219,15 +217,14 @@ def cells_of(runs, of_baseline):
 def main(argv=None):
     """Tunes, trains, tests and reports."""
     quick = {"epochs": 5, "settings": 1, "seeds": [0], "width": 4}
-    parser = common.parser(__spec__, __doc__, quick)
-    parser.set_defaults(seeds=[0, 1, 2, 3, 4])
-    add, count = parser.add_argument, command_line.count
-    add("files", nargs="+", type=pathlib.Path, metavar="FILE", help="tables, as CSV")
+    parser = common.parser(__spec__, __doc__, quick, seeds=5)
+    common.add_files(parser, "tables, as CSV")
     parser.add_names("--methods", OWN, "rows; the first is what the others gain over")
-    add("--settings", type=count, default=SETTINGS, help="settings of each method")
-    add("--width", type=count, default=64, help="units of the hidden layer")
-    add("--batch-size", type=count, default=512, help="examples of a list")
-    add("--epochs", type=count, default=60, help="passes through the training part")
+    add, count = parser.add_value, command_line.count
+    add("--settings", count, SETTINGS, "settings of each method")
+    add("--width", count, 64, "units of the hidden layer")
+    add("--batch-size", count, 512, "examples of a list")
+    add("--epochs", count, 60, "passes through the training part")
     args = parser.parse_args(argv)
     show_all(tables_of(args), args.csv)
 
