@@ -508,7 +508,9 @@ class Record:
         )
         (sums,) = fold_blocks(step, num_rows, self._block_size, [start])
         of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
-        of_rows = _RowGradients(sums.rows, *(used or ()))
+        of_rows = _RowGradients(sums.rows)
+        if used is not None:
+            of_rows = _RowGradients(sums.rows, used.places, used.is_few)
         return sums.encodings, of_rows, of_parameters
 
 

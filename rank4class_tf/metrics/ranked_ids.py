@@ -57,7 +57,7 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         is_hit = (column >= 0) & (class_ids >= 0)
         above = tf.where(is_hit, tf.cast(column, tf.float32), 0)
 
-        above = self._checked(above, y_true)
+        above = self._checked(above, y_true, ids, right_ids)
         return ops.Ranks(
             above=above,
             # A hit ties with itself only, other ids with none: no hit.
@@ -90,9 +90,10 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         _checks.require(has_kind, rule, dtype.name)
         return y_true
 
-    def _checked(self, x: Tensor, y_true: Tensor) -> Tensor:
+    def _checked(
+        self, x: Tensor, y_true: Tensor, ids: Tensor, right_ids: Tensor
+    ) -> Tensor:
         """Returns `x`, and raises on running if ids or right ids are invalid."""
-        right_ids = ids_as_integers(y_true)
         rule = "`y_true` must hold ids >= 0, or -1 for padding"
         x = checked(x, right_ids < -1, y_true, rule)
 
@@ -105,7 +106,6 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         )
         x = checked(x, is_binary & is_label, y_true, rule)
 
-        ids = ids_as_integers(self.ids)
         order = tf.argsort(ids, axis=1)
         rising = tf.gather(ids, order, batch_dims=1)
         later = rising[:, 1:]

@@ -341,7 +341,7 @@ def _notes_of_edges(
 def _notes_of_decay(
     settings: list[Setting], means: dict[str, np.ndarray]
 ) -> Iterator[str]:
-    """A gain over a baseline of little decay may come from the decay alone."""
+    """A gain that the baseline reaches, too, once it has more weight decay."""
     first, *others = means
     by_decay = np.argsort([setting["weight_decay"] for setting in settings])
     little_decay = means[first][by_decay[: len(by_decay) // 2]].max()

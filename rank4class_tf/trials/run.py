@@ -427,7 +427,7 @@ def _rest(
     num_done: int,
     most_passes: int,
 ) -> tuple[int, int]:
-    """How many passes after those that are done, and seeds of the test, have time."""
+    """How many more passes, and how many seeds of the test, fit into the time left."""
     plan = trainer.plan
     seconds = sum(x.total_seconds for done in trainings.values() for x in done)
     # The settings with the highest values, which are tested, may take far longer than
