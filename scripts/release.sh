@@ -28,10 +28,9 @@ mkdir -p "$work/pages/tests"
 cp -r docs README.md "$work/pages"
 cp tests/pages.py "$work/pages/tests"
 cd "$work"
-installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))' 2> /dev/null)"
-case "$installed" in "$work"/*) ;; *) echo "Not the installed package: $installed" >&2; exit 1 ;; esac
 export TF_CPP_MIN_LOG_LEVEL=3
-
+installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))')"
+case "$installed" in "$work"/*) ;; *) echo "Not the installed package: $installed" >&2; exit 1 ;; esac
 for legacy in 0 1; do
   echo "== Docstrings and pages, TF_USE_LEGACY_KERAS=$legacy"
   # This environment lacks Apache Beam and keras-hub, so files that need them are left out. Under
