@@ -7,6 +7,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 project="$PWD"
+# A folder on it that holds the project would be taken for the installed package.
+unset PYTHONPATH
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 pip_options=(--quiet --disable-pip-version-check --constraint "$project/constraints.txt")
