@@ -316,10 +316,31 @@ def test_what_a_budget_affords():
         (12, (0, 3)),
         (-5, (0, 3)),  # Always three seeds: fewer allow no verdict.
     ):
-        affordable = run._affordable(
+        rest = run.affordable(
             left, pass_cost=10, seed_cost=5, most_passes=20, most_seeds=8, enough=7
         )
-        assert affordable == expected
+        assert rest == expected
+
+
+def test_the_last_metric_that_rises_chooses():
+    assert run._checked_monitor(None, ["mrr", "ndcg_at_5", "mean_rank"]) == "ndcg_at_5"
+
+
+def test_a_parameter_that_no_factor_changes_keeps_its_default(data):
+    class Fixed(losses.SoftmaxLoss):
+        def __init__(self, label_smoothing=0.1, **kwargs):
+            if label_smoothing not in (0.0, 0.1):
+                raise ValueError("No other value will do.")
+            super().__init__(label_smoothing=label_smoothing, **kwargs)
+
+        @classmethod
+        def from_config(cls, config):
+            if isinstance(config["label_smoothing"], tf.Variable):
+                config = {**config, "label_smoothing": 0.1}
+            return cls(**config)
+
+    result = try_out(data, {"fixed": Fixed()}, seeds=1, epochs=1, settings=2)
+    assert result.trials[0].setting["label_smoothing"] == 0.1
 
 
 def test_a_candidate_compiles_once(data):

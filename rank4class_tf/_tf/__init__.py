@@ -19,4 +19,5 @@ removed.
 - `raising`: errors for bad values, from graphs that XLA does not compile; for sizes,
   also from XLA.
 - `seeds`: a new seed from a seed and a number.
+- `sizes`: how many numbers a block or a chunk holds, by the kind of device.
 """

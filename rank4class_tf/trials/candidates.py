@@ -30,6 +30,9 @@ RANGES = ((1e-4, 1e-1), (1e-4, 1.0), (0.25, 4.0))
 # the test has seeds of its own (`scripts.robustness.judge` compares such designs).
 _SCREENING_SEEDS = 2
 
+# After so many halvings, the logarithm of a factor is below the rounding of 1.
+_MOST_STEPS_BACK = 60
+
 # The parts of the cross-validation that estimates wrong labels.
 FOLDS = 4
 
@@ -95,6 +98,13 @@ class Task:
     plan: Plan
 
 
+class _Judged(NamedTuple):
+    """A training, and what measures its model."""
+
+    training: Training
+    evaluate: Evaluator
+
+
 class _Tuned(NamedTuple):
     """The parameter that a candidate's settings vary, of its loss or of its head."""
 
@@ -155,8 +165,8 @@ class Candidate:
         if self._tuned is None:
             return setting
 
-        _, name, default = self._tuned
-        while True:
+        name, default = self._tuned.name, self._tuned.default
+        for _ in range(_MOST_STEPS_BACK):
             setting[name] = default * factor
             if name in _SHARES:
                 setting[name] /= 1 + default * (factor - 1)
@@ -164,9 +174,9 @@ class Candidate:
                 self._copy(self._tuned.part, setting)
                 return setting
             except ValueError:  # Out of range: go half way back to the default.
-                if factor == 1:
-                    raise
                 factor **= 0.5
+        setting[name] = default
+        return setting
 
     def _copy(self, part: Part, setting: Setting) -> Part:
         """A copy of the loss or head; the tuned one has the setting's parameter."""
@@ -219,19 +229,23 @@ class Candidate:
 
         outcomes = {}
         for name in tested or (self.name, *self.adjust):
-            judged, evaluate = training, self.evaluate
+            judged = _Judged(training, self.evaluate)
             if name in self.adjust:
-                begin = time.monotonic()
-                model = self.adjust[name](self._model, split.validation)
-                evaluate = Evaluator(model, self.task.metrics)
-                value = self._monitored(evaluate, split.validation)
-                if training.value == -math.inf:  # What failed stays so.
-                    value = training.value
-                seconds = time.monotonic() - begin
-                judged = Training(value, training.seconds, seconds)
-            test = _measured(evaluate, self.task.data.test) if tested else {}
-            outcomes[name] = Outcome(judged, test)
+                judged = self._adjusted(name, training, split.validation)
+            test = _measured(judged.evaluate, self.task.data.test) if tested else {}
+            outcomes[name] = Outcome(judged.training, test)
         return outcomes
+
+    def _adjusted(self, name: str, training: Training, validation: Dataset) -> _Judged:
+        """What the function of another candidate makes of the trained model."""
+        begin = time.monotonic()
+        model = self.adjust[name](self._model, validation)
+        evaluate = Evaluator(model, self.task.metrics)
+        value = self._monitored(evaluate, validation)
+        if training.value == -math.inf:  # What failed stays so.
+            value = training.value
+        seconds = time.monotonic() - begin
+        return _Judged(Training(value, training.seconds, seconds), evaluate)
 
     def _monitored(self, evaluate: Evaluator, validation: Dataset) -> float:
         return evaluate.mean(self.task.monitor, validation, name="validation")

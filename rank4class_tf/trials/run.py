@@ -93,8 +93,8 @@ def try_out(
             `functools.partial(adjust_logits, class_prior=prior)`. The first is the
             baseline. None compares a dozen of this package.
         metrics: means over lists, or their names; `"macro_..."` averages over classes.
-        monitor: the name of the one to choose by, higher is better; None means the
-            last.
+        monitor: the name of the one to choose by; None means the last for which higher
+            is better.
         settings: how many settings each candidate tries.
         seeds: how many fresh seeds the test takes; fewer than three allow no verdict.
         minutes: a budget. If the first trainings show that it is too short, there are
@@ -195,11 +195,11 @@ def try_out(
 
 
 def _checked_monitor(monitor: str | None, metrics: Metrics) -> str:
-    """The name of the metric to choose by; the last that rises for a better model."""
+    """The name of the metric to choose by."""
     measured = Evaluator(None, metrics)
     rule = "`metrics` must have one that is higher for a better model, to choose by."
     _checks.require(bool(measured.rising), rule, measured.names)
-    return _checks.one_of("monitor", monitor or measured.names[-1], measured.rising)
+    return _checks.one_of("monitor", monitor or measured.rising[-1], measured.rising)
 
 
 def _checked_data(train: Dataset, validation: Dataset | float, test: Dataset) -> Data:
@@ -380,45 +380,60 @@ def _screen(trainer: _Trainer) -> _Screening:
     """Trains all candidates with each setting, or with those that the time allows."""
     plan = trainer.plan
     owners = trainer.owners
-    bar = trainer.bar
     trained = _trained(owners)
     # All settings with one seed come first: a short budget has several settings.
     shape = plan.screening_seeds, plan.settings
     passes = [*np.ndindex(shape)]
     values = {name: np.full(shape, np.nan) for name in owners}
     trainings: dict[str, list[Training]] = {name: [] for name in owners}
-
-    # With a budget, how many trainings it holds is known after the first pass.
     num_tested = min(plan.finalists + 1, len(owners))
-    total = len(passes) * len(trained) + plan.seeds * num_tested
-    bar.target = total if trainer.deadline == math.inf else len(trained) + num_tested
+    _announce(trainer, len(passes) * len(trained), num_tested)
+
+    # A pass trains every candidate once: wherever it ends, all have tried equally much.
+    num_done = 0
+    for seed, number in passes:
+        for owner in trained:
+            for name, outcome in trainer.run(owner, number, seed).items():
+                trainings[name].append(outcome.training)
+                values[name][seed, number] = outcome.training.value
+
+        num_done += 1
+        rest = _rest(trainer, trainings, num_done, len(passes) - num_done)
+        num_trainings = (num_done + rest.passes) * len(trained)
+        trainer.bar.target = num_trainings + rest.seeds * num_tested
+        if rest.passes == 0 and num_done > 1:  # One setting allows no verdict.
+            break
+
+    # A setting's value is its mean over the seeds; the last ones may have seen fewer.
+    draws = trainer.draws[:num_done]
+    return _Screening(
+        trainings=trainings,
+        tried={name: [*map(x.setting, draws)] for name, x in owners.items()},
+        means={x: np.nanmean(of[:, : len(draws)], axis=0) for x, of in values.items()},
+        num_trainings=num_done * len(trained),
+        num_seeds=rest.seeds,
+    )
+
+
+def _announce(trainer: _Trainer, num_screened: int, num_tested: int) -> None:
+    """Says how many trainings there are; a budget knows it after the first pass."""
+    plan, bar = trainer.plan, trainer.bar
+    total = num_screened + plan.seeds * num_tested
+    bar.target = total
+    if trainer.deadline != math.inf:
+        bar.target = len(_trained(trainer.owners)) + num_tested
     if bar.verbose:
         print(
             f"{total} trainings of at most {plan.epochs} epochs; from the first on, "
             "the time left:"
         )
 
-    # A pass trains every candidate once: wherever it ends, all have tried equally much.
-    for index, (seed, number) in enumerate(passes, start=1):
-        for owner in trained:
-            for name, outcome in trainer.run(owner, number, seed).items():
-                trainings[name].append(outcome.training)
-                values[name][seed, number] = outcome.training.value
 
-        num_more, num_seeds = _rest(trainer, trainings, index, len(passes) - index)
-        bar.target = (index + num_more) * len(trained) + num_seeds * num_tested
-        if num_more == 0 and index > 1:  # One setting allows no verdict.
-            break
+class Rest(NamedTuple):
+    """What fits into the time left."""
 
-    # A setting's value is its mean over the seeds; the last ones may have seen fewer.
-    draws = trainer.draws[:index]
-    return _Screening(
-        trainings=trainings,
-        tried={name: [*map(x.setting, draws)] for name, x in owners.items()},
-        means={x: np.nanmean(of[:, : len(draws)], axis=0) for x, of in values.items()},
-        num_trainings=index * len(trained),
-        num_seeds=num_seeds,
-    )
+    passes: int  # Of the screening, each a training of every candidate.
+    seeds: int  # Of the test.
 
 
 def _rest(
@@ -426,17 +441,18 @@ def _rest(
     trainings: dict[str, list[Training]],
     num_done: int,
     most_passes: int,
-) -> tuple[int, int]:
+) -> Rest:
     """How many more passes, and how many seeds of the test, fit into the time left."""
     plan = trainer.plan
     seconds = sum(x.total_seconds for done in trainings.values() for x in done)
     # The settings with the highest values, which are tested, may take far longer than
     # the others.
-    of_best = {name: max(done).total_seconds for name, done in trainings.items()}
+    best = {name: max(done, key=lambda x: x.value) for name, done in trainings.items()}
+    of_best = {name: training.total_seconds for name, training in best.items()}
     num_tested = min(plan.finalists + 1, len(of_best))
     baseline = next(iter(trainer.owners.values()))
     left = trainer.deadline - time.monotonic()
-    return _affordable(
+    return affordable(
         left - trainer.folds * of_best[baseline.name],
         pass_cost=seconds / num_done,
         seed_cost=num_tested * float(np.mean([*of_best.values()])),
@@ -446,7 +462,7 @@ def _rest(
     )
 
 
-def _affordable(
+def affordable(
     left: float,
     *,
     pass_cost: float,
@@ -454,7 +470,7 @@ def _affordable(
     most_passes: int,
     most_seeds: int,
     enough: int,
-) -> tuple[int, int]:
+) -> Rest:
     """How many more passes and test seeds, at these costs, fit in the seconds left."""
     pass_cost, seed_cost = max(pass_cost, 1e-9), max(seed_cost, 1e-9)
     few = min(most_seeds, report.FEW_SEEDS)
@@ -465,7 +481,7 @@ def _affordable(
             break
     # Fewer allow no verdict: a budget gives way to them.
     num_seeds = np.clip((left - passes * pass_cost) / seed_cost, few, most_seeds)
-    return passes, int(num_seeds)
+    return Rest(passes, int(num_seeds))
 
 
 def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome]]:

@@ -277,7 +277,7 @@ def planned(rng, held):
     spent = 0.0
     for index in range(1, num_passes + 1):
         spent += seconds(np.arange(count)).sum()
-        more, seeds = run._affordable(
+        more, seeds = run.affordable(
             budget - spent,
             pass_cost=spent / index,
             seed_cost=seconds(finalists).sum(),
