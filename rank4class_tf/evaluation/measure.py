@@ -128,22 +128,14 @@ class Evaluator:
         rising = [mean for mean in self._metrics if mean.metric.higher_is_better]
         self.rising = [name for mean in rising for name in mean.names]
 
-        rule = "`exclude` must be a function of features."
-        _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
         self._model = model
         self._exclude = exclude
         self._ranks_all = isinstance(model, RetrievalModel)
-        rule = (
-            "`exclude` must be None for a model that ranks all items itself; a "
-            "`TwoTower` has an `exclude` of its own."
-        )
-        _checks.require(not self._ranks_all or exclude is None, rule, exclude)
+        self._check_exclude()
 
-        self._shared: list[MeanMetric] = []
-        self._own: list[MeanMetric] = []
-        for mean in self._metrics:
-            is_own = type(mean.metric).per_list is not _metrics.RankingMetric.per_list
-            (self._own if is_own else self._shared).append(mean)
+        # A user's metric may have a `per_list` of its own, which reads the batch anew.
+        self._own = [mean for mean in self._metrics if mean.reads_by_itself]
+        self._shared = [mean for mean in self._metrics if not mean.reads_by_itself]
         formats = [Format.of(mean.metric) for mean in self._metrics] or [Format()]
         self._formats = list(dict.fromkeys(formats))
         self._check_ignored()
@@ -161,6 +153,16 @@ class Evaluator:
             functools.partial(self._measured), reduce_retracing=True
         )
         self._of_own = tf.function(functools.partial(self._measured_by_own))
+
+    def _check_exclude(self) -> None:
+        exclude = self._exclude
+        rule = "`exclude` must be a function of features."
+        _checks.require(exclude is None or callable(exclude), rule, repr(exclude))
+        rule = (
+            "`exclude` must be None for a model that ranks all items itself; a "
+            "`TwoTower` has an `exclude` of its own."
+        )
+        _checks.require(not self._ranks_all or exclude is None, rule, exclude)
 
     def _check_ignored(self) -> None:
         """Raises if metrics would count different lists."""
@@ -255,29 +257,36 @@ class Evaluator:
             measured = self._measure(*batch)
             results.append(tf.nest.map_structure(lambda x: x.numpy(), measured))
         _checks.require(results, f"`{name}` must have at least one batch.", "none")
+        return self._evaluation(results)
 
-        # Join the batches: first the items of each list, then the values of each
-        # metric.
-        items = zip(*[result.items for result in results], strict=True)
-        class_ids, top_classes, positives = map(_joined, items)
-        ranks, _ = _joined_pairs([result.mean_rank for result in results])
+    def _evaluation(self, results: list[_Measured]) -> Evaluation:
+        """Joins what was measured of all batches, as arrays."""
+        of_batches = [result.items for result in results]
+        items = Items(*map(_joined, zip(*of_batches, strict=True)))
 
         values, weights, bounds = {}, {}, {}
         for mean in self._metrics:
             pairs = [result.values[mean.key] for result in results]
             columns, list_weights = _joined_pairs(pairs)
             if mean.prefix:
-                list_weights = _class_weights(list_weights, positives)
+                list_weights = _class_weights(list_weights, items.positives)
             for column, name in enumerate(mean.names):
                 values[name] = columns[:, column]
                 weights[name] = list_weights
                 bounds[name] = mean.metric.bounds
 
         # The rank of a list without a positive is 0, also if all its positives weigh 0.
+        ranks, _ = _joined_pairs([result.mean_rank for result in results])
         ranks = ranks[:, 0]
-        ranks = np.where(ranks == 0, np.nan, ranks)
-        top = None if self._ranks_all else top_classes
-        return Evaluation({}, values, weights, ranks, class_ids, top, bounds)
+        return Evaluation(
+            estimates={},
+            values=values,
+            weights=weights,
+            ranks=np.where(ranks == 0, np.nan, ranks),
+            class_ids=items.most_relevant,
+            top_classes=None if self._ranks_all else items.top,
+            bounds=bounds,
+        )
 
     def mean(
         self,
@@ -310,6 +319,11 @@ class MeanMetric(NamedTuple):
     def key(self) -> str:
         """The first of its names, which differ."""
         return self.names[0]
+
+    @property
+    def reads_by_itself(self) -> bool:
+        """Whether the metric has a `per_list` of its own."""
+        return type(self.metric).per_list is not _metrics.RankingMetric.per_list
 
 
 def mean_metrics(metrics: Metrics) -> list[MeanMetric]:
