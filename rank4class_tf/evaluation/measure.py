@@ -309,11 +309,7 @@ class MeanMetric(NamedTuple):
 
     metric: _metrics.RankingMetric
     prefix: str  # Of its names: "macro_" for a mean over classes, or "".
-
-    @property
-    def names(self) -> list[str]:
-        """Names of its values in an `Evaluation`."""
-        return [self.prefix + name for name in self.metric.result_names]
+    names: list[str]  # Of its values in an `Evaluation`.
 
     @property
     def key(self) -> str:
@@ -350,7 +346,8 @@ def mean_metrics(metrics: Metrics) -> list[MeanMetric]:
             "`MacroAverage`."
         )
         _checks.require(is_right, rule, metric.name)
-        means.append(MeanMetric(metric, prefix))
+        names = [prefix + name for name in metric.result_names]
+        means.append(MeanMetric(metric, prefix, names))
 
     names = [name for mean in means for name in mean.names]
     differ = len(set(names)) == len(names)

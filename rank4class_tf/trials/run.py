@@ -285,7 +285,7 @@ def _description(
     """What tells a comparison from others, for a file."""
     to_config = keras.utils.serialize_keras_object
     metrics = [
-        (macro, to_config(metric)) for metric, macro in mean_metrics(task.metrics)
+        (mean.prefix, to_config(mean.metric)) for mean in mean_metrics(task.metrics)
     ]
     known: dict[str, Content | str] = {**contents}
     for name, examples in vars(task.data).items():
