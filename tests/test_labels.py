@@ -213,6 +213,16 @@ def test_labels_that_are_none(make, labels, message):
         make()(labels, np.zeros((2, 6), "float32"))
 
 
+def test_zeros_and_ones_beside_scores_of_an_unknown_width():
+    """The error has no number to name."""
+    specs = [tf.TensorSpec([None, 4], tf.int32), tf.TensorSpec([None, None])]
+    compute = tf.function(losses.SoftmaxLoss(), input_signature=specs)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="scores another number of items"
+    ):
+        compute(np.eye(4, dtype="int32")[:2], np.zeros((2, 6), "float32"))
+
+
 def test_floating_ids_need_a_format(scores):
     ids = np.array([[3.0, 4.0], [5.0, -1.0], [6.0, 7.0], [8.0, -1.0]])
     value = losses.SoftmaxLoss(label_format="ids")(ids, scores)

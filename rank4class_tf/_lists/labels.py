@@ -331,7 +331,7 @@ def _nan_if_binary(nan_or_0: Tensor, ids: Tensor, static_items: int | None) -> T
     rule = (
         "`y_true` must hold class ids or labels of all items; a list of "
         f"{width or 'more than two'} zeros and ones is neither, since `y_pred` "
-        f"scores {static_items} items"
+        f"scores {static_items or 'another number of'} items"
     )
     is_binary = tf.equal(ids, 0) | tf.equal(ids, 1)
     is_binary &= tf.reduce_all(is_binary, axis=-1, keepdims=True)
@@ -561,42 +561,49 @@ def example_weights(
     sample_weight: Array, y_pred: Array, per_item: bool = False, signed: bool = True
 ) -> Tensor:
     """Scalar, `[batch]` or `[batch, 1]` weights as a floating scalar or `[batch]`."""
-    # Integers become float64. With `per_item`, weights `[batch, n]`, dense or ragged,
-    # are accepted too, and stay so. With `signed`, they may be negative, as in Keras's
-    # losses.
+    # With `per_item`, weights `[batch, n]`, dense or ragged, are accepted too, and stay
+    # so. With `signed`, they may be negative, as in Keras's losses.
+    weights = _as_weights(sample_weight)
+    lists = y_pred.row_lengths() if isinstance(y_pred, tf.RaggedTensor) else y_pred
+    rule = "`sample_weight` must have a weight for each example."
+    may_be_column = weights.shape.rank is None or weights.shape[1:].as_list() == [None]
+    if may_be_column and not per_item:
+        column = tf.ones([tf.shape(lists)[0], 1])
+        weights = same_sizes(in_rows(weights), column, rule, num_axes=2)
+        weights = tf.reshape(weights, [-1])
+    _check_shape(weights, per_item)
+    if weights.shape.rank:
+        weights = same_sizes(weights, tf.convert_to_tensor(lists), rule)
+    if weights.shape.rank == 2 and weights.shape[1] == 1:
+        weights = tf.squeeze(weights, axis=1)
+    return weights if signed else _not_negative(weights)
+
+
+def _as_weights(sample_weight: Array) -> Tensor:
+    """Weights as a dense tensor of floating numbers."""
     if isinstance(sample_weight, tf.RaggedTensor):
         sample_weight = _items(sample_weight, 0)
-    if isinstance(y_pred, tf.RaggedTensor):
-        y_pred = y_pred.row_lengths()  # One for each list.
-    weights = tf.convert_to_tensor(sample_weight)
-    rule = "`sample_weight` must have a weight for each example."
-    if not per_item and (
-        weights.shape.rank is None or weights.shape[1:].as_list() == [None]
-    ):
-        column = tf.ones([tf.shape(y_pred)[0], 1])
-        weights = tf.reshape(
-            same_sizes(in_rows(weights), column, rule, num_axes=2), [-1]
-        )
+    weights = as_numbers("sample_weight", sample_weight)
+    # Float64 holds the integers.
+    return weights if weights.dtype.is_floating else tf.cast(weights, tf.float64)
+
+
+def _check_shape(weights: Tensor, per_item: bool) -> None:
     rank = weights.shape.rank
-    has_columns = rank == 2 and weights.shape[1] != 1
+    fits = rank is not None and rank <= 2
     shapes = "[batch], [batch, 1] or [batch, n]"
     if not per_item:
+        fits = rank in (0, 1) or rank == 2 and weights.shape[1] == 1
         shapes = "[batch] or [batch, 1], since this has no form with weights of items"
-    fits = rank is not None and rank <= 2 and (per_item or not has_columns)
-    require(
-        fits and weights.dtype not in _NON_NUMERIC,
-        f"`sample_weight` must be a number or numbers of the shape {shapes}.",
-        f"{weights.dtype.name} of shape {weights.shape}",
-    )
-    if not weights.dtype.is_floating:
-        weights = tf.cast(weights, tf.float64)  # It holds the integers.
-    if rank:
-        weights = same_sizes(weights, tf.convert_to_tensor(y_pred), rule)
-    if not signed:
-        column = tf.reshape(weights, [-1, 1])
-        column = checked(column, column < 0, column, "`sample_weight` must be >= 0")
-        weights = tf.reshape(column, tf.shape(weights))
-    return tf.squeeze(weights, axis=1) if rank == 2 and not has_columns else weights
+    rule = f"`sample_weight` must be a number or numbers of the shape {shapes}."
+    require(fits, rule, f"shape {weights.shape}")
+
+
+def _not_negative(weights: Tensor) -> Tensor:
+    """The weights; raises for one below 0, or is NaN there under XLA."""
+    column = tf.reshape(weights, [-1, 1])
+    column = checked(column, column < 0, column, "`sample_weight` must be >= 0")
+    return tf.reshape(column, tf.shape(weights))
 
 
 def weights_of_items(weights: Tensor, scores: Tensor) -> Tensor:
