@@ -4,7 +4,7 @@ Nothing here has a gradient but `decaying_sums` and `add_columns`.
 """
 
 import math
-from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 import tensorflow as tf
 
@@ -18,7 +18,14 @@ from rank4class_tf._tf.gather import (
 )
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    Function,
+    Size,
+    Tensor,
+    TensorPair,
+    WithGradient,
+)
 
 # Up to this many entries, comparing with all of them costs less under XLA: .4 of the
 # time for 8 entries, 1.6 for 64 (64 x 1,000 values).
@@ -105,10 +112,7 @@ _GROUP = 64
 
 
 def top_k_by_blocks(
-    score: Callable,
-    num_classes: int,
-    k: int | Tensor,
-    block_size: int | Tensor,
+    score: Function, num_classes: int, k: Size, block_size: Size
 ) -> TensorPair:
     """Finds the scores and ids of the k highest-scoring classes, block by block."""
     # Both are `[batch, k]`, best first; of equal scores the lower id first. Equal
@@ -119,42 +123,48 @@ def top_k_by_blocks(
     is_static = isinstance(k, int) and isinstance(block_size, int)
     maximum = max if is_static else tf.maximum
     size = -(-maximum(block_size, k) // _GROUP) * _GROUP
+    return fold_scores(score, num_classes, size, _Highest(k, size))
 
-    def join(
-        found: Tensors, ids: Tensor, scores: Tensor, columns: Tensor
-    ) -> TensorPair:
-        found_scores, found_ids = found
-        values = tf.concat([found_scores, scores], axis=1)
-        ids_of_values = tf.concat([found_ids, tf.gather(ids, columns)], axis=1)
-        # Sorting all takes half the time of finding the k highest of slightly more than
-        # k.
-        values, order = tf.math.top_k(values, tf.shape(values)[1])
-        values = tf.ensure_shape(values[:, :k], found_scores.shape)
-        order = tf.ensure_shape(order[:, :k], found_scores.shape)
-        return values, tf.gather(ids_of_values, order, batch_dims=1)
 
-    def merge(found: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
+class _Highest(NamedTuple):
+    """Keeps the k highest scores and their ids, `[batch, k]`; see `Kept`."""
+
+    k: Size
+    block_size: Size
+
+    def start(self, ids: Tensor, scores: Tensor) -> TensorPair:
+        values, columns = tf.math.top_k(scores, self.k)
+        return values, tf.gather(ids, columns)
+
+    def merge(self, kept: TensorPair, ids: Tensor, scores: Tensor) -> TensorPair:
         def from_all() -> TensorPair:
-            return join(found, ids, *tf.math.top_k(scores, k))
+            return self._joined(kept, ids, *tf.math.top_k(scores, self.k))
 
         if in_xla():  # XLA needs static shapes.
             return from_all()
 
-        kth_score = found[0][:, -1:]
-        groups = tf.reshape(scores, [-1, size // _GROUP, _GROUP])
+        kth_score = kept[0][:, -1:]
+        groups = tf.reshape(scores, [-1, self.block_size // _GROUP, _GROUP])
         has_new = tf.reduce_max(groups, axis=2) > kth_score
         return tf.cond(
             tf.math.count_nonzero(has_new) <= tf.size(has_new, tf.int64) // 2,
-            lambda: join(found, ids, *_above(groups, kth_score, has_new)),
+            lambda: self._joined(kept, ids, *_above(groups, kth_score, has_new)),
             from_all,
         )
 
-    def start(ids: Tensor, scores: Tensor) -> TensorPair:
-        values, index = tf.math.top_k(scores, k)
-        return values, tf.gather(ids, index)
-
-    values, ids = fold_scores(score, num_classes, size, start, merge)
-    return values, ids
+    def _joined(
+        self, kept: TensorPair, ids: Tensor, scores: Tensor, columns: Tensor
+    ) -> TensorPair:
+        """The highest of those kept and of scores in columns of a block."""
+        kept_scores, kept_ids = kept
+        values = tf.concat([kept_scores, scores], axis=1)
+        ids_of_values = tf.concat([kept_ids, tf.gather(ids, columns)], axis=1)
+        # Sorting all takes half the time of finding the k highest of slightly more than
+        # k.
+        values, order = tf.math.top_k(values, tf.shape(values)[1])
+        values = tf.ensure_shape(values[:, : self.k], kept_scores.shape)
+        order = tf.ensure_shape(order[:, : self.k], kept_scores.shape)
+        return values, tf.gather(ids_of_values, order, batch_dims=1)
 
 
 def _above(groups: Tensor, kth_score: Tensor, has_new: Tensor) -> TensorPair:
@@ -179,38 +189,46 @@ def _above(groups: Tensor, kth_score: Tensor, has_new: Tensor) -> TensorPair:
     return by_row(new_scores, padding), by_row(tf.cast(columns, tf.int32), 0)
 
 
+class Kept(Protocol):
+    """What a pass over the scores of all classes keeps: two tensors."""
+
+    def start(self, ids: Tensor, scores: Tensor) -> TensorPair:
+        """What is kept of the first block, of ids `[m]` and scores `[batch, m]`."""
+
+    def merge(self, kept: TensorPair, ids: Tensor, scores: Tensor) -> TensorPair:
+        """What is kept after one more block."""
+
+
 def fold_scores(
-    score: Callable,
-    num_classes: int,
-    block_size: Tensor,
-    start: Callable,
-    merge: Callable,
-) -> list[Tensor]:
-    """Folds `merge(state, ids, scores)` over all blocks, after `start(ids, scores)`."""
+    score: Function, num_classes: int, block_size: Size, kept: Kept
+) -> TensorPair:
+    """What is kept of the scores of all classes, block by block."""
     # All blocks are equally wide, so that all products are rounded alike.
     minimum = min if isinstance(block_size, int) else tf.minimum
     size = minimum(block_size, num_classes)
     first_ids = tf.range(size)
-    state = [tf.convert_to_tensor(x) for x in start(first_ids, score(first_ids))]
+    first, second = kept.start(first_ids, score(first_ids))
     if isinstance(size, int) and size == num_classes:
-        return state
+        return first, second
 
-    def step(block: Tensor, *state: Tensor) -> Tensors:
+    def step(block: Tensor, first: Tensor, second: Tensor) -> TensorPair:
         # The last block is as wide as the others and overlaps the one before; we mask
         # that part.
         end_before = block * size
-        first = tf.minimum(end_before, num_classes - size)
-        ids = first + tf.range(size)
+        first_id = tf.minimum(end_before, num_classes - size)
+        ids = first_id + tf.range(size)
         scores = score(ids)
 
         def masked() -> Tensor:
             lowest = tf.constant(-float("inf"), scores.dtype)
             return tf.where((ids < end_before)[tf.newaxis], lowest, scores)
 
-        unmasked = tf.cond(first < end_before, masked, lambda: scores)
-        return merge(state, ids, unmasked)
+        unmasked = tf.cond(first_id < end_before, masked, lambda: scores)
+        return kept.merge((first, second), ids, unmasked)
 
-    return fold(step, -(-num_classes // size), state, first=1)
+    num_blocks = -(-num_classes // size)
+    first, second = fold(step, num_blocks, [first, second], first=1)
+    return first, second
 
 
 def add_columns(x: Tensor, columns: Tensor, values: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ loops over blocks are in `_tf/search.py` and `ops/blocks.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
 
@@ -15,8 +15,9 @@ from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
-from rank4class_tf._tf.gather import within
-from rank4class_tf._types import Array, Tensor, TensorPair
+from rank4class_tf._tf.gather import num_rows, within
+from rank4class_tf._tf.raising import replaced
+from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors
 from rank4class_tf.layers.classes import Classes
 from rank4class_tf.layers.shards import ShardedClassTable, Shards, TableShard
 from rank4class_tf.ops import blocks
@@ -82,70 +83,50 @@ class ClassScores:
             mask=mask,
         )
 
-    def top_k(
-        self, encodings: Array, k: int | Tensor, exclude: Array | None
-    ) -> TensorPair:
+    def top_k(self, encodings: Array, k: Size, exclude: Array | None) -> TensorPair:
         """The k highest scores and their ids, `[batch, k]`; -inf for an excluded id."""
-        encodings, exclude = self._prepare(encodings, exclude)
-        shards = _shards(self.classes)
+        encodings = self.scaled(encodings)
+        exclude, encodings = self._excluded(exclude, encodings)
+        parts = _parts_of(self.classes)
 
-        def search_all(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
-            def search_shard(shard: TableShard | _WholeTable) -> TensorPair:
-                size = shard.last - shard.first
-                score_block = self._block_scores(shard, encodings, exclude)
-                num_best = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
-                block_size = search.search_block(encodings, size)
-                scores, rows = search.top_k_by_blocks(
-                    score_block, size, num_best, block_size
-                )
-                return scores, shard.first + rows
+        def best(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
+            queries = _Queries(self, encodings, exclude)
+            return parts.search(lambda part: queries.top_k(part, k), k)
 
-            return shards.search(search_shard, k)
-
-        return shards.on_joined_batch(search_all, encodings, exclude)
+        return parts.on_joined_batch(best, encodings, exclude)
 
     def ranks(
         self, encodings: Array, class_ids: Array, exclude: Array | None
     ) -> TensorPair:
         """How many classes score above and as high as ids, int32 `[batch, P]`."""
-        encodings = tf.convert_to_tensor(encodings)
-        num_classes = self.classes.num_classes
-        class_ids, _ = _labels.padded_ids(
-            class_ids, num_classes, encodings, "class_ids"
+        encodings = self.scaled(encodings)
+        # NaN for an example with a bad id, where XLA compiles and so cannot raise.
+        nan_or_0 = tf.zeros([num_rows(encodings)])
+        class_ids, nan_or_0 = _labels.padded_ids(
+            class_ids, self.classes.num_classes, nan_or_0, "class_ids"
         )
-        encodings, exclude = self._prepare(encodings, exclude)
-        shards = _shards(self.classes)
+        exclude, nan_or_0 = self._excluded(exclude, nan_or_0)
+        parts = _parts_of(self.classes)
 
-        def count_all(
+        def count(
             encodings: Tensor, class_ids: Tensor, exclude: Tensor | None
         ) -> TensorPair:
+            queries = _Queries(self, encodings, exclude)
             # First the scores of the ids, each from the shard that has its class.
-            def score(shard: TableShard | _WholeTable) -> list[Tensor]:
-                size = shard.last - shard.first
-                rows, is_here = within(class_ids - shard.first, size)
-                score_block = self._block_scores(shard, encodings)
-                block_size = search.search_block(encodings, size)
-                scores = blocks.scores_as_in_blocks(score_block, size, rows, block_size)
-                tolerance = self.of(shard.table).rounding(encodings, rows)
-                return [tf.where(is_here, x, 0.0) for x in (scores, tolerance)]
-
-            scores, tolerance = shards.total(score)
-
+            scores, tolerance = parts.total(
+                lambda part: queries.scores_of(class_ids, part)
+            )
             # Then every shard counts its classes that score higher, and other classes
             # that tie.
-            def count(shard: TableShard | _WholeTable) -> list[Tensor]:
-                score_block = self._block_scores(shard, encodings, exclude)
-                size, rows = shard.last - shard.first, class_ids - shard.first
-                block_size = search.search_block(encodings, size)
-                return blocks.count_others_by_blocks(
-                    score_block, size, rows, scores, block_size, tolerance
-                )
-
-            num_above, num_tied = shards.total(count)
+            above, tied = parts.total(
+                lambda part: queries.counts(class_ids, scores, tolerance, part)
+            )
             is_ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(scores), tf.int32)
-            return num_above * is_ranked, (num_tied + 1) * is_ranked
+            return above * is_ranked, (tied + 1) * is_ranked
 
-        return shards.on_joined_batch(count_all, encodings, class_ids, exclude)
+        above, tied = parts.on_joined_batch(count, encodings, class_ids, exclude)
+        is_broken = tf.math.is_nan(nan_or_0)
+        return replaced(above, is_broken, -1), replaced(tied, is_broken, -1)
 
     def rounding(self, encodings: Tensor, ids: Tensor) -> Tensor:
         r"""How far apart the scores of two equal rows may be, for ids `[batch, P]`."""
@@ -183,34 +164,95 @@ class ClassScores:
             return bound
         return bound + 2 * gamma(2) * tf.abs(tf.cast(biases, tf.float32))
 
-    def _prepare(
-        self, encodings: Array, exclude: Array | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Returns scaled encodings, and the ids to leave out, `[batch, E]` or None."""
-        encodings = self.scaled(encodings)
+    def _excluded(
+        self, exclude: Array | None, lists: Tensor
+    ) -> tuple[Tensor | None, Tensor]:
+        """The ids to leave out, `[batch, E]`; the lists are as in `padded_ids`."""
         if exclude is None:
-            return encodings, None
+            return None, lists
         exclude = _checks.rows_of_ids("exclude", exclude, strings=False)
-        num_classes = self.classes.num_classes
-        excluded, encodings = _labels.padded_ids(
-            exclude, num_classes, encodings, "exclude"
-        )
-        return encodings, excluded
+        return _labels.padded_ids(exclude, self.classes.num_classes, lists, "exclude")
 
-    def _block_scores(
-        self,
-        shard: TableShard | _WholeTable,
-        encodings: Tensor,
-        exclude: Tensor | None = None,
-    ) -> Callable[[Tensor], Tensor]:
-        """A function from rows `[m]` of a shard to scores `[batch, m]`."""
-        shard_scores = self.of(shard.table)
-        # Rows of this shard; ids of other shards fall outside of it.
+
+class _WholeTable:
+    """Classes that are not divided: all parts, and the only one."""
+
+    def __init__(self, classes: Classes):
+        self.first = 0
+        self.last = classes.num_classes
+        self.table = classes
+
+    def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
+        return function(*batch)
+
+    def search(self, function: Callable, k: Size) -> TensorPair:
+        return function(self)
+
+    def total(self, function: Callable) -> Tensors:
+        return function(self)
+
+
+# Some classes [first, last) in a `table` of their own, and all classes in such parts.
+_Part: TypeAlias = TableShard | _WholeTable
+_Parts: TypeAlias = Shards | _WholeTable
+
+
+def _parts_of(classes: Classes) -> _Parts:
+    is_divided = isinstance(classes, ShardedClassTable)
+    return classes.shards if is_divided else _WholeTable(classes)
+
+
+class _Queries(NamedTuple):
+    """Scaled encodings, and what they ask of each part of the classes."""
+
+    scores: ClassScores
+    encodings: Tensor
+    exclude: Tensor | None  # Ids `[batch, E]`, padded with -1.
+
+    def top_k(self, part: _Part, k: Size) -> TensorPair:
+        """The highest scores of a part and their ids, `[batch, at most k]`."""
+        size = part.last - part.first
+        num_best = min(k, size) if isinstance(k, int) else tf.minimum(k, size)
+        scores, rows = search.top_k_by_blocks(
+            self._score(part, self.exclude), size, num_best, self._block_size(part)
+        )
+        return scores, part.first + rows
+
+    def scores_of(self, class_ids: Tensor, part: _Part) -> Tensors:
+        """Scores of ids and their rounding, `[batch, P]`; 0 for ids of other parts."""
+        size = part.last - part.first
+        rows, is_here = within(class_ids - part.first, size)
+        scores = blocks.scores_as_in_blocks(
+            self._score(part, exclude=None), size, rows, self._block_size(part)
+        )
+        rounding = self.scores.of(part.table).rounding(self.encodings, rows)
+        return [tf.where(is_here, x, 0.0) for x in (scores, rounding)]
+
+    def counts(
+        self, class_ids: Tensor, scores: Tensor, tolerance: Tensor, part: _Part
+    ) -> TensorPair:
+        """How many other classes of a part score above ids, and as high."""
+        return blocks.count_others_by_blocks(
+            self._score(part, self.exclude),
+            part.last - part.first,
+            class_ids - part.first,
+            scores,
+            self._block_size(part),
+            tolerance,
+        )
+
+    def _block_size(self, part: _Part) -> Size:
+        return search.search_block(self.encodings, part.last - part.first)
+
+    def _score(self, part: _Part, exclude: Tensor | None) -> Function:
+        """A function from rows `[m]` of a part to scores `[batch, m]`."""
+        part_scores = self.scores.of(part.table)
+        # Rows of this part; ids of others fall outside of it.
         if exclude is not None:
-            exclude -= shard.first
+            exclude -= part.first
 
         def score(rows: Tensor) -> Tensor:
-            scores = shard_scores.without_gradient(encodings, rows)
+            scores = part_scores.without_gradient(self.encodings, rows)
             if exclude is None:
                 return scores
             # An id that is excluded twice stays -inf; one of another block adds 0 to
@@ -220,30 +262,6 @@ class ClassScores:
             return search.add_columns(scores, columns, penalties)
 
         return score
-
-
-class _WholeTable:
-    """Classes that are not divided, in the role of `Shards` and of its only shard."""
-
-    def __init__(self, classes: Classes):
-        self.first, self.last, self.table = 0, classes.num_classes, classes
-
-    def on_joined_batch(self, function: Callable, *batch: Any) -> Any:
-        return function(*batch)
-
-    def search(self, function: Callable, k: int | Tensor) -> TensorPair:
-        return function(self)
-
-    def total(self, function: Callable) -> list[Tensor]:
-        return function(self)
-
-
-def _shards(classes: Classes) -> Shards | _WholeTable:
-    return (
-        classes.shards
-        if isinstance(classes, ShardedClassTable)
-        else _WholeTable(classes)
-    )
 
 
 def _lengths(rows: Tensor) -> Tensor:

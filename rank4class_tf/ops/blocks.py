@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,18 +11,26 @@ from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.loops import in_pieces
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import fold_scores
-from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._types import (
+    Array,
+    Function,
+    Size,
+    Tensor,
+    TensorPair,
+    Tensors,
+    WithGradient,
+)
 from rank4class_tf.ops.ranks import count_one_by_one
 
 
 def count_others_by_blocks(
-    score: Callable,
+    score: Function,
     num_classes: int,
     class_ids: Tensor,
     id_scores: Tensor,
-    block_size: int | Tensor,
+    block_size: Size,
     tolerance: Array = 0.0,
-) -> list[Tensor]:
+) -> TensorPair:
     """Counts other classes above and tied with ids `[batch, P]` up to a tolerance."""
     # `score` maps class ids `[m]` to scores `[batch, m]`. An id outside [0,
     # num_classes) is of a class that is not scored here, but whose score is compared as
@@ -36,28 +44,35 @@ def count_others_by_blocks(
         shifted = tf.clip_by_value(shifted, dtype.min, dtype.max)
         return tf.where(is_finite, shifted, id_scores)
 
-    highest = limit(id_scores + tolerance)
-    lowest = limit(id_scores - tolerance)
+    counts = _Counts(
+        class_ids, limit(id_scores + tolerance), limit(id_scores - tolerance)
+    )
+    return fold_scores(score, num_classes, block_size, counts)
 
-    def count_block(ids: Tensor, scores: Tensor) -> TensorPair:
+
+class _Counts(NamedTuple):
+    """Counts the classes above and tied with ids, but for these; see `search.Kept`."""
+
+    class_ids: Tensor  # All are `[batch, P]`.
+    highest: Tensor  # The scores up to which others tie.
+    lowest: Tensor
+
+    def start(self, ids: Tensor, scores: Tensor) -> TensorPair:
         # A class must not count as above or tied with itself. Its score here may be
         # rounded differently, by more than the tolerance where a GPU multiplies in
         # TF32.
-        own_columns, in_block = within(class_ids - ids[0], tf.size(ids))
+        own_columns, in_block = within(self.class_ids - ids[0], tf.size(ids))
         own_scores = tf.gather(scores, own_columns, batch_dims=1)
-        above, tied = count_one_by_one(scores, highest, lowest)
-        own_above = in_block & (own_scores > highest)
-        own_tied = in_block & (own_scores >= lowest) & ~own_above
+        above, tied = count_one_by_one(scores, self.highest, self.lowest)
+        own_above = in_block & (own_scores > self.highest)
+        own_tied = in_block & (own_scores >= self.lowest) & ~own_above
         above -= tf.cast(own_above, tf.int32)
         tied -= tf.cast(own_tied, tf.int32)
         return above, tied
 
-    def add_block(counts: Tensors, ids: Tensor, scores: Tensor) -> TensorPair:
-        above, tied = counts
-        block_above, block_tied = count_block(ids, scores)
-        return above + block_above, tied + block_tied
-
-    return fold_scores(score, num_classes, block_size, count_block, add_block)
+    def merge(self, kept: TensorPair, ids: Tensor, scores: Tensor) -> TensorPair:
+        above, tied = self.start(ids, scores)
+        return kept[0] + above, kept[1] + tied
 
 
 def scores_as_in_blocks(

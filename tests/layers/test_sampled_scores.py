@@ -475,3 +475,16 @@ def test_draws_anew_in_training_alone():
         2,
         3,
     ]
+
+
+@pytest.mark.parametrize("argument", ["class_ids", "exclude"])
+def test_counts_of_an_id_of_no_class_under_xla(argument):
+    """They counted as those of padding, which no one sees."""
+    given = {"class_ids": [[29], [28], [-1]], "exclude": [[0], [1], [-1]]}
+    given[argument][1] = [NUM_CLASSES]
+    count = tf.function(revealing().ranks, jit_compile=True)
+    above, tied = count(
+        tf.ones([3, 1]), **{k: tf.constant(v) for k, v in given.items()}
+    )
+    assert_array_equal(above, [[0], [-1], [0]])
+    assert_array_equal(tied, [[1], [-1], [0]])
