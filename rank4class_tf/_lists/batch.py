@@ -64,8 +64,8 @@ class Batch(NamedTuple):
 
     # One of the two may be absent: a model that counts ranks has no labels. Ranks
     # beside labels are those that metrics share.
-    labels: Labels = None  # type: ignore[assignment]
-    ranks: Ranks = None  # type: ignore[assignment]
+    given_labels: Labels | None = None
+    given_ranks: Ranks | None = None
     list_weights: Tensor | None = None  # A scalar or `[lists]`; None means 1.
     item_weights: Tensor | None = None  # `[lists, n]`, in the dtype of the scores.
     positions: Positions | None = None  # Where the lists stand, and which count.
@@ -143,7 +143,7 @@ class Batch(NamedTuple):
             weights = _labels.example_weights(
                 weights, ranks.above, per_item=False, signed=False
             )
-        return cls(ranks=ranks, list_weights=weights, positions=positions)
+        return cls(given_ranks=ranks, list_weights=weights, positions=positions)
 
     @staticmethod
     def static_format(
@@ -162,17 +162,29 @@ class Batch(NamedTuple):
         return None if _labels.are_ids(labels, scores.shape, None) else "relevance"
 
     @property
+    def labels(self) -> Labels:
+        """The labels of a batch that has some."""
+        assert self.given_labels is not None
+        return self.given_labels
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks of a batch that has some."""
+        assert self.given_ranks is not None
+        return self.given_ranks
+
+    @property
     def value_if_empty(self) -> Tensor:
         """`[lists]`: 0, or NaN for a list that breaks a rule where XLA compiles."""
-        if self.labels is not None:
-            return self.labels.value_if_empty
+        if self.given_labels is not None:
+            return self.given_labels.value_if_empty
         is_broken = tf.reduce_any(tf.math.is_nan(self.ranks.above), axis=-1)
         nan = tf.constant(float("nan"), self.ranks.above.dtype)
         return tf.where(is_broken, nan, 0)
 
     def with_labels(self, labels: Labels) -> Batch:
         """The same lists with other labels, whose ranks are not counted."""
-        return self._replace(labels=labels, ranks=None)  # type: ignore[arg-type]
+        return self._replace(given_labels=labels, given_ranks=None)
 
     def counted(self) -> tuple[Batch, Tensor | None]:
         """The lists that count, and their places `[m, 1]`; None for all of them."""

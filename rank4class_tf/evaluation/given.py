@@ -57,10 +57,10 @@ class Given(NamedTuple):
         labels, scores, sample_weight, exclude = self.arguments
         batch = read(labels, scores, sample_weight, exclude, *format_)
         batch, places = batch.counted()
-        if batch.labels is None or batch.item_weights is not None:
+        if batch.given_labels is None or batch.item_weights is not None:
             return batch, places
         ranks = ranks_of_few(batch.labels, tf.float64)
-        return batch if ranks is None else batch._replace(ranks=ranks), places
+        return batch if ranks is None else batch._replace(given_ranks=ranks), places
 
     def measured_by(self, metric: _metrics.RankingMetric) -> TensorPair:
         """What a `per_list` of a user's makes of the lists that count."""

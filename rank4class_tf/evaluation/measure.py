@@ -232,7 +232,7 @@ class Evaluator:
             items = Items.of_ranks(batch.ranks, given.scores)
             # The mean rank of a list without a hit is infinite.
             beyond = tf.fill(tf.shape(items.most_relevant), float("inf"))
-            batch = Batch(ranks=batch.ranks._replace(num_items=beyond))
+            batch = Batch(given_ranks=batch.ranks._replace(num_items=beyond))
         else:
             items = Items.of_labels(batch)
         return _Measured(self._kept(items), self._mean_rank.of_batch(batch), values)

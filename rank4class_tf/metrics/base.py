@@ -172,7 +172,7 @@ class RankingMetric(Metric):
 
     def _prepared(self, batch: Batch) -> Batch:
         """The batch as this metric measures it."""
-        ranks = batch.ranks
+        ranks = batch.given_ranks
         if ranks is not None and ranks.num_items is None:
             self._check_depth(ranks.max_items)
         if self.relevant_from is None:
@@ -194,8 +194,8 @@ class RankingMetric(Metric):
             relevance = tf.where(is_relevant, x.relevance, 0)
             return x._replace(relevance=relevance, class_ids=ids), is_relevant
 
-        if batch.labels is not None:
-            labels, _ = relevant(batch.labels)
+        if batch.given_labels is not None:
+            labels, _ = relevant(batch.given_labels)
             return batch.with_labels(labels._replace(highest=None))
         rule = (
             "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
@@ -205,7 +205,7 @@ class RankingMetric(Metric):
         # As padding has it; a NaN, of a list that breaks a rule, stays.
         is_hit = tf.cast(is_relevant, ranks.above.dtype)
         ranks = ranks._replace(above=ranks.above * is_hit, tied=ranks.tied * is_hit)
-        return batch._replace(ranks=ranks)
+        return batch._replace(given_ranks=ranks)
 
     def _check_depth(self, width: int | Tensor) -> None:
         """Raises if ranks count that a list of the best ids does not tell."""
@@ -236,12 +236,13 @@ class RankingMetric(Metric):
             return [tf.cast(values, dtype) for values in compute(ranks)]
 
         batch = self._with_gains(self._with_item_weights(batch), dtype)
-        labels, ranks = batch.labels, batch.ranks
+        ranks = batch.given_ranks
         # A list whose labels break a rule has a NaN in `Ranks.above`, or as
         # `value_if_empty`.
         value_if_empty = tf.cast(batch.value_if_empty, dtype)
         is_broken = tf.math.is_nan(value_if_empty)
         if ranks is None:
+            labels = batch.labels
             has_positive = labels.has_positive
             values = over_ranks(values_of, labels, dtype, self.depth, self._reads)
         else:

@@ -109,7 +109,7 @@ class MacroAverage(RankingMetric):
         if groups is not None:
             if batch.positions is not None:
                 groups = batch.positions.flat(groups, "groups")
-        elif batch.labels is None:
+        elif batch.given_labels is None:
             groups = batch.ranks.class_ids
         else:
             # A list counts in the class of each of its positives.
@@ -200,7 +200,7 @@ class ExpectedCalibrationError(RankingMetric):
 
     def _prepared(self, batch: Batch) -> Batch:
         rule = "`y_pred` must be probabilities or scores, which ranks do not tell."
-        _checks.require(batch.labels is not None, rule, "ranks")
+        _checks.require(batch.given_labels is not None, rule, "ranks")
         batch = super()._prepared(batch)
         if self.probabilities is None:
             return batch
@@ -209,7 +209,7 @@ class ExpectedCalibrationError(RankingMetric):
         if labels.mask is not None:
             scores = tf.where(labels.mask, scores, -np.inf)
         labels = labels._replace(scores=self.probabilities(scores))
-        return batch._replace(labels=labels)
+        return batch._replace(given_labels=labels)
 
     def _add_batch(self, batch: Batch) -> None:
         dtype = self.sums.dtype

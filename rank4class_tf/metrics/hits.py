@@ -364,7 +364,7 @@ class PropensityScored(ReadsLeadingRanks):
             is_positive = (class_ids >= 0) & (relevance > 0)
             return tf.where(is_positive, gains, 0)
 
-        labels = batch.labels
+        labels = batch.given_labels
         if labels is not None:
             num_classes = labels.scores.shape[1]
             rule = "`propensities` must have one for each class."
@@ -377,9 +377,11 @@ class PropensityScored(ReadsLeadingRanks):
         relevance = ranks.relevance
         rule = "`y_true` must have the class ids of its positives."
         _checks.require(ranks.class_ids is not None, rule, None)
-        class_ids, _ = padded_ids(ranks.class_ids, number, tf.zeros_like(relevance))
+        # Under XLA, which cannot raise, ranks are NaN where an id has no propensity.
+        class_ids, above = padded_ids(ranks.class_ids, number, ranks.above)
         relevance = inverse(class_ids, relevance, relevance.dtype)
-        return batch._replace(ranks=ranks._replace(relevance=relevance))
+        ranks = ranks._replace(above=above, relevance=relevance)
+        return batch._replace(given_ranks=ranks)
 
 
 @_registry.register("metric")

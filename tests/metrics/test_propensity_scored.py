@@ -160,3 +160,18 @@ def test_a_label_that_is_no_class_is_nan_in_a_graph(shares, as_for_xla):
         np.array([0, K]), np.zeros([2, K], "float32")
     )
     assert np.isnan(values[:, 0]).tolist() == [False, True] and weights[1] == 1
+
+
+def test_ranks_of_a_label_that_is_no_class_are_nan_under_xla(shares):
+    """The label was left out, as padding is."""
+    metric = metrics.PropensityScoredNDCG(3, shares)
+
+    def per_list(class_ids):
+        ones = tf.ones([2, 1])
+        numbers = tf.fill([2], float(K))
+        ranks = r4c.ops.Ranks(0 * ones, ones, ones, numbers, K, class_ids=class_ids)
+        return metric.per_list(ranks, None)
+
+    class_ids = tf.constant([[0], [K]])
+    values, _ = tf.function(per_list, jit_compile=True)(class_ids)
+    assert np.isnan(values[:, 0]).tolist() == [False, True]
