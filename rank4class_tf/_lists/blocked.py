@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 import tensorflow as tf
 
@@ -104,20 +104,48 @@ def _by_classes(
     )
 
 
+class _Lists:
+    """A row for each list, whose values are `[batch, 1]`."""
+
+    def terms(self, function: Function, items: Tensors, values: Tensors) -> Tensor:
+        return function(*items, *values)
+
+
+class _ManyPositives(NamedTuple):
+    """A row for each positive, where these are many: its one term is their sum."""
+
+    positives: ColumnPositives | FlatPositives
+    sum_columns: Function  # Of `(function, items, values, relevance)`, `[batch, P]`.
+
+    def terms(self, function: Function, items: Tensors, values: Tensors) -> Tensor:
+        sums = self.positives.sums(self.sum_columns, function, items, values)
+        return sums[..., tf.newaxis]
+
+
+# Each has a method `terms`: the terms `[rows, m]` of items `[batch, m]` and values.
+_Rows: TypeAlias = _Lists | _ManyPositives | ColumnPositives | FlatPositives
+
+
 class _Terms(NamedTuple):
-    """What is summed: `function(scores, *items, *parameters)` of each class."""
+    """What is summed: `function(scores, *items, *values)` of each class."""
 
     # The function is masked unless it `tends_to_zero` or `vanishes`, as in `Lists.sum`;
     # one that vanishes has a term for each class.
-    function: Callable
+    function: Function
     items: Sequence[Function] = ()  # Of the ids of a block, its values of each class.
     tends_to_zero: bool = False
     vanishes: bool = False
+    rows: _Rows = _Lists()
 
-
-def _of_lists(function: Function, items: Tensors, parameters: Tensors) -> Tensor:
-    """The terms of one sum for each list, `[batch, m]`."""
-    return function(*items, *parameters)
+    def of_block(self, scores: Tensor, ids: Tensor, values: Tensors) -> Tensor:
+        """The terms of a block, with the values of the rows of the sum."""
+        items = [values_of(ids) for values_of in self.items]
+        if self.tends_to_zero or self.vanishes:
+            return self.rows.terms(self.function, [scores, *items], values)
+        is_item = scores != LOWEST[scores.dtype]
+        mask = tf.cast(is_item, scores.dtype)
+        scores = tf.where(is_item, scores, 0.0)
+        return self.rows.terms(masked(self.function), [mask, scores, *items], values)
 
 
 class BlockedLists(Lists):
@@ -223,42 +251,40 @@ class BlockedLists(Lists):
             scores = add_columns(scores, column, low)
         return fill_masked(scores)
 
-    def _sum(
-        self,
-        terms: _Terms,
-        parameters: Tensors,
-        start: Tensor,
-        combine: Function = _of_lists,
-        value: Tensor | None = None,
-    ) -> Tensor:
-        """Sums `combine(function, [scores, *items], parameters)` over all classes."""
-        # `start` has the shape of the sum; its `value`, if known, saves the pass. The
-        # gradient flows to the scores and the `parameters`.
-
-        def block_terms(
-            block: Block, transform: dict[str, Tensor], parameters: list[Tensor]
-        ) -> Tensor:
-            scores = self._filled(block, transform)
-            item_values = [values_of(block.ids) for values_of in terms.items]
-            if terms.tends_to_zero or terms.vanishes:
-                return combine(terms.function, [scores, *item_values], parameters)
-            is_item = scores != LOWEST[self.dtype]
-            mask = tf.cast(is_item, self.dtype)
-            scores = tf.where(is_item, scores, 0.0)
-            return combine(
-                masked(terms.function), [mask, scores, *item_values], parameters
-            )
-
+    def _sum(self, terms: _Terms, values: Tensors, start: Tensor) -> Tensor:
+        """Sums terms over all classes, with a gradient of the scores and the values."""
+        # `start` has the shape of the sum.
         if not self._has_gradient:
-            self._record.check_constant(parameters)
+            self._record.check_constant(values)
         return self._record.sum(
-            block_terms,
-            {"transform": self._transform, "parameters": [*parameters]},
+            self._block_terms(terms),
+            {"transform": self._transform, "values": [*values]},
             start=tf.zeros_like(start),
             has_gradient=self._has_gradient,
             vanishes=terms.vanishes,
-            value=value,
         )
+
+    def _known_sum(self, sums: Tensor, terms: _Terms, values: Tensors) -> Tensor:
+        """A sum for each list that is known, but for its gradient."""
+        if not self._has_gradient:
+            self._record.check_constant(values)
+            return sums
+        return self._record.known_sum(
+            sums,
+            self._block_terms(terms),
+            {"transform": self._transform, "values": [*values]},
+        )
+
+    def _block_terms(self, terms: _Terms) -> Function:
+        """A function from a block to its terms, for `Record`."""
+
+        def block_terms(
+            block: Block, transform: dict[str, Tensor], values: list[Tensor]
+        ) -> Tensor:
+            scores = self._filled(block, transform)
+            return terms.of_block(scores, block.ids, values)
+
+        return block_terms
 
     def _sum_for_positives(
         self,
@@ -268,23 +294,19 @@ class BlockedLists(Lists):
     ) -> Tensor:
         """Sums `function(scores, *items, *values)` per positive, `[batch, P]`."""
         # Few positives are compared with all classes of a block at once, many by
-        # `sum_columns(function, items, values, relevance)`.
+        # `sum_columns`.
         positives = self._positives
         has_few = are_few(self.max_positives, num_items=None)
-
-        def sums(function: Function, items: Tensors, values: Tensors) -> Tensor:
-            sums = positives.sums(sum_columns, function, items, values)
-            return sums[..., tf.newaxis]
-
+        terms = terms._replace(
+            tends_to_zero=terms.tends_to_zero or terms.vanishes,
+            # Only terms of single classes show which classes have a gradient.
+            vanishes=terms.vanishes and has_few,
+            rows=positives if has_few else _ManyPositives(positives, sum_columns),
+        )
         result = self._sum(
-            terms._replace(
-                tends_to_zero=terms.tends_to_zero or terms.vanishes,
-                # Only terms of single classes show which classes have a gradient.
-                vanishes=terms.vanishes and has_few,
-            ),
+            terms,
             [positives.from_columns(x) for x in values],
             start=positives.from_columns(self.relevance),
-            combine=positives.terms if has_few else sums,
         )
         return positives.to_columns(result)
 
@@ -323,11 +345,9 @@ class BlockedLists(Lists):
             levels = self.positive_scores
 
         def sums_of_columns(
-            _: Function, items: Tensors, values: Tensors, *rest: Tensor
+            _: Function, items: Tensors, values: Tensors, relevance: Tensor
         ) -> Tensor:
-            (scores,) = items
-            (levels,) = values
-            sums, _ = excess(scores, levels, margin)
+            sums, _ = excess(items[0], values[0], margin)  # Scores and levels.
             return sums
 
         terms = _Terms(lambda s, p: violation(s - p, margin), vanishes=True)
@@ -359,11 +379,10 @@ class BlockedLists(Lists):
             return share
 
         is_number = isinstance(temperature, int | float)
-        result = self._sum(
+        result = self._known_sum(
+            mean,
             _Terms(softmax, tends_to_zero=not is_smoothed),
-            parameters=[] if is_number else [temperature],
-            start=mean,
-            value=mean,
+            values=[] if is_number else [temperature],
         )
         return log_total + result[:, tf.newaxis], highest
 

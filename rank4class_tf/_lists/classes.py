@@ -92,52 +92,64 @@ class ClassProducts(NamedTuple):
 
 def with_record(formula: Function, products: ClassProducts) -> Tensor:
     """The values `[batch]` of a formula of a `Record`, differentiable by its record."""
-    # With shards, every replica runs the formula on the examples of all replicas.
-    shard, exchange = products.shard, products.exchange
-    own_rows = slice(None)
-    if exchange.size > 1:
-        first_row = exchange.first_row(products.encodings)
-        own_rows = slice(first_row, first_row + tf.shape(products.encodings)[0])
+    if products.shard is None:
+        return _of_whole_tables(formula, products)
+    return _of_shard(formula, products, products.shard)
 
-    # The custom gradient takes the tables, or a shard's anchor, which stands for them
-    # on tapes.
-    if shard is None:
-        for table in products.tables:
-            if isinstance(table, tf.Variable):
-                tf.gather(table, tf.zeros([0], tf.int32))  # Tapes watch it from now on.
-        sources = [_handle_of(table) for table in products.tables]
-    else:
-        sources = [shard.anchor]
+
+def _of_whole_tables(formula: Function, products: ClassProducts) -> Tensor:
+    """`with_record` where tapes ask for the gradients of the tables."""
+    for table in products.tables:
+        if isinstance(table, tf.Variable):
+            tf.gather(table, tf.zeros([0], tf.int32))  # Tapes watch it from now on.
 
     @tf.custom_gradient
-    def values(encodings: Tensor, *sources: Tensor) -> WithGradient:
-        handles = sources if shard is None else [*map(_handle_of, products.tables)]
+    def values(encodings: Tensor, *handles: Tensor) -> WithGradient:
+        encodings = tf.stop_gradient(encodings)
+        record = Record(products._replace(encodings=encodings), handles)
+        with record.tape:
+            values = formula(record)
+
+        def gradient(upstream: Tensor, variables: Tensors = ()) -> Any:
+            found = record.gradients(values, upstream, variables)
+            gradients = (found.encodings, *found.tables)
+            return (gradients, found.variables) if variables else gradients
+
+        return values, gradient
+
+    return values(products.encodings, *map(_handle_of, products.tables))
+
+
+def _of_shard(formula: Function, products: ClassProducts, shard: Shard) -> Tensor:
+    """`with_record` where the shard takes the gradients of its tables."""
+    # Every replica runs the formula on the examples of all replicas.
+    exchange = shard.exchange
+    own_rows = exchange.own_rows(products.encodings)
+
+    @tf.custom_gradient
+    def values(encodings: Tensor, anchor: Tensor) -> WithGradient:
         joined = exchange.joined(tf.stop_gradient(encodings))
+        handles = [*map(_handle_of, products.tables)]
         record = Record(products._replace(encodings=joined), handles)
         with record.tape:
             values = formula(record)
 
-        def gradient(
-            upstream: Tensor, variables: Sequence[tf.Variable] = ()
-        ) -> tuple[Any, ...]:
+        def gradient(upstream: Tensor, variables: Tensors = ()) -> Any:
             found = record.gradients(values, exchange.joined(upstream), variables)
-            of_tables = found.tables
-            of_variables = found.variables
-            if shard is not None:
-                shard.update(of_tables)
-                of_tables = [tf.zeros_like(shard.anchor)]
-            if exchange.size > 1:
-                # All replicas have the same gradient of a variable; optimizers add them
-                # up.
-                of_variables = [
-                    x if x is None else x / exchange.size for x in of_variables
-                ]
-            gradients = (found.encodings[own_rows], *of_tables)
-            return (gradients, of_variables) if variables else gradients
+            shard.update(found.tables)
+            gradients = (found.encodings[own_rows], tf.zeros_like(anchor))
+            if not variables:
+                return gradients
+            # All replicas have the same gradient of a variable; optimizers add them up.
+            # `tf.truediv`, since they may be `IndexedSlices`.
+            size = exchange.size
+            parts = [x if x is None else tf.truediv(x, size) for x in found.variables]
+            return gradients, parts
 
         return values[own_rows], gradient
 
-    return values(products.encodings, *sources)
+    # The anchor stands for the tables on tapes.
+    return values(products.encodings, shard.anchor)
 
 
 def _handle_of(table: Table) -> Tensor:
@@ -164,7 +176,7 @@ class _Single(NamedTuple):
 class _Sum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
-    of_block: Callable  # A block and `**parameters` -> its part of the sum.
+    terms: Function  # Of a block and `**parameters`, `[batch, ..., m]`.
     parameters: dict[str, Any]  # Tensors, in any structure, that get a gradient.
     result: Tensor
     # `[K]` booleans, the classes with a term above 0; None if terms of 0 may have
@@ -350,37 +362,47 @@ class Record:
         start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
-        value: Tensor | None = None,
     ) -> Tensor:
         """Sums `terms(block, **parameters)`, `[batch, ..., m]`, over all classes."""
         # The parameters are tensors, in any structure, which get gradients. `start` is
         # zeros of the shape of the sum. Terms that vanish are never negative, have no
-        # slope where they are 0, and are one for each class. A known `value` saves the
-        # pass.
-        if has_gradient and self._sum is not None:
-            raise EveryItemNeeded("A formula asks for several sums over all classes.")
-        # Copies: the gradient of a tensor passed twice would count twice.
-        parameters = tf.nest.map_structure(tf.identity, parameters)
-
-        def of_block(block: Block, **parameters: Any) -> Tensor:
-            return tf.reduce_sum(terms(block, **parameters), axis=-1)
-
-        def add(block: Block, total: Tensor) -> list[Tensor]:
-            return [total + of_block(block, **parameters)]
-
-        is_used = None
-        if value is None:
-            if vanishes and has_gradient and not raising.in_xla():
-                value, is_used = self._sum_and_used(terms, parameters, start)
-            else:
-                (value,) = self.fold(add, start)
-            with self.tape.stop_recording():
-                value = self.exchange.total(value)
-        value = tf.stop_gradient(value)
+        # slope where they are 0, and are one for each class.
         if has_gradient:
-            self.tape.watch(value)
-            self._sum = _Sum(of_block, parameters, value, is_used)
+            self._check_is_first_sum()
+        is_used = None
+        if vanishes and has_gradient and not raising.in_xla():
+            value, is_used = self._sum_and_used(terms, parameters, start)
+        else:
+
+            def add(block: Block, total: Tensor) -> list[Tensor]:
+                return [total + tf.reduce_sum(terms(block, **parameters), axis=-1)]
+
+            (value,) = self.fold(add, start)
+        with self.tape.stop_recording():
+            value = self.exchange.total(value)
+        if not has_gradient:
+            return tf.stop_gradient(value)
+        return self.known_sum(value, terms, parameters, is_used)
+
+    def known_sum(
+        self,
+        value: Tensor,
+        terms: Function,
+        parameters: dict[str, Any],
+        is_used: Tensor | None = None,
+    ) -> Tensor:
+        """The sum of terms whose value is known, recorded for its gradient alone."""
+        self._check_is_first_sum()
+        value = tf.stop_gradient(value)
+        self.tape.watch(value)
+        # Copies: the gradient of a tensor passed twice would count twice.
+        copies = tf.nest.map_structure(tf.identity, parameters)
+        self._sum = _Sum(terms, copies, value, is_used)
         return value
+
+    def _check_is_first_sum(self) -> None:
+        if self._sum is not None:
+            raise EveryItemNeeded("A formula asks for several sums over all classes.")
 
     def _sum_and_used(
         self, terms_of: Function, parameters: dict[str, Any], start: Tensor
@@ -423,10 +445,13 @@ class Record:
         totals = [] if total is None else [total.result]
         found, of_totals = self.tape.gradient(values, [leaves, totals], upstream)
         of_encodings = tf.zeros_like(products.encodings)
-        of_rows = _RowGradients([])
+        of_rows = None
+        used = None
         if total is not None and of_totals[0] is not None:
+            if total.is_used is not None:
+                used = _Used.of(total.is_used, products.num_local)
             of_encodings, of_rows, of_parameters = self._backward_pass(
-                total, of_totals[0]
+                total, used, of_totals[0]
             )
             through_sum = self.tape.gradient(total.parameters, leaves, of_parameters)
             found = found.plus(through_sum)
@@ -435,18 +460,25 @@ class Record:
         with_gradient = [(single, g) for single, g in pairs if g is not None]
         if with_gradient:
             singles, upstreams = zip(*with_gradient, strict=True)
-            through_singles, places, rows = self._of_singles(singles, upstreams)
+            through_singles, more_rows = self._of_singles(singles, upstreams)
             of_encodings += through_singles
-            of_rows = of_rows.plus(places, rows)
+            if of_rows is None:
+                of_rows = more_rows.once()
+            elif used is None:
+                of_rows = of_rows.plus(more_rows)
+            else:
+                of_rows = used.sum(of_rows, more_rows)
         of_encodings, of_rows = together([of_encodings, of_rows])
-        of_tables = of_rows.by_table(products.tables, products.dense_gradients)
+        of_tables: list[TableGradient] = [None] * len(products.tables)
+        if of_rows is not None:
+            of_tables = of_rows.by_table(products)
         of_encodings = self.exchange.total(of_encodings)
         return Gradients(of_encodings, of_tables, found.variables)
 
     def _of_singles(
         self, singles: Sequence[_Single], upstreams: Tensors
-    ) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """The gradient of encodings, places `[m]`, and gradients of their rows."""
+    ) -> tuple[Tensor, _RowGradients]:
+        """The gradients of encodings and of rows, whose places may repeat."""
         products = self._products
         # From the rows that the forward pass read.
         rows_by_table = zip(*(x.rows for x in singles), strict=True)
@@ -465,19 +497,14 @@ class Record:
         of_encodings, of_rows = tape.gradient(
             scores, [products.encodings, rows], upstream
         )
-
-        return of_encodings, flat(places), [*map(flat, of_rows)]
+        return of_encodings, _RowGradients([*map(flat, of_rows)], flat(places))
 
     def _backward_pass(
-        self, total: _Sum, upstream: Tensor
+        self, total: _Sum, used: _Used | None, upstream: Tensor
     ) -> tuple[Tensor, _RowGradients, dict[str, Any]]:
         """The gradients of the sum in encodings, tables and parameters."""
         products = self._products
-        num_rows = products.num_local
-        used = None
-        if total.is_used is not None:
-            used = _Used.of(total.is_used, num_rows)
-            num_rows = tf.size(used.places)
+        num_rows = products.num_local if used is None else tf.size(used.places)
 
         def step(indices: Tensor, sums: _PerBlock) -> list[_PerBlock]:
             # The scores of the block are made again: all of them, kept from the forward
@@ -488,7 +515,8 @@ class Record:
                 tape.watch(read)
                 scores = products.score(read.encodings, *read.rows)
                 block = Block(self._ids(places), scores)
-                value = total.of_block(block, **read.parameters)
+                terms = total.terms(block, **read.parameters)
+                value = tf.reduce_sum(terms, axis=-1)
             found = tape.gradient(value, read, upstream, unconnected_gradients="zero")
             # All blocks share the encodings and parameters, so their gradients add up;
             # each class is in one block, so its row is written once.
@@ -508,10 +536,36 @@ class Record:
         )
         (sums,) = fold_blocks(step, num_rows, self._block_size, [start])
         of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
-        of_rows = _RowGradients(sums.rows)
-        if used is not None:
-            of_rows = _RowGradients(sums.rows, used.places, used.is_few)
+        of_rows = _RowGradients(sums.rows, None if used is None else used.places)
         return sums.encodings, of_rows, of_parameters
+
+
+class _RowGradients(NamedTuple):
+    """Gradients of rows of the tables, of each table a tensor `[m, ...]`."""
+
+    rows: list[Tensor]
+    places: Tensor | None  # Of the rows, `[m]`; None for all rows in order.
+
+    def once(self) -> _RowGradients:
+        """The same, with the sum of a place where it occurs first, and then 0."""
+        return self._replace(rows=[sums_once(self.places, x) for x in self.rows])
+
+    def plus(self, more: _RowGradients) -> _RowGradients:
+        """Adds further rows to all rows in order."""
+        pairs = zip(self.rows, more.rows, strict=True)
+        return self._replace(rows=[_add_rows(x, more.places, new) for x, new in pairs])
+
+    def by_table(self, products: ClassProducts) -> list[TableGradient]:
+        """The gradient of each table."""
+
+        def gradient(rows: Tensor, table: Table) -> TableGradient:
+            if self.places is None:
+                return tf.ensure_shape(rows, table.shape)
+            if products.dense_gradients:
+                return tf.math.unsorted_segment_sum(rows, self.places, table.shape[0])
+            return tf.IndexedSlices(rows, self.places, tf.constant([*table.shape]))
+
+        return list(map(gradient, self.rows, products.tables))
 
 
 class _Used(NamedTuple):
@@ -530,49 +584,17 @@ class _Used(NamedTuple):
         chosen = tf.cond(is_few, lambda: places, lambda: tf.range(num_rows))
         return cls(chosen, is_few)
 
+    def sum(self, of_rows: _RowGradients, more: _RowGradients) -> _RowGradients:
+        """The gradients of these classes, and those of further rows."""
+        places = tf.concat([self.places, more.places], axis=0)
 
-class _RowGradients(NamedTuple):
-    """Gradients of rows of the tables."""
+        def joined() -> list[Tensor]:
+            pairs = zip(of_rows.rows, more.rows, strict=True)
+            return [sums_once(places, tf.concat(x, axis=0)) for x in pairs]
 
-    rows: list[Tensor]  # One for each table; empty without a gradient.
-    places: Tensor | None = None  # None for all of them in order.
-    # Whether they are only some; else they are all, in order.
-    is_few: Tensor | None = None
-
-    def plus(self, places: Tensor, rows: list[Tensor]) -> _RowGradients:
-        """Adds further rows, whose places may repeat."""
-        if not self.rows:
-            return _RowGradients([sums_once(places, x) for x in rows], places)
-
-        def added() -> list[Tensor]:
-            pairs = zip(self.rows, rows, strict=True)
-            return [_add_rows(total, places, new) for total, new in pairs]
-
-        if self.places is None:
-            return _RowGradients(added())
-        all_places = tf.concat([self.places, places], axis=0)
-
-        def concatenated() -> list[Tensor]:
-            pairs = zip(self.rows, rows, strict=True)
-            return [sums_once(all_places, tf.concat(x, axis=0)) for x in pairs]
-
-        all_rows = tf.cond(self.is_few, concatenated, added)
-        chosen_places = tf.cond(self.is_few, lambda: all_places, lambda: self.places)
-        return _RowGradients(all_rows, chosen_places, self.is_few)
-
-    def by_table(self, tables: Sequence[Table], as_dense: bool) -> list[TableGradient]:
-        """The gradient of each table."""
-        if not self.rows:
-            return [None] * len(tables)
-
-        def gradient(rows: Tensor, table: Table) -> TableGradient:
-            if self.places is None:
-                return tf.ensure_shape(rows, table.shape)
-            if as_dense:
-                return tf.math.unsorted_segment_sum(rows, self.places, table.shape[0])
-            return tf.IndexedSlices(rows, self.places, tf.constant([*table.shape]))
-
-        return list(map(gradient, self.rows, tables))
+        rows = tf.cond(self.is_few, joined, lambda: of_rows.plus(more).rows)
+        chosen = tf.cond(self.is_few, lambda: places, lambda: self.places)
+        return _RowGradients(rows, chosen)
 
 
 def _flat(x: Tensor) -> Tensor:

@@ -70,6 +70,13 @@ class Exchange:
         """Where this replica's rows of x begin in `joined(x)`, an int32 scalar."""
         return tf.reduce_sum(self._stacked(tf.shape(x)[0])[: self._replica])
 
+    def own_rows(self, x: Tensor) -> slice:
+        """Where this replica's rows of x stand in `joined(x)`."""
+        if self.size == 1:
+            return slice(None)
+        first = self.first_row(x)
+        return slice(first, first + tf.shape(x)[0])
+
     def best(self, values: Tensor, ids: Tensor, k: Size) -> TensorPair:
         """The k highest values over the replicas, and their ids, `[batch, k]`."""
         # Each replica gives its highest, `[batch, at most k]`, for the same lists. Of

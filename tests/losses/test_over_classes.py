@@ -297,7 +297,8 @@ def test_random_losses_draw_anew_for_each_chunk():
     assert_array_equal(values, loss([3] * 4, a_head().over_classes(same)))
 
 
-def test_a_gradient_of_rows_of_a_variable_of_the_loss():
+@pytest.mark.parametrize("is_sharded", [False, True])
+def test_a_gradient_of_rows_of_a_variable_of_the_loss(is_sharded):
     """A formula may read some numbers of a variable of its own."""
     margins = tf.Variable(tf.zeros([4]))
 
@@ -307,7 +308,8 @@ def test_a_gradient_of_rows_of_a_variable_of_the_loss():
             losses = total + highest - lists.positive_scores
             return losses[:, 0] + tf.gather(margins, [1])
 
-    head = a_head()
+    table = layers.ShardedClassTable(CLASSES, WIDTH, seed=0)
+    head = a_head(table if is_sharded else CLASSES)
     x = encodings()
     head(x)
     with tf.GradientTape() as tape:
