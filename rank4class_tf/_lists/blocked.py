@@ -35,7 +35,7 @@ from rank4class_tf._lists.positives import (
 from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
-from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.loops import Arguments, in_pieces
 from rank4class_tf._tf.search import add_columns
 from rank4class_tf._tf.seeds import fold_in
 from rank4class_tf._types import Array, Function, Tensor, TensorPair, Tensors
@@ -76,14 +76,14 @@ def losses_of_classes(
         chunk_seed = seed if seed is None else fold_in(seed, tf.reduce_max(chunk_index))
         return compute(dense_lists(scores, class_ids, relevance, seed=chunk_seed))
 
-    return in_pieces(
-        chunk_losses,
-        (tf.range(tf.shape(class_ids)[0]) // chunk_size, class_ids, relevance),
-        chunk_size,
-        tf.TensorSpec([chunk_size], products.encodings.dtype),
+    chunk_of_example = tf.range(tf.shape(class_ids)[0]) // chunk_size
+    arguments = Arguments(
+        data=(chunk_of_example, class_ids, relevance),
         inputs=[products.encodings],
         shared=[tf.convert_to_tensor(table) for table in products.tables],
     )
+    spec = tf.TensorSpec([chunk_size], products.encodings.dtype)
+    return in_pieces(chunk_losses, arguments, spec)
 
 
 def _by_classes(

@@ -7,14 +7,21 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Features, Size, Tensor, Tensors, WithGradient
+from rank4class_tf._types import (
+    Features,
+    Function,
+    Size,
+    Tensor,
+    Tensors,
+    WithGradient,
+)
 
 
 def fold(step: Callable, count: Size, state: Sequence, first: int = 0) -> list:
@@ -98,23 +105,27 @@ class States(NamedTuple):
 _STATELESS = States()
 
 
+class Arguments(NamedTuple):
+    """What a function in pieces takes: `function(data, *inputs, *shared)`."""
+
+    data: Features = ()  # A piece of each array, in any structure; without a gradient.
+    inputs: Tensors = ()  # A piece of each.
+    shared: Tensors = ()  # Each of them whole.
+
+
 def in_pieces(
-    function: Callable,
-    data: Features,
-    size: int,
+    function: Function,
+    arguments: Arguments,
     spec: tf.TensorSpec,
-    inputs: Tensors = (),
-    shared: Tensors = (),
     states: States = _STATELESS,
 ) -> Tensor:
     """A function's values `[batch, ...]`, in pieces that the gradient recomputes."""
-    # The function takes a piece of `data`, in any structure, a piece of each of
-    # `inputs`, and each of `shared` whole. All but `data` get gradients, as do
-    # variables that the function reads. `spec` describes the values of a full piece,
-    # `[size, ...]`. A layer may look at all rows of a piece, so the last piece is not
-    # padded.
-    first_array = tf.nest.flatten([data, inputs])[0]
-    batch = _num_rows(first_array)
+    # Inputs, what is shared and variables that the function reads get gradients. `spec`
+    # describes the values of a full piece, `[size, ...]`. A layer may look at all rows
+    # of a piece, so the last piece is not padded.
+    data, inputs, shared = arguments
+    size = spec.shape[0]
+    batch = _num_rows(tf.nest.flatten([data, inputs])[0])
     # The last piece runs outside the loops, so that their shapes are static. Only that
     # of an empty batch is empty.
     maximum = max if isinstance(batch, int) else tf.maximum
@@ -122,7 +133,6 @@ def in_pieces(
     pieces = _Pieces(
         function=function,
         data=data,
-        size=size,
         spec=spec,
         num_inputs=len(inputs),
         states=states,
@@ -174,20 +184,25 @@ class _Piece(NamedTuple):
 class _Pieces(NamedTuple):
     """A batch cut into `num_full` pieces of `size` rows, and a last one."""
 
-    function: Callable
+    function: Function
     data: Features
-    size: int
     spec: tf.TensorSpec
     num_inputs: int
     states: States
     num_full: Size
     last_size: Size
 
+    @property
+    def size(self) -> int:
+        return self.spec.shape[0]
+
     def forward(self, tensors: Tensors) -> _Forward:
         """Each piece writes its values, and the generators' states before it."""
         generators = self.states.generators
 
-        def step(number: Size, *arrays: Any, length: Size = self.size) -> list:
+        def step(
+            number: Size, *arrays: tf.TensorArray, length: Size = self.size
+        ) -> list[tf.TensorArray]:
             before = [tf.identity(state) for state in generators]
             piece = self._piece(number, length, tensors)
             values = self.function(piece.data, *piece.arguments)
@@ -245,7 +260,7 @@ class _Pieces(NamedTuple):
             return list(last)
         traced = step.get_concrete_function(tf.TensorSpec([], tf.int32))
         specs = traced.structured_outputs
-        totals: list[_Rows | _Sum | _Slices] = [
+        totals: list[_Total] = [
             _Rows(spec, self.num_full) for spec in specs[: self.num_inputs]
         ]
         for spec, source in zip(specs[self.num_inputs :], shared, strict=True):
@@ -260,7 +275,7 @@ class _Pieces(NamedTuple):
         parts = zip(totals, states, last, strict=True)
         return [total.finish(state, part) for total, state, part in parts]
 
-    def _total_of_shared(self, spec: Any, source: Tensor) -> _Sum | _Slices:
+    def _total_of_shared(self, spec: tf.TypeSpec, source: Tensor) -> _Total:
         if not isinstance(spec, tf.IndexedSlices | tf.IndexedSlicesSpec):
             return _Sum(source)
         values = _Rows(spec.values, self.num_full)
@@ -284,8 +299,17 @@ class _Pieces(NamedTuple):
         return tf.pad(x, [of_rows, *of_others])
 
 
-# How gradients of the pieces become one. `start` is the state of a loop over the full
-# pieces, `add` puts one of them in, and `finish` puts in the last, shorter piece.
+class _Total(Protocol):
+    """How gradients of the pieces become one, over a loop with a state of its own."""
+
+    def start(self) -> Any:
+        """The state of the loop over the full pieces."""
+
+    def add(self, state: Any, number: Tensor, gradient: Any) -> Any:
+        """The state after the piece of a number."""
+
+    def finish(self, state: Any, last: Any) -> Any:
+        """The gradient of all, with that of the last, shorter piece."""
 
 
 class _Sum(NamedTuple):
@@ -299,11 +323,11 @@ class _Sum(NamedTuple):
             shape = tf.shape(self.source)
         return tf.zeros(shape, self.source.dtype)
 
-    def add(self, total: Tensor, number: Tensor, gradient: Tensor) -> Tensor:
-        return total + gradient
+    def add(self, state: Tensor, number: Tensor, gradient: Tensor) -> Tensor:
+        return state + gradient
 
-    def finish(self, total: Tensor, last: Tensor) -> Tensor:
-        return total + last
+    def finish(self, state: Tensor, last: Tensor) -> Tensor:
+        return state + last
 
 
 class _Rows(NamedTuple):
@@ -318,13 +342,13 @@ class _Rows(NamedTuple):
         )
 
     def add(
-        self, rows: tf.TensorArray, number: Tensor, gradient: Tensor
+        self, state: tf.TensorArray, number: Tensor, gradient: Tensor
     ) -> tf.TensorArray:
-        return rows.write(number, gradient)
+        return state.write(number, gradient)
 
-    def finish(self, rows: tf.TensorArray, last: Tensor) -> Tensor:
+    def finish(self, state: tf.TensorArray, last: Tensor) -> Tensor:
         # `concat`: with ragged rows, pieces read different numbers of a table's rows.
-        return tf.concat([rows.concat(), last], axis=0)
+        return tf.concat([state.concat(), last], axis=0)
 
 
 class _Slices(NamedTuple):
@@ -338,18 +362,18 @@ class _Slices(NamedTuple):
         return [self.values.start(), self.indices.start()]
 
     def add(
-        self, arrays: list[tf.TensorArray], number: Tensor, gradient: tf.IndexedSlices
+        self, state: list[tf.TensorArray], number: Tensor, gradient: tf.IndexedSlices
     ) -> list[tf.TensorArray]:
-        values, indices = arrays
+        values, indices = state
         return [
             self.values.add(values, number, gradient.values),
             self.indices.add(indices, number, gradient.indices),
         ]
 
     def finish(
-        self, arrays: list[tf.TensorArray], last: tf.IndexedSlices
+        self, state: list[tf.TensorArray], last: tf.IndexedSlices
     ) -> tf.IndexedSlices:
-        values = self.values.finish(arrays[0], last.values)
-        indices = self.indices.finish(arrays[1], last.indices)
+        values = self.values.finish(state[0], last.values)
+        indices = self.indices.finish(state[1], last.indices)
         shape = tf.constant([*self.shape])
         return tf.IndexedSlices(sums_once(indices, values), indices, shape)

@@ -18,7 +18,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._tf.gather import table_rows
-from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.loops import Arguments, in_pieces
 from rank4class_tf._types import Array, Tensor, Tensors
 
 # When all classes are encoded, this many are encoded at once.
@@ -59,7 +59,7 @@ class Classes(keras.layers.Layer):
         # Rows are computed in blocks, and again in the backward pass.
         size = min(_ENCODED_AT_ONCE, self.num_classes)
         spec = tf.TensorSpec([size, self.width], self.variable_dtype)
-        rows = in_pieces(self.rows, tf.range(self.num_classes), size, spec)
+        rows = in_pieces(self.rows, Arguments(tf.range(self.num_classes)), spec)
         rows = tf.ensure_shape(rows, [self.num_classes, self.width])
         biases = self.biases()
         return (rows,) if biases is None else (rows, biases)

@@ -10,7 +10,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _export, _files, _keras, layers, ops
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.loops import Arguments, in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.models.base import RetrievalModel
@@ -506,9 +506,8 @@ class TwoTower(RetrievalModel):
             return self._compiled_losses(labels, scores, None)[0]
 
         spec = tf.TensorSpec([size], tf.float32)
-        return in_pieces(
-            piece_losses, labels, size, spec, [queries], [columns.encodings]
-        )
+        arguments = Arguments(labels, [queries], [columns.encodings])
+        return in_pieces(piece_losses, arguments, spec)
 
     def get_config(self) -> dict[str, Any]:
         names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
@@ -574,9 +573,8 @@ class TwoTower(RetrievalModel):
         width = getattr(encoder, "output_shape", (None,))[-1]
         spec = tf.TensorSpec([self.encode_in, width], encoder.compute_dtype)
         encode = functools.partial(encoder, training=True)
-        return in_pieces(
-            encode, features, self.encode_in, spec, states=_keras.states_of(encoder)
-        )
+        states = _keras.states_of(encoder)
+        return in_pieces(encode, Arguments(features), spec, states)
 
     def _columns(
         self, candidates: Candidates, encodings: Tensor, training: bool

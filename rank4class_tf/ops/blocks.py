@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._tf.gather import within
-from rank4class_tf._tf.loops import in_pieces
+from rank4class_tf._tf.loops import Arguments, in_pieces
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import fold_scores
 from rank4class_tf._types import (
@@ -133,14 +133,13 @@ def score_by_recomputed_blocks(
         of_block = tf.nest.pack_sequence_as(shared, flat_shared)
         return tf.transpose(score(rows, numbers[0], of_block))
 
-    scores = in_pieces(
-        score_block,
+    arguments = Arguments(
         data=tf.range(n) // size,  # The number of each candidate's block.
-        size=size,
-        spec=tf.TensorSpec([size, None], candidates.dtype),
         inputs=[candidates],
         shared=tf.nest.flatten(shared),
     )
+    spec = tf.TensorSpec([size, None], candidates.dtype)
+    scores = in_pieces(score_block, arguments, spec)
     return tf.ensure_shape(tf.transpose(scores), [None, n])
 
 
@@ -170,14 +169,9 @@ def latent_cross(encodings: Tensor, candidates: Tensor, kernel: Tensor) -> Tenso
     can_loop = is_narrow and candidates.shape.rank == 2 and encodings.shape[0] != 0
     if can_loop and n * (kernel.shape[0] or 0) >= _MANY_ENTRIES:
         # One example at a time: each product uses all cores, and memory holds only one.
-        return in_pieces(
-            _cross_example,
-            data=(),
-            size=1,
-            spec=tf.TensorSpec([1, n, units], encodings.dtype),
-            inputs=[encodings],
-            shared=[1 + candidates, kernel],
-        )
+        arguments = Arguments(inputs=[encodings], shared=[1 + candidates, kernel])
+        spec = tf.TensorSpec([1, n, units], encodings.dtype)
+        return in_pieces(_cross_example, arguments, spec)
     pairs = encodings[:, tf.newaxis] * (1 + candidates)
     return tf.tensordot(pairs, kernel, axes=1)
 
