@@ -199,6 +199,7 @@ class Index:
         self._catalogue: Catalogue | None = None
         self._checksums = tf.function(checksums)
         self._encoded_with: list[int] | None = None
+        self._batch_size = 1024
 
     @property
     def is_empty(self) -> bool:
@@ -225,10 +226,11 @@ class Index:
     def replace(
         self,
         candidates: Features | tf.data.Dataset,
-        batch_size: int,
+        batch_size: int | None,
         in_shards: bool,
     ) -> None:
         """Encodes other candidates; after an error the older ones stay in use."""
+        batch_size = batch_size or self._batch_size
         candidates = arrays(candidates)
         if isinstance(candidates, tf.data.Dataset):
             catalogue = self._from_dataset(candidates, in_shards)
@@ -237,11 +239,15 @@ class Index:
             catalogue = Catalogue(candidates, ids, in_shards=in_shards)
             self._encode_all(catalogue, batch_size)
         self._catalogue = catalogue
+        self._batch_size = batch_size
         self._encoded_with = self._fingerprint()
 
-    def encode_again(self, batch_size: int) -> None:
+    def encode_again(self, batch_size: int | None = None) -> None:
         """Encodes the same candidates with the present weights."""
+        # Without a size, as many at once as before: memory may hold no more.
+        batch_size = batch_size or self._batch_size
         self._encode_all(self.catalogue, batch_size)
+        self._batch_size = batch_size
         self._encoded_with = self._fingerprint()
 
     def _from_dataset(self, dataset: tf.data.Dataset, in_shards: bool) -> Catalogue:

@@ -212,7 +212,7 @@ class TwoTower(RetrievalModel):
     def index(
         self,
         candidates: Features | tf.data.Dataset | None = None,
-        batch_size: int = 1024,
+        batch_size: int | None = None,
         in_shards: bool = False,
     ) -> None:
         """Encodes all candidates; after an error an older index stays in use.
@@ -225,13 +225,13 @@ class TwoTower(RetrievalModel):
                 with a row for each candidate, whose ids differ; or a `tf.data.Dataset`
                 of batches of them, of which only ids and encodings are kept; None to
                 encode those of the last call again.
-            batch_size: how many candidates are encoded at once, >= 1; a dataset has its
-                own.
+            batch_size: how many candidates are encoded at once, >= 1; None for as many
+                as in the last call, and for 1024 in the first. A dataset has its own.
             in_shards: whether each replica of a strategy holds only a part of the
                 encodings, though one device must hold all of them once. All workers
                 must then search together.
         """
-        batch_size = _checks.positive_int("batch_size", batch_size)
+        batch_size = _checks.positive_int_or_none("batch_size", batch_size)
         with self.distribute_strategy.scope():
             if candidates is None:
                 self._index.encode_again(batch_size)
@@ -287,6 +287,7 @@ class TwoTower(RetrievalModel):
             queries: a dataset of batches of what the query encoder takes.
             k: in [1, N].
         """
+        k = _checks.positive_int("k", k)
         queries = _checks.dataset_that_ends("queries", queries)
         self.encode_what_changed()
         # NumPy writes strings of a fixed size only.
@@ -373,8 +374,9 @@ class TwoTower(RetrievalModel):
         self.encode_what_changed()
         self._index.catalogue.head.export_embeddings(path)
 
-    def fit(self, *args: Any, class_weight: None = None, **kwargs: Any) -> Any:
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Trains like Keras, then re-encodes the candidates if `index` was called."""
+        class_weight = arguments_of_fit(self, *args, **kwargs).get("class_weight")
         rule = "`class_weight` must be None: give each example its `sample_weight`."
         # Keras would read features as classes.
         _checks.require(class_weight is None, rule, class_weight)

@@ -68,9 +68,8 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
         return served(tmp_path / "served", pairs[0])["scores"]
 
     def written():
-        model.write_top_k(
-            tmp_path, tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7), 3
-        )
+        queries = tf.data.Dataset.from_tensor_slices(pairs[0]).batch(7)
+        model.write_top_k(tmp_path, queries, np.int64(3))
         _, ids = model.top_k(pairs[0], 3)
         assert_array_equal(np.load(tmp_path / "candidate_ids.npy"), ids)
         return np.load(tmp_path / "scores.npy", mmap_mode="r")
@@ -311,6 +310,27 @@ def test_what_has_not_changed_is_not_encoded_again(pairs, candidates):
     model.fit(*pairs, validation_data=pairs, epochs=2, verbose=0)
     model.evaluate(*pairs, verbose=0)
     assert len(calls) == 2  # Once an epoch; the end of training changes nothing.
+
+
+@pytest.mark.keras2
+def test_as_many_candidates_are_encoded_at_once_as_the_user_said(pairs, candidates):
+    """Also by what encodes them again, since memory may hold no more."""
+    model = make()
+    model.index(candidates, batch_size=16)
+    encode = model._index.encode
+    sizes = []
+
+    def counting(features):
+        sizes.append(len(features["id"]))
+        return encode(features)
+
+    model._index.encode = counting
+    model.fit(*pairs, verbose=0)
+    assert sizes == [16, 16, 8]
+    model.index(batch_size=30)
+    model.index()
+    model.index(candidates)
+    assert sizes[3:] == [30, 10] * 3
 
 
 def some_metrics():
