@@ -5,6 +5,7 @@ Keras; the function that each of them calls says what it repairs, and why.
 """
 
 import contextvars
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
@@ -306,6 +307,11 @@ class RetrievalModel(MultiWorker, keras.Model):
                 "positions are not class ids. Examples may have a `sample_weight`."
             )
             _checks.require(getattr(loss, name) is None, rule, f"{getattr(loss, name)}")
+
+
+def arguments_of_fit(model: keras.Model, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    """What Keras's `fit` is given, by name, also what is given by position."""
+    return inspect.signature(keras.Model.fit).bind(model, *args, **kwargs).arguments
 
 
 def _check_metric(argument: str, metric: Any, ignored: int | None) -> None:

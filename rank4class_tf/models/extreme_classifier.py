@@ -20,7 +20,7 @@ from rank4class_tf._lists.positions import (
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
-from rank4class_tf.models.base import RetrievalModel
+from rank4class_tf.models.base import RetrievalModel, arguments_of_fit
 from rank4class_tf.optimizers import Rowwise
 
 # With these options SGD writes to rows that a step has not touched, or reads a row's
@@ -178,21 +178,15 @@ class ExtremeClassifier(RetrievalModel):
         parts = _keras.layers_of(self.classes)
         return any(isinstance(part, ShardedClassTable) for part in parts)
 
-    def fit(
-        self,
-        x: Any = None,
-        y: Any = None,
-        *args: Any,
-        class_weight: Any = None,
-        **kwargs: Any,
-    ) -> Any:
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
         """Trains as Keras does; `class_weight` needs one class id for each example."""
+        given = arguments_of_fit(self, *args, **kwargs)
         if self._has_shards:
-            _check_callbacks(kwargs.get("callbacks"))
+            _check_callbacks(given.get("callbacks"))
+        class_weight = given.get("class_weight")
         if class_weight is not None:
-            _check_class_weight(class_weight, x, y)
-            kwargs["class_weight"] = class_weight
-        return super().fit(x, y, *args, **kwargs)
+            _check_class_weight(class_weight, given.get("x"), given.get("y"))
+        return super().fit(*args, **kwargs)
 
     def call(self, inputs: Features, training: bool | None = None) -> Tensor:
         encodings = self.encoder(inputs, training=training)

@@ -269,6 +269,8 @@ def test_what_would_leave_the_rows_out_raises(two_devices):
     best = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     with refused("`callbacks` must not restore weights"):
         model.fit(data(), shuffle=False, callbacks=[best], verbose=0)
+    with refused("`callbacks` must not restore weights"):
+        model.fit(data(), None, None, 1, 0, [best])  # By position.
     with refused("must be built in the scope of the strategy"):
         two_devices.run(lambda: model.classes.rows([0]))
     with (

@@ -24,6 +24,8 @@ UNNAMED = {"features": FEATURES[:24]}
 DATASET = tf.data.Dataset.from_tensor_slices(CANDIDATES).batch(7)
 SPEC = tf.TensorSpec([None, towers.FEATURES])
 ROWS = np.arange(24)
+# What Keras's `fit` takes after `y` and before `class_weight`, by position.
+BEFORE_CLASS_WEIGHT = None, 1, 0, None, 0.0, None, False
 WEIGHTED = losses.SoftmaxLoss(class_weight={0: 2.0})
 
 
@@ -157,6 +159,14 @@ ERRORS = [
         lambda: fit(tower(), OWN, class_weight={0: 1.0}),
         "`class_weight` must be None.* `sample_we",
     ),
+    (
+        lambda: tower().fit(QUERIES, OWN, *BEFORE_CLASS_WEIGHT, {0: 1.0}),
+        "`class_weight` must be None.* `sample_we",
+    ),
+    (
+        lambda: tower().write_top_k("x", DATASET, k=0),
+        "`k` must be a positive integer. Received: k=0",
+    ),
     # The columns of a batch are no classes.
     (lambda: tower(loss=WEIGHTED), "`loss` must have no `class_"),
     (lambda: tower(loss="mse"), NOT_OURS),
@@ -283,6 +293,8 @@ def test_class_weight_of_several_classes():
             fitted(*batch)
     with refused("`class_weight` must be a dict.* a loss takes a list"):
         fitted(QUERIES, ROWS, class_weight=list(weights.values()))
+    with refused("`class_weight` must be a dict.* a loss takes a list"):
+        extreme.make().fit(QUERIES, ROWS, *BEFORE_CLASS_WEIGHT, [1.0] * N)
     of_arrays = fitted(QUERIES, ROWS[:, None])
     of_dataset = fitted(dataset(QUERIES, ROWS))
     assert of_dataset["loss"] == pytest.approx(of_arrays["loss"], rel=1e-5)
