@@ -443,7 +443,7 @@ class ShardedClassTable(_registry.Configured, Classes):
 
     def assign(self, rows: Array) -> None:
         """Sets the rows of all classes; each process takes the rows of its shards."""
-        self.shards.assign({"rows": rows})
+        self.shards.assign({"rows": np.asarray(rows)})
 
     def rows(self, ids: Array | None = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""

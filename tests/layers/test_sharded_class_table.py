@@ -291,10 +291,19 @@ def test_rows_that_are_nan_of_no_class_or_not_trained(two_devices):
     before[7] = np.nan
     model.classes.assign(before)
     assert np.isnan(np.ravel(model.evaluate(data(LEFT), verbose=0))[0])
-    rows = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32")).rows(
-        [[-1, 0], [2, 3]]
-    )
+    ones = layers.ShardedClassTable.from_rows(np.ones([3, 2], "float32"))
+    rows = ones.rows([[-1, 0], [2, 3]])
     assert_array_equal(rows[..., 0], [[np.nan, 1], [1, np.nan]])
+
+
+@pytest.mark.parametrize("kind", [list, tf.constant, np.asarray])
+def test_rows_are_set_to_any_array(kind):
+    table = layers.ShardedClassTable(3, 2)
+    table.build((None, 2))
+    table.assign(kind([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    assert_array_equal(table.rows(), [[1, 2], [3, 4], [5, 6]])
+    with refused(r"`rows` must have the shape \(3, 2\). Received: \(2, 2\)"):
+        table.assign(kind([[1.0, 2.0], [3.0, 4.0]]))
 
 
 def test_losses_that_cannot_say_so(two_devices):
