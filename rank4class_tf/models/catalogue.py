@@ -184,13 +184,14 @@ class Catalogue:
 class Index:
     """The candidates that a model ranks, and a fingerprint of their encoder."""
 
-    # `encode` maps features of candidates to encodings `[n, d]`, as they are scored,
-    # and `read_ids` maps them to ids, or to None if they have none. Keras does not look
-    # into this object, and so saves nothing of it as a part of the model.
+    # `encode` maps features of candidates, and whether a step trains on them, to
+    # encodings `[n, d]`, as they are scored. `read_ids` maps them to ids, or to None if
+    # they have none. Keras does not look into this object, and so saves nothing of it
+    # as a part of the model.
     def __init__(
         self,
         encoder: keras.layers.Layer,
-        encode: Callable[[Features], Tensor],
+        encode: Callable[..., Tensor],
         read_ids: Callable[[Features], Ids | None],
     ):
         self._encoder = encoder

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple, Self
 
 import tensorflow as tf
 
 from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._types import Tensor
+from rank4class_tf.layers import (
+    CandidateFrequencies,
+    CrossBatchMemory,
+    UniformNegatives,
+)
 from rank4class_tf.models.candidates import Candidates
+from rank4class_tf.models.catalogue import Index
 
 
 class BatchOfAll(NamedTuple):
@@ -70,8 +77,12 @@ class Source(NamedTuple):
 class Expected(NamedTuple):
     """How often each column is expected: `rate` times the draws, and `base` besides."""
 
-    rate: Tensor  # `[n]`
-    base: Tensor  # `[n]`
+    rate: Tensor | float  # `[n]`, or one number for all columns.
+    base: Tensor | float
+
+    def weighted(self, weights: Tensor) -> Expected:
+        """The same for columns of which one of weight w is expected 1 / w times."""
+        return Expected(self.rate / weights, self.base / weights)
 
 
 class Columns(NamedTuple):
@@ -83,3 +94,94 @@ class Columns(NamedTuple):
     is_present: Tensor | None
     num_draws: Tensor  # How many of them are draws by frequency; a scalar.
     expected: Expected | None  # None without a correction.
+
+
+@dataclasses.dataclass
+class Sources:
+    """Where a step's columns come from: the batch, the memory and the index."""
+
+    # No named tuple, into which Keras would look: the model tracks these layers itself.
+    index: Index
+    frequencies: CandidateFrequencies | None
+    memory: CrossBatchMemory | None
+    random: UniformNegatives | None
+
+    def columns(
+        self, candidates: Candidates, encodings: Tensor, training: bool
+    ) -> Columns:
+        """Joins the candidates of all sources; the memory then takes the batch."""
+        self._check_ids(candidates)
+        batch = BatchOfAll.gathered(candidates, encodings)
+        if self.frequencies is not None:
+            self.frequencies(batch.drawn_keys, training=training)
+        num_draws = tf.math.count_nonzero(batch.is_draw, dtype=tf.int32)
+        sources = [Source(batch.encodings, batch.keys, batch.is_present)]
+        if self.memory is not None:
+            encodings, keys, is_filled = self.memory(
+                batch.encodings, batch.drawn_keys, training=training
+            )
+            earlier = Source(encodings, keys, is_filled & (keys != -1))
+            num_draws += tf.math.count_nonzero(earlier.is_present, dtype=tf.int32)
+            sources.append(earlier)
+        if self.random is not None:
+            catalogue = self.index.catalogue
+            rows = self.random(catalogue.keys, training=training)
+            drawn = self.index.encode(catalogue.features_at(rows), training)
+            keys = tf.gather(catalogue.keys, rows)
+            sources.append(Source(drawn, keys, tf.ones(rows.shape, tf.bool)))
+
+        is_present = tf.concat([x.is_present for x in sources], axis=0)
+        keys = None
+        if batch.keys is not None:
+            keys = tf.concat([x.keys for x in sources], axis=0)
+        has_gaps = batch.has_padding or self.memory is not None
+        return Columns(
+            encodings=tf.concat([x.encodings for x in sources], axis=0),
+            keys=keys,
+            is_present=is_present if has_gaps else None,
+            num_draws=tf.cast(num_draws, tf.float32),
+            expected=self._expected(batch, keys, tf.size(is_present)),
+        )
+
+    def _check_ids(self, candidates: Candidates) -> None:
+        needs_ids = self.frequencies is not None or self.memory is not None
+        if needs_ids and candidates.keys is None:
+            raise ValueError(
+                "`candidate_id` must be given with `frequencies` or `memory_size`, "
+                "unless the features are ids. Received: candidate_id=None, "
+                f"features={candidates.features!r}."
+            )
+
+    def _expected(
+        self, batch: BatchOfAll, keys: Tensor | None, num_columns: Tensor
+    ) -> Expected | None:
+        """What log-Q and weights correct for the columns; None for nothing."""
+        if self.frequencies is None and batch.weights is None:
+            return None
+        expected = Expected(rate=0.0, base=1.0)
+        if self.frequencies is not None:
+            rate = self.frequencies(keys, training=False)
+            expected = self._expected_by_frequency(rate, batch)
+        if batch.weights is not None:
+            weights = _extended(batch.weights, num_columns, filler=1.0)
+            expected = expected.weighted(weights)
+        return expected
+
+    def _expected_by_frequency(self, rate: Tensor, batch: BatchOfAll) -> Expected:
+        """The log-Q correction: draws have the rates, the user's negatives are none."""
+        random_rate = 0.0
+        if self.random is not None:
+            size = self.index.catalogue.size
+            random_rate = min(self.random.num_sampled, size) / size
+        base = tf.fill(tf.shape(rate), random_rate)
+        if batch.is_positive is not None:
+            is_draw = _extended(batch.is_positive, tf.size(rate), filler=True)
+            rate = tf.where(is_draw, rate, 0.0)
+            base = tf.where(is_draw, base, 1.0)
+        return Expected(rate, base)
+
+
+def _extended(values: Tensor, num_columns: Tensor, filler: float | bool) -> Tensor:
+    """Values of the batch's candidates, and one value for those of other sources."""
+    others = tf.fill([num_columns - tf.size(values)], filler)
+    return tf.concat([values, others], axis=0)

@@ -21,7 +21,7 @@ from rank4class_tf.models.candidates import (
     inputs_for,
 )
 from rank4class_tf.models.catalogue import Index
-from rank4class_tf.models.columns import BatchOfAll, Columns, Expected, Source
+from rank4class_tf.models.columns import Columns, Sources
 from rank4class_tf.ops.blocks import unit_rows
 
 
@@ -169,24 +169,30 @@ class TwoTower(RetrievalModel):
             raise ValueError(
                 "`candidate_id` must be given with `negatives`. Received: None."
             )
-        # Scores keep their precision under mixed precision.
-        self._remove_hits = layers.RemoveAccidentalHits()
-        self._correct = layers.SamplingProbabilityCorrection()
-        self._memory = layers.CrossBatchMemory(memory_size) if memory_size else None
-        self._random = layers.UniformNegatives(num_random, seed) if num_random else None
-        if self._random is not None:
-            seed = self._random.seed
-        self.seed = None if seed is None else _checks.seed(seed)
-        # The reader and the index are plain objects, which Keras neither tracks nor
-        # saves.
+        _check_widths(query_encoder, candidate_encoder)
+        self._add_layers(seed)
+        # These are plain objects, which Keras neither tracks nor saves.
         self._reader = Reader(
             candidate_encoder, candidate_id, negatives, negative_weight
         )
         self._index = Index(
             candidate_encoder, self._encode_candidates, self._reader.ids
         )
-        _check_widths(query_encoder, candidate_encoder)
+        self._sources = Sources(self._index, frequencies, self._memory, self._random)
         self._build_parts()
+
+    def _add_layers(self, seed: int | None) -> None:
+        """Adds the layers between the encodings and the loss, and the seed."""
+        # Scores keep their precision under mixed precision.
+        self._remove_hits = layers.RemoveAccidentalHits()
+        self._correct = layers.SamplingProbabilityCorrection()
+        self._memory = self._random = None
+        if self.memory_size:
+            self._memory = layers.CrossBatchMemory(self.memory_size)
+        if self.num_random:
+            self._random = layers.UniformNegatives(self.num_random, seed)
+            seed = self._random.seed
+        self.seed = None if seed is None else _checks.seed(seed)
 
     def _build_parts(self) -> None:
         """Builds what can be built: a file or a checkpoint must find all weights."""
@@ -466,7 +472,7 @@ class TwoTower(RetrievalModel):
         labels = Exchange().first_row(encodings) + rows
         if candidates.allows_several:
             labels = tf.where(rows < 0, -1, labels)
-        columns = self._columns(candidates, encodings, training)
+        columns = self._sources.columns(candidates, encodings, training)
         queries = self._scaled_queries(y_pred)
         if candidates.is_invalid is not None:
             is_invalid = candidates.is_invalid[:, tf.newaxis]
@@ -577,90 +583,6 @@ class TwoTower(RetrievalModel):
         encode = functools.partial(encoder, training=True)
         states = _keras.states_of(encoder)
         return in_pieces(encode, Arguments(features), spec, states)
-
-    def _columns(
-        self, candidates: Candidates, encodings: Tensor, training: bool
-    ) -> Columns:
-        """Joins the candidates of batch, memory and index."""
-        needs_ids = self.frequencies is not None or self._memory is not None
-        if needs_ids and candidates.keys is None:
-            raise ValueError(
-                "`candidate_id` must be given with `frequencies` or `memory_size`, "
-                "unless the features are ids. Received: candidate_id=None, "
-                f"features={candidates.features!r}."
-            )
-        batch = BatchOfAll.gathered(candidates, encodings)
-        if self.frequencies is not None:
-            self.frequencies(batch.drawn_keys, training=training)
-        num_draws = tf.math.count_nonzero(batch.is_draw, dtype=tf.int32)
-        sources = [Source(batch.encodings, batch.keys, batch.is_present)]
-        for earlier in self._earlier(batch, training):
-            num_draws += tf.math.count_nonzero(earlier.is_present, dtype=tf.int32)
-            sources.append(earlier)
-        sources += self._drawn(training)
-
-        all_encodings, all_keys, all_present = zip(*sources, strict=True)
-        is_present = tf.concat(all_present, axis=0)
-        keys = None if batch.keys is None else tf.concat(all_keys, axis=0)
-        has_gaps = batch.has_padding or self._memory is not None
-        return Columns(
-            encodings=tf.concat(all_encodings, axis=0),
-            keys=keys,
-            is_present=is_present if has_gaps else None,
-            num_draws=tf.cast(num_draws, tf.float32),
-            expected=self._expected(batch, keys, tf.size(is_present)),
-        )
-
-    def _earlier(self, batch: BatchOfAll, training: bool) -> list[Source]:
-        """Candidates of earlier batches; the memory then takes those of this one."""
-        if self._memory is None:
-            return []
-        encodings, keys, is_filled = self._memory(
-            batch.encodings, batch.drawn_keys, training=training
-        )
-        return [Source(encodings, keys, is_filled & (keys != -1))]
-
-    def _drawn(self, training: bool) -> list[Source]:
-        """Random candidates of the index."""
-        if self._random is None:
-            return []
-        catalogue = self._index.catalogue
-        rows = self._random(catalogue.keys, training=training)
-        encodings = self._encode_candidates(catalogue.features_at(rows), training)
-        keys = tf.gather(catalogue.keys, rows)
-        return [Source(encodings, keys, tf.ones(rows.shape, tf.bool))]
-
-    def _expected(
-        self, batch: BatchOfAll, keys: Tensor | None, num_columns: Tensor
-    ) -> Expected | None:
-        """What log-Q and weights correct for the columns; None for nothing."""
-
-        def extended(values: Tensor, filler: float | bool) -> Tensor:
-            """Values of the batch, extended by one value for all other columns."""
-            others = tf.fill([num_columns - tf.size(values)], filler)
-            return tf.concat([values, others], axis=0)
-
-        expected = None
-        if self.frequencies is not None:
-            random_rate = 0.0
-            if self._random is not None:
-                size = self._index.catalogue.size
-                random_rate = min(self.num_random, size) / size
-            rate = self.frequencies(keys, training=False)
-            base = tf.fill(tf.shape(rate), random_rate)
-            if batch.is_positive is not None:
-                # The user's negatives are no draws.
-                is_draw = extended(batch.is_positive, True)
-                rate = tf.where(is_draw, rate, 0.0)
-                base = tf.where(is_draw, base, 1.0)
-            expected = Expected(rate, base)
-        if batch.weights is None:
-            return expected
-        # A negative of weight w is expected 1 / w times.
-        weights = extended(batch.weights, 1.0)
-        if expected is None:
-            return Expected(rate=tf.zeros_like(weights), base=1.0 / weights)
-        return Expected(expected.rate / weights, expected.base / weights)
 
     def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
