@@ -489,3 +489,66 @@ def metrics_not_compiled(model: keras.Model) -> list[keras.metrics.Metric]:
     container = _metrics_container(model)
     compiled = [container] if KERAS_3 else container.metrics
     return [metric for metric in model.metrics if metric not in compiled]
+
+
+# Several machines: what `models.MultiWorker` has in place of private methods of Keras.
+# Where a Keras no longer calls one of these methods, nothing raises, and Keras's own
+# fault is back; `tests/test_private_names.py` fails then.
+
+
+def step_of_workers(model: keras.Model, step_function: Callable) -> Callable:
+    """In place of what `Model._make_function` gets: a step on one of several workers.
+
+    Keras 3 averages the results of a step over workers along their first axis. They are
+    scalars, which have none, so that `fit` and `evaluate` fail.
+    """
+    if worker_number(model.distribute_strategy) is None:
+        return step_function
+
+    def step(data: Any) -> Any:
+        results = step_function(data)
+        return tf.nest.map_structure(
+            lambda x: tf.convert_to_tensor(x)[tf.newaxis], results
+        )
+
+    return step
+
+
+def build_from_one_device(model: keras.Model, iterator: Any, data_batch: Any) -> None:
+    """In place of `Model._maybe_symbolic_build`, with batches as one device gets them.
+
+    Keras 3 builds a model from the mean of all devices' batches, which fails for uneven
+    and for ragged ones.
+    """
+    strategy = private(model, "_distribute_strategy")
+    if strategy is None:
+        return
+    local = strategy.experimental_local_results
+
+    def batches_of_one_device() -> Iterator[tuple]:
+        # Keras reads a batch only if something is not built. A generator loses this
+        # batch, in Keras each time.
+        for first, last, batches in iterator:
+            batch = next(batches, None)
+            if batch is None:
+                raise ValueError("`x` must have at least one batch. Received: none.")
+            yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
+
+    with strategy.scope():
+        private(model, "_symbolic_build")(batches_of_one_device(), data_batch)
+
+
+def logs_over_workers(model: keras.Model, logs: dict[str, Any]) -> dict[str, Any]:
+    """In place of `Model._get_metrics_result_or_logs`: metrics over all workers.
+
+    Keras reports what the last step returned if that has not all metrics: a mean over
+    workers, in Keras 2, where the method is `_validate_and_get_metrics_result`, a sum.
+    """
+    results = model.get_metrics_result()
+    numbers = {}
+    for name, value in logs.items():
+        x = results.get(name, value)
+        is_scalar = tf.is_tensor(x) and not len(x.shape)
+        # Keras 2 has Python numbers here.
+        numbers[name] = x.numpy().item() if is_scalar else x
+    return numbers

@@ -1,12 +1,12 @@
 """What `ExtremeClassifier` and `TwoTower` share: how losses and ranks reach Keras.
 
 `MultiWorker` repairs Keras 3 on several machines. It overrides private methods of
-Keras; the function that each of them calls says what it repairs, and why.
+Keras, each by a function of `_keras.py` that says what it repairs, and why.
 """
 
 import contextvars
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 import tensorflow as tf
@@ -43,70 +43,22 @@ class MultiWorker:
         (2, 3)
     """
 
-    # If a Keras no longer calls one of these, `tests/test_private_names.py` fails. Only
-    # Keras 3 calls the first two. Keras 2 and 3 name the third differently.
+    # Each calls a function that says what Keras asks here. Only Keras 3 calls the first
+    # two. Keras 2 and 3 name the third differently.
 
     def _make_function(self: Any, step_function: Callable) -> Callable:
-        if _keras.worker_number(self.distribute_strategy) is not None:
-            step_function = _with_axis_of_workers(step_function)
+        step_function = _keras.step_of_workers(self, step_function)
         return super()._make_function(step_function)  # type: ignore[misc]
 
     def _maybe_symbolic_build(
         self: Any, iterator: Any = None, data_batch: Any = None
     ) -> None:
-        strategy = _keras.private(self, "_distribute_strategy")
-        if strategy is not None:
-            batches = _batches_of_one_device(strategy, iterator)
-            with strategy.scope():
-                _keras.private(self, "_symbolic_build")(batches, data_batch)
+        _keras.build_from_one_device(self, iterator, data_batch)
 
     def _get_metrics_result_or_logs(self: Any, logs: dict[str, Any]) -> dict[str, Any]:
-        return _numbers_over_workers(logs, self.get_metrics_result())
+        return _keras.logs_over_workers(self, logs)
 
     _validate_and_get_metrics_result = _get_metrics_result_or_logs
-
-
-def _with_axis_of_workers(step_function: Callable) -> Callable:
-    """Gives a step's results the axis along which Keras averages over workers."""
-    # Keras 3 averages over the first axis, and a scalar has none.
-
-    def step(data: Any) -> Any:
-        results = step_function(data)
-        return tf.nest.map_structure(
-            lambda x: tf.convert_to_tensor(x)[tf.newaxis], results
-        )
-
-    return step
-
-
-def _batches_of_one_device(
-    strategy: tf.distribute.Strategy, iterator: Any
-) -> Iterator[tuple]:
-    """The batches that Keras 3 builds a model from, as one device gets them."""
-    # Keras averages those of all devices, which fails for uneven and ragged ones. This
-    # reads a batch only if something is not built: a generator loses it, in Keras each
-    # time.
-    local = strategy.experimental_local_results
-    for first, last, batches in iterator:
-        batch = next(batches, None)
-        rule = "`x` must have at least one batch."
-        _checks.require(batch is not None, rule, "none")
-        yield first, last, [tf.nest.map_structure(lambda x: local(x)[0], batch)]
-
-
-def _numbers_over_workers(
-    logs: dict[str, Any], results: dict[str, Any]
-) -> dict[str, Any]:
-    """What `fit` reports: the metrics over all workers, where they have a result."""
-    # Keras reports what the last step returned if that has not all metrics: a mean over
-    # workers, in Keras 2 a sum.
-    numbers = {}
-    for name, value in logs.items():
-        x = results.get(name, value)
-        is_scalar = tf.is_tensor(x) and not len(x.shape)
-        # Keras 2 has Python numbers here.
-        numbers[name] = x.numpy().item() if is_scalar else x
-    return numbers
 
 
 # Whether Keras is tracing, or running, a step of evaluation. Keras does not tell
