@@ -7,7 +7,6 @@ them.
 """
 
 import contextlib
-import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -234,34 +233,67 @@ def deserialized_in_turn(
     configs: Iterable, custom_objects: dict | None = None
 ) -> list[Any]:
     """Objects of configs, as by `deserialized`; models among them may share layers."""
-    # Keras 3 counts the calls of a layer from the first model on, but a configuration
-    # counts them from 0, so that a later model would take the call of an earlier one
-    # for its own. One model around all of them would not help: neither Keras loads a
-    # model that calls them, and a model of their outputs would flatten them, and lose a
-    # `Sequential` or a subclass.
+    # A model's configuration names a call of a layer as `["dense", 0, 0]`: its first
+    # call in this model, and the first output. Keras 3 takes the 0 for the first call
+    # of all, which is one of an earlier model where that has the same layer. So we add
+    # the number of earlier calls. One model around all of them would not help: neither
+    # Keras loads a model that calls them, and a model of their outputs would flatten
+    # them, and lose a `Sequential` or a subclass.
     models: list[Any] = []
-    num_calls: dict[Any, int] = {}
-    for serialized in configs:
-        shifted = copy.deepcopy(serialized)  # Keras removes items from it, too.
-        _shift_calls(shifted, num_calls)
-        models.append(deserialized(shifted, custom_objects))
+    num_calls: dict[int, int] = {}  # By earlier models, of each shared layer.
+    for config in configs:
+        renumbered = _renumbered(config, num_calls, {})
+        models.append(deserialized(renumbered, custom_objects))
         if KERAS_3:
-            num_calls |= _num_calls(serialized, models[-1])
+            num_calls |= _num_calls(config, models[-1])
     return models
 
 
+def _renumbered(part: Any, num_calls: dict[int, int], earlier: dict[str, int]) -> Any:
+    """A copy of a part of a configuration, where calls count from the earlier ones.
+
+    `num_calls` has the earlier calls by the numbers that mark shared objects, `earlier`
+    those of the layers of the model around this part, by their names.
+    """
+    match part:
+        case dict():
+            layers = _layer_configs(part)
+            if layers:
+                earlier = {
+                    layer["config"].get("name"): num_calls[layer["shared_object_id"]]
+                    for layer in layers
+                    if layer.get("shared_object_id") in num_calls
+                }
+            # Keras removes items from what it reads: a copy even if nothing changes.
+            return {
+                name: _renumbered(value, num_calls, earlier)
+                for name, value in part.items()
+            }
+        case [str() as layer, int() as call, output] if layer in earlier:
+            return [layer, call + earlier[layer], output]
+        case list() | tuple():
+            copied = [_renumbered(value, num_calls, earlier) for value in part]
+            return tuple(copied) if isinstance(part, tuple) else copied
+    return part
+
+
 def _layer_configs(config: Any) -> list[dict]:
-    """The configurations of a model's layers; none if it is not a model's."""
-    inner = config.get("config") if isinstance(config, dict) else None
-    return inner.get("layers", []) if isinstance(inner, dict) else []
+    """The configurations of layers in that of a model; none in others."""
+    # A layer of the user may have an option `layers=[64, 32]`.
+    layers = config.get("layers") if isinstance(config, dict) else None
+    if not isinstance(layers, list):
+        return []
+    return [x for x in layers if isinstance(x, dict) and "config" in x]
 
 
 def _num_calls(config: Any, model: Any) -> dict[int, int]:
     """How often a model's layers were called, by the numbers marking shared objects."""
-    layers = {layer.name: layer for layer in getattr(model, "layers", ())}
-    num_calls: dict[Any, int] = {}
-    for layer_config in _layer_configs(config):
-        layer = layers.get(layer_config["config"].get("name"))
+    # Other layers may have an attribute `layers` of their own.
+    layers = model.layers if isinstance(model, keras.Model) else []
+    layers_by_name = {layer.name: layer for layer in layers}
+    num_calls: dict[int, int] = {}
+    for layer_config in _layer_configs(config["config"]):
+        layer = layers_by_name.get(layer_config["config"].get("name"))
         if layer is None:
             continue
         if "shared_object_id" in layer_config:  # Set only while saving.
@@ -269,33 +301,6 @@ def _num_calls(config: Any, model: Any) -> dict[int, int]:
             num_calls[layer_config["shared_object_id"]] = len(calls)
         num_calls |= _num_calls(layer_config, layer)
     return num_calls
-
-
-def _shift_calls(config: Any, num_calls: dict[Any, int]) -> None:
-    """Changes a model's config to number layer calls after those of earlier models."""
-    configs = _layer_configs(config)
-    earlier = {}
-    for layer_config in configs:
-        name = layer_config["config"].get("name")
-        earlier[name] = num_calls.get(layer_config.get("shared_object_id"), 0)
-
-    def shifted(part: Any) -> Any:
-        match part:
-            case dict():
-                return {key: shifted(value) for key, value in part.items()}
-            case [str() as layer, int() as call, output]:
-                return [layer, call + earlier.get(layer, 0), output]
-            case list() | tuple():
-                return [shifted(value) for value in part]
-        return part
-
-    for layer_config in configs:
-        _shift_calls(layer_config, num_calls)
-        if "inbound_nodes" in layer_config:
-            layer_config["inbound_nodes"] = shifted(layer_config["inbound_nodes"])
-    for name in ("input_layers", "output_layers"):
-        if configs and name in config["config"]:
-            config["config"][name] = shifted(config["config"][name])
 
 
 def _classes_within(config: Any) -> Iterator[tuple[str, Any]]:

@@ -122,3 +122,27 @@ def test_a_configuration_alone_makes_the_model_again(pairs):
     copy = models.TwoTower.from_config(model.get_config())
     copy.set_weights(model.get_weights())
     assert_array_equal(copy(pairs[0]), model(pairs[0]))
+
+
+@keras.utils.register_keras_serializable("tests")
+class Deep(keras.layers.Layer):
+    """A layer of a user, whose option has the name of a model's list of layers."""
+
+    def __init__(self, layers, **kwargs):
+        super().__init__(**kwargs)
+        self.layers = layers
+
+    def call(self, inputs):
+        return inputs * self.layers[-1]
+
+    def get_config(self):
+        return {**super().get_config(), "layers": self.layers}
+
+
+@pytest.mark.keras2
+def test_an_encoder_may_have_an_option_layers(pairs):
+    encoder = keras.Sequential([keras.Input((FEATURES,)), Deep([64, WIDTH])])
+    for of_queries in (encoder, Deep([64, WIDTH])):
+        model = models.TwoTower(of_queries, encoder)
+        copy = models.TwoTower.from_config(model.get_config())
+        assert_array_equal(copy(pairs[0]), model(pairs[0]))
