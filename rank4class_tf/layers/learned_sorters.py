@@ -5,6 +5,7 @@ weights. The files in `weights/` come from `scripts/reproductions/train_sorter.p
 `get_sorter` loads them.
 """
 
+import dataclasses
 import io
 import itertools
 import json
@@ -12,8 +13,8 @@ import math
 import os
 import pathlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -32,22 +33,40 @@ _SHIPPED_NAME = "shipped"
 _SHIPPED_FOLDER = pathlib.Path(__file__).resolve().parents[1] / "weights"
 
 
-class _Weight(NamedTuple):
-    """A weight of a network, as files know it."""
-
-    name: str
-    shape: tuple[int, ...]
-    initializer: str | keras.initializers.Initializer | Callable = "glorot_uniform"
+_Initializer: TypeAlias = str | keras.initializers.Initializer | Callable
 
 
-def _dense_weights(
-    name: str,
-    inputs: int,
-    outputs: int,
-    initializer: str | keras.initializers.Initializer = "glorot_uniform",
-) -> Iterator[_Weight]:
-    yield _Weight(f"{name}_kernel", (inputs, outputs), initializer)
-    yield _Weight(f"{name}_bias", (outputs,), "zeros")
+# The parts of a network are plain objects: a sorter tracks and saves their weights
+# itself, by the names that files know.
+
+
+@dataclasses.dataclass
+class _Dense:
+    """A dense layer."""
+
+    kernel: tf.Variable
+    bias: tf.Variable
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        kernel = tf.convert_to_tensor(self.kernel)
+        return inputs @ kernel + tf.convert_to_tensor(self.bias)
+
+
+@dataclasses.dataclass
+class _Decoder:
+    """Item values `[batch, d]` from features and a context `[batch, 1, width]`."""
+
+    # The context may also be `[batch, d, width]`. Sums of products of features and
+    # context are Fourier series, such as that of the list's distribution at an item.
+
+    gate: _Dense
+    hidden: _Dense
+    output: _Dense
+
+    def __call__(self, features: Tensor, context: Tensor) -> Tensor:
+        crossed = tf.concat([self.gate(features) * context, features], axis=2)
+        hidden = tf.nn.relu(self.hidden(crossed))
+        return self.output(tf.concat([hidden, crossed], axis=2))[:, :, 0]
 
 
 class _Lists(NamedTuple):
@@ -73,8 +92,8 @@ class LearnedSorter(Sorter):
     divide by them.
 
     A sorter warns if it is used with random weights. It is frozen unless it is
-    `trainable`. A subclass yields its weights in `_weights_to_build` and defines its
-    formula, `_network`.
+    `trainable`. A subclass adds its parts in `_build_network` and defines its formula,
+    `_network`.
     """
 
     def __init__(
@@ -83,10 +102,11 @@ class LearnedSorter(Sorter):
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
+        self._names: tuple[str, ...] = ()  # Of the weights, in their order.
         self._trained = False
         self._weights_file: str | None = None
 
-    def _weights_to_build(self) -> Iterator[_Weight]:
+    def _build_network(self) -> None:
         raise NotImplementedError
 
     def _network(self, lists: _Lists) -> Tensor:
@@ -128,38 +148,40 @@ class LearnedSorter(Sorter):
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Shape) -> None:
-        names = []
-        for name, shape, initializer in self._weights_to_build():
-            weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
-            setattr(self, f"_of_{name}", weight)
-            names.append(name)
-        self._names = tuple(names)
+        self._build_network()
         self.built = True
 
     @property
     def _weights_by_name(self) -> dict[str, tf.Variable]:
-        return {name: getattr(self, f"_of_{name}") for name in self._names}
+        return dict(zip(self._names, self.weights, strict=True))
 
-    def _weight(self, name: str) -> Tensor:
-        return tf.convert_to_tensor(getattr(self, f"_of_{name}"))
+    def _add(
+        self, name: str, shape: tuple[int, ...], initializer: _Initializer
+    ) -> tf.Variable:
+        """Adds a weight, which files know by this name."""
+        self._names += (name,)
+        weight = _keras.add_table(self, name, shape, initializer, dtype="float32")
+        # A checkpoint finds a weight of Keras 3 only as an attribute of its layer.
+        setattr(self, f"_of_{name}", weight)
+        return weight
 
-    def _dense(self, name: str, inputs: Tensor) -> Tensor:
-        return inputs @ self._weight(f"{name}_kernel") + self._weight(f"{name}_bias")
+    def _add_dense(
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        initializer: _Initializer = "glorot_uniform",
+    ) -> _Dense:
+        kernel = self._add(f"{name}_kernel", (inputs, outputs), initializer)
+        return _Dense(kernel, self._add(f"{name}_bias", (outputs,), "zeros"))
 
-    def _decoder_weights(self, width: int) -> Iterator[_Weight]:
+    def _add_decoder(self, width: int) -> _Decoder:
         crossed_width = width + self._num_features
-        yield from _dense_weights("gate", self._num_features, width)
-        yield from _dense_weights("hidden", crossed_width, self.units)
-        yield from _dense_weights("output", self.units + crossed_width, 1)
-
-    def _decode(self, features: Tensor, context: Tensor) -> Tensor:
-        """Item values `[batch, d]` from features and a context `[batch, 1, width]`."""
-        # The context may also be `[batch, d, width]`. Sums of products of features and
-        # context are Fourier series, such as that of the list's distribution at an
-        # item.
-        crossed = tf.concat([self._dense("gate", features) * context, features], axis=2)
-        hidden = tf.nn.relu(self._dense("hidden", crossed))
-        return self._dense("output", tf.concat([hidden, crossed], axis=2))[:, :, 0]
+        return _Decoder(
+            gate=self._add_dense("gate", self._num_features, width),
+            hidden=self._add_dense("hidden", crossed_width, self.units),
+            output=self._add_dense("output", self.units + crossed_width, 1),
+        )
 
     @classmethod
     def pretrained(
@@ -292,14 +314,16 @@ class ConvolutionalSorter(LearnedSorter):
         self.length = _checks.positive_int("length", length)
         self._num_halvings = (self.length - 1).bit_length()
 
-    def _weights_to_build(self) -> Iterator[_Weight]:
-        yield from _dense_weights("items", self._num_features, self.units)
-        for i in range(self._num_halvings):
-            # They start small, so that their output is near a mean of the list.
-            start = keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
-            width = 2 * self.units
-            yield from _dense_weights(f"convolution_{i}", width, self.units, start)
-        yield from self._decoder_weights(self.units)
+    def _build_network(self) -> None:
+        self._items = self._add_dense("items", self._num_features, self.units)
+        halvings = range(self._num_halvings)
+        self._convolutions = tuple(map(self._add_convolution, halvings))
+        self._decoder = self._add_decoder(self.units)
+
+    def _add_convolution(self, i: int) -> _Dense:
+        # It starts small, so that its output is near a mean of the list.
+        start = keras.initializers.VarianceScaling(0.01, "fan_avg", "uniform")
+        return self._add_dense(f"convolution_{i}", 2 * self.units, self.units, start)
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
         rule = (
@@ -324,19 +348,18 @@ class ConvolutionalSorter(LearnedSorter):
         # `features` are the $x_i$ of the formula; `items` are the inputs of the
         # convolutions.
         features = self._features(lists)
-        items = lists.zero_masked(tf.nn.relu(self._dense("items", features)))
+        items = lists.zero_masked(tf.nn.relu(self._items(features)))
         size = 2**self._num_halvings
         # Means of the valid items: masked items and the padding to a power of two add
         # 0.
         context = tf.pad(items, [[0, 0], [0, size - self.length], [0, 0]])
         context *= size / lists.num_items[:, :, None]
-        for i in range(self._num_halvings):
+        for convolution in self._convolutions:
             size //= 2
             pairs = tf.reshape(context, [-1, size, 2 * self.units])
             first, second = tf.split(pairs, 2, axis=2)
-            convolved = tf.nn.relu(self._dense(f"convolution_{i}", pairs))
-            context = (first + second) / 2 + convolved
-        return 0.5 + lists.num_items * (0.5 + self._decode(features, context))
+            context = (first + second) / 2 + tf.nn.relu(convolution(pairs))
+        return 0.5 + lists.num_items * (0.5 + self._decoder(features, context))
 
 
 @_registry.register("sorter")
@@ -374,37 +397,34 @@ class RecurrentSorter(LearnedSorter):
     ):
         super().__init__(frequencies, units, trainable, **kwargs)
 
-    def _weights_to_build(self) -> Iterator[_Weight]:
+    def _build_network(self) -> None:
+        self._forward = self._add_direction("forward")
+        self._backward = self._add_direction("backward")
+        self._decoder = self._add_decoder(2 * self.units)
+
+    def _add_direction(self, name: str) -> "Direction":
         width = 4 * self.units
-        for direction in ("forward", "backward"):
-            shape = self._num_features, width
-            # Gates that let a state start as a running mean.
-            yield _Weight(f"{direction}_kernel", shape, _running_mean_kernel)
-            shape = self.units, width
-            yield _Weight(f"{direction}_recurrent_kernel", shape, _small_kernel())
-            yield _Weight(f"{direction}_bias", (width,), _running_mean_bias)
-        yield from self._decoder_weights(2 * self.units)
+        inputs = self._num_features
+        # Gates that let a state start as a running mean.
+        return Direction(
+            self._add(f"{name}_kernel", (inputs, width), _running_mean_kernel),
+            self._add(f"{name}_recurrent_kernel", (self.units, width), _small_kernel()),
+            self._add(f"{name}_bias", (width,), _running_mean_bias),
+        )
 
     def _network(self, lists: _Lists) -> Tensor:
         features = self._features(lists)
-        forward, backward = (
-            Direction(
-                kernel=self._weight(f"{name}_kernel"),
-                recurrent_kernel=self._weight(f"{name}_recurrent_kernel"),
-                bias=self._weight(f"{name}_bias"),
-            )
-            for name in ("forward", "backward")
-        )
-        states = bidirectional_lstm(features, forward, backward, lists.mask)
-        return 0.5 + lists.num_items * (0.5 + self._decode(features, states))
+        states = bidirectional_lstm(features, self._forward, self._backward, lists.mask)
+        return 0.5 + lists.num_items * (0.5 + self._decoder(features, states))
 
 
-class Direction(NamedTuple):
+@dataclasses.dataclass
+class Direction:
     """The weights of an LSTM that reads in one direction."""
 
-    kernel: Tensor  # `[features, 4 units]`.
-    recurrent_kernel: Tensor  # `[units, 4 units]`.
-    bias: Tensor  # `[4 units]`.
+    kernel: Tensor | tf.Variable  # `[features, 4 units]`.
+    recurrent_kernel: Tensor | tf.Variable  # `[units, 4 units]`.
+    bias: Tensor | tf.Variable  # `[4 units]`.
 
 
 def bidirectional_lstm(
@@ -418,9 +438,10 @@ def bidirectional_lstm(
     for weights, stride in ((forward, 1), (backward, -1)):
         # One product serves all items; only the product with the state must go step by
         # step.
-        gates = (inputs @ weights.kernel + weights.bias)[:, ::stride]
+        gates = _Dense(weights.kernel, weights.bias)(inputs)[:, ::stride]
         ordered_mask = None if mask is None else mask[:, ::stride]
-        of_direction = _lstm_states(gates, weights.recurrent_kernel, ordered_mask)
+        recurrent_kernel = tf.convert_to_tensor(weights.recurrent_kernel)
+        of_direction = _lstm_states(gates, recurrent_kernel, ordered_mask)
         states.append(of_direction[:, ::stride])
     return tf.concat(states, axis=2)
 
@@ -525,17 +546,17 @@ class SetSorter(LearnedSorter):
     def _num_features(self) -> int:
         return super()._num_features + len(_TEMPERATURES) - 1
 
-    def _weights_to_build(self) -> Iterator[_Weight]:
-        yield from _dense_weights("items", self._num_features, self.units)
-        yield from _dense_weights("set", self.units, self.units)
-        yield from self._decoder_weights(self.units)
+    def _build_network(self) -> None:
+        self._items = self._add_dense("items", self._num_features, self.units)
+        self._set = self._add_dense("set", self.units, self.units)
+        self._decoder = self._add_decoder(self.units)
 
     def _network(self, lists: _Lists) -> Tensor:
         ranks = [laplace_ranks(lists.scores, t, lists.mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         features = self._features(lists)
         features = tf.concat([features, tf.stack(differences, axis=2)], axis=2)
-        items = self._dense("set", tf.nn.relu(self._dense("items", features)))
+        items = self._set(tf.nn.relu(self._items(features)))
         total = tf.reduce_sum(lists.zero_masked(items), axis=1, keepdims=True)
         context = total / lists.num_items[:, :, None]
-        return ranks[1] + self._decode(features, context)
+        return ranks[1] + self._decoder(features, context)

@@ -105,6 +105,16 @@ def test_convolutions_against_keras(rng):
 
 
 @every_sorter
+def test_a_checkpoint_has_the_weights(cls, tmp_path):
+    sorter, other = small(cls), small(cls, trainable=False)
+    other.set_weights([0 * x for x in other.get_weights()])
+    path = tf.train.Checkpoint(sorter=sorter).write(tmp_path / "checkpoint")
+    tf.train.Checkpoint(sorter=other).read(path).assert_consumed()
+    for found, expected in zip(other.get_weights(), sorter.get_weights(), strict=True):
+        assert_array_equal(found, expected)
+
+
+@every_sorter
 def test_file_of_weights(cls, tmp_path, rng):
     sorter = small(cls)
     path = tmp_path / "mine.npz"

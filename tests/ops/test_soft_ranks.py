@@ -268,13 +268,14 @@ def for_keras(values):
 
 def test_the_lstm_is_that_of_keras(rng):
     inputs = tf.constant(rng.standard_normal((2, LENGTH, FEATURES)), tf.float32)
-    forward, backward = (Direction(*lstm_weights(rng)) for _ in range(2))
+    forward, backward = (lstm_weights(rng) for _ in range(2))
+    directions = Direction(*forward), Direction(*backward)
     upstream = tf.constant(rng.standard_normal((2, LENGTH, 2 * UNITS)), tf.float32)
     layer = keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True))
     layer.build(inputs.shape)
     layer.set_weights([*for_keras(forward), *for_keras(backward)])
     found = value_and_gradient(
-        lambda x: bidirectional_lstm(x, forward, backward), inputs, upstream
+        lambda x: bidirectional_lstm(x, *directions), inputs, upstream
     )
     expected = value_and_gradient(layer, inputs, upstream)
     assert_allclose(found[0], expected[0], atol=1e-6)
