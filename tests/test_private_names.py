@@ -19,7 +19,7 @@ import rank4class_tf as r4c
 from rank4class_tf import losses, metrics, models, optimizers
 from rank4class_tf._keras import KERAS_3, builds_symbolically
 from rank4class_tf._tf.private import private
-from rank4class_tf.layers import shards
+from rank4class_tf.layers import saved_shards
 
 pytestmark = pytest.mark.keras2
 
@@ -281,7 +281,7 @@ def test_keras_calls_the_methods_of_an_optimizer(kind):
 
 
 def test_tensorflow_calls_the_methods_of_a_checkpoint(tmp_path):
-    recorded, called = recording(shards.Shards)
+    recorded, called = recording(saved_shards.SavedShards)
     saved = tf.train.Checkpoint(shards=recorded(5, 2, 0, None))
     saved.restore(saved.save(tmp_path / "saved"))
     assert called == CHECKPOINT

@@ -19,7 +19,8 @@ from rank4class_tf._tf.gather import num_rows, within
 from rank4class_tf._tf.raising import replaced
 from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors
 from rank4class_tf.layers.classes import Classes
-from rank4class_tf.layers.shards import ShardedClassTable, Shards, TableShard
+from rank4class_tf.layers.shards import ShardedClassTable
+from rank4class_tf.layers.table_shards import Shards, TableShard
 from rank4class_tf.ops import blocks
 
 
