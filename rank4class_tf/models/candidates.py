@@ -208,16 +208,19 @@ def _check_ragged(argument: str, features: Features, weights: Features) -> None:
 def _are_one_each(
     argument: str, features: Features, ids: Tensor | None, of_one: Features
 ) -> bool:
-    """Whether each query has one candidate, rather than P of them."""
+    """Whether each query has one candidate, rather than P of them.
+
+    Ids `[batch]` say that it has one, and ids `[batch, P]` that it has P. Ids
+    `[batch, 1]` may mean either: it has P = 1 if a feature has the axis of P, too.
+    """
     if ids is None or ids.shape.rank == 1:
         return True
     is_column = ids.shape[1:] == [1]  # Also False where the rank is unknown.
     if not is_column:
         return False
 
-    # Ids `[batch, 1]` leave it open: a feature with an axis more tells that P is 1. In
-    # `y` the numbers `[batch, 1]` tell nothing, since Keras drops a last axis of size
-    # 1 itself.
+    # In `y`, numbers `[batch, 1]` are features of one candidate, since Keras drops a
+    # last axis of size 1 itself.
     min_rank = 3 if argument == "y" else 2
     ranks = zip(_ranks(features), _ranks(of_one), strict=False)
     for rank, rank_of_one in ranks:
