@@ -268,11 +268,17 @@ class Index:
         parts: list[Tensor | np.ndarray] = []
         if catalogue.dataset is not None:
             parts.append(self._encode_dataset(catalogue.dataset, catalogue))
-        rows = np.arange(catalogue.size - catalogue.num_from_dataset)
-        for i in range(0, len(rows), batch_size):
-            batch = _selected(catalogue.features, rows[i : i + batch_size])
-            parts.append(self.encode(batch))
+        num_rows = catalogue.size - catalogue.num_from_dataset
+        parts += self._encoded_in_turn(catalogue.features, num_rows, batch_size)
         catalogue.set_encodings(tf.concat(parts, axis=0))
+
+    def _encoded_in_turn(
+        self, features: Features | None, num_rows: int, batch_size: int
+    ) -> list[Tensor]:
+        """The encodings of the features' rows, so many at once."""
+        rows = np.arange(num_rows)
+        starts = range(0, num_rows, batch_size)
+        return [self.encode(_selected(features, rows[i:][:batch_size])) for i in starts]
 
     def _encode_dataset(
         self, dataset: tf.data.Dataset, catalogue: Catalogue
@@ -306,7 +312,9 @@ class Index:
         ids = self._read_ids(candidates)
         rule = "`candidates` must have ids to be added."
         _checks.require(ids is not None, rule, "candidate_id=None")
-        encodings = self.encode(candidates)
+        num_rows = _num_candidates(candidates, 0)
+        parts = self._encoded_in_turn(candidates, num_rows, self._batch_size)
+        encodings = tf.concat(parts, axis=0)
         self._catalogue = self.catalogue.with_candidates(candidates, ids, encodings)
 
     def remove(self, ids: Array) -> None:
