@@ -65,9 +65,11 @@ def weak_labels(texts: np.ndarray, y: np.ndarray, number: int) -> np.ndarray:
     )
     model = naive_bayes.MultinomialNB(alpha=0.1)
     model.fit(words.fit_transform(texts[chosen]), y[chosen])
-    y[y >= 0] = model.predict(words.transform(texts[y >= 0]))
-    y[chosen] = -1
-    return y
+    is_told = y >= 0
+    labels = np.full_like(y, -1)
+    labels[is_told] = model.predict(words.transform(texts[is_told]))
+    labels[chosen] = -1
+    return labels
 
 
 def cifar10(folder: list[str], encoder: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ budget of so many trainings on average, with which `try_out` plans.
 import itertools
 import pathlib
 import types
+from typing import NamedTuple
 
 import numpy as np
 
@@ -40,16 +41,38 @@ STEPS_PER_EPOCH = 5
 MONITOR = "accuracy"
 KINDS = ("clean", "next class", "drawn", "few")
 IDENTITY = np.eye(CLASSES, dtype=np.float32)
-# Settings, seeds of the screening, rivals that are tested, and fresh seeds; None tests
-# all candidates on the seeds that tuned them, each with its own best setting, as
-# before.
+
+
+class Design(NamedTuple):
+    """A way to spend trainings.
+
+    Attributes:
+        screened: seeds on which all settings of all candidates are tried.
+        finalists: how many candidates are then tested; None tests all, on the seeds
+            that tuned them, each seed with its own best setting.
+        tested: seeds of the test.
+    """
+
+    screened: int
+    finalists: int | None
+    tested: int
+
+    @property
+    def cost(self):
+        """How many trainings it takes; the baseline is tested beside the finalists."""
+        screening = len(LOSSES) * SETTINGS * self.screened
+        if self.finalists is None:
+            return screening + len(LOSSES) * self.tested
+        return screening + (self.finalists + 1) * self.tested
+
+
 DESIGNS = {
-    "every candidate tuned and tested on 3 seeds": (12, 3, None, 3),
-    "the same on 8 seeds": (12, 8, None, 8),
-    "2 seeds choose, the best two on 8 fresh ones": (12, 2, 2, 8),
-    "2 seeds choose, the best two on 3 fresh ones": (12, 2, 2, 3),
-    "1 seed chooses, the best two on 8 fresh ones": (12, 1, 2, 8),
-    "2 seeds choose, the best one on 8 fresh ones": (12, 2, 1, 8),
+    "every candidate tuned and tested on 3 seeds": Design(3, None, 3),
+    "the same on 8 seeds": Design(8, None, 8),
+    "2 seeds choose, the best two on 8 fresh ones": Design(2, 2, 8),
+    "2 seeds choose, the best two on 3 fresh ones": Design(2, 2, 3),
+    "1 seed chooses, the best two on 8 fresh ones": Design(1, 2, 8),
+    "2 seeds choose, the best one on 8 fresh ones": Design(2, 1, 8),
 }
 
 
@@ -137,8 +160,26 @@ def weights_after_epochs(gradient, x, right, weights):
             yield weights
 
 
+class Trained(NamedTuple):
+    """What a loss reaches with each seed and setting.
+
+    Attributes:
+        validation: accuracies `[SEEDS, SETTINGS]`.
+        test: `[SEEDS, SETTINGS, n]`, whether each test example is a hit.
+        truth: accuracies on other examples, `[SEEDS, SETTINGS]`.
+    """
+
+    validation: np.ndarray
+    test: np.ndarray
+    truth: np.ndarray
+
+    def true_mean(self):
+        """The mean truth of the settings that validation chooses, one for each seed."""
+        return self.truth[range(SEEDS), self.validation.argmax(axis=1)].mean()
+
+
 def trained(gradient, data):
-    """Values `[SEEDS, SETTINGS]`: validation, test hits `[..., n]`, and truth."""
+    """A loss, of its gradient, trained with all seeds and settings."""
     (x, y), validation, test, truth = data
 
     # A seed has its own sample of the examples and its own first weights.
@@ -159,7 +200,7 @@ def trained(gradient, data):
             is_best[..., np.newaxis, np.newaxis], weights, best_weights
         )
     means = np.stack([hits(of_seed, truth).mean(axis=-1) for of_seed in best_weights])
-    return best, hits(best_weights, test), means
+    return Trained(best, hits(best_weights, test), means)
 
 
 def verdict(means, tests):
@@ -183,45 +224,47 @@ def verdict(means, tests):
     )
 
 
-def judged(runs, design, first_seed):
-    """What a design takes, and whether it says Stay; seeds begin at `first_seed`."""
-    num_settings, num_screened, finalists, num_tested = design
-    seeds = (np.arange(num_screened + num_tested) + first_seed) % SEEDS
-    screened, fresh = seeds[:num_screened], seeds[num_screened:]
-    values = [run[0][screened, :num_settings] for run in runs]
+class Judged(NamedTuple):
+    """What a design takes, the number of a loss, and whether it says Stay."""
+
+    takes: int
+    stays: bool
+
+
+def judged(of_losses, design, first_seed):
+    """What a design says of trained losses; its seeds begin at `first_seed`."""
+    seeds = (np.arange(design.screened + design.tested) + first_seed) % SEEDS
+    screened, fresh = np.split(seeds, [design.screened])
+    values = [loss.validation[screened] for loss in of_losses]
     means = {name: x.mean(axis=0) for name, x in enumerate(values)}
-    if finalists is None:
-        tests = {}
-        for name, run in enumerate(runs):
-            tests[name] = run[1][screened, values[name].argmax(axis=1)]
+    tests = {}
+    if design.finalists is None:
+        for name, loss in enumerate(of_losses):
+            tests[name] = loss.test[screened, values[name].argmax(axis=1)]
     else:
-        best = report.finalists(means, finalists)
-        tests = {name: runs[name][1][fresh, setting] for name, setting in best.items()}
+        for name, setting in report.finalists(means, design.finalists).items():
+            tests[name] = of_losses[name].test[fresh, setting]
     said = verdict(means, tests)
-    return said.best.name, said.verdict.startswith("Stay")
+    return Judged(said.best.name, said.verdict.startswith("Stay"))
 
 
 def agreement(repeats):
     """A row per design: agreement, false verdicts, share of gains taken, trainings."""
-    taken = []
-    truths = []
+    gains = []
+    said = {name: [] for name in DESIGNS}
     for kind, repeat in itertools.product(KINDS, range(repeats)):
         data = examples(kind, np.random.default_rng([repeat, KINDS.index(kind)]))
-        runs = [trained(gradient, data) for gradient in LOSSES]
-        means = [run[2][range(SEEDS), run[0].argmax(axis=1)].mean() for run in runs]
-        truths.append(np.array(means) - means[0])
-        starts = range(0, SEEDS, 4)
-        taken.append([[judged(runs, x, i) for i in starts] for x in DESIGNS.values()])
+        of_losses = [trained(gradient, data) for gradient in LOSSES]
+        means = np.array([loss.true_mean() for loss in of_losses])
+        gains.append(means - means[0])
+        for name, design in DESIGNS.items():
+            starts = range(0, SEEDS, 4)
+            said[name].append([judged(of_losses, design, start) for start in starts])
 
-    # `[n, losses]`, and two of `[n, designs, starts]`.
-    gains = np.array(truths)
-    takes, stays = np.moveaxis(np.array(taken), -1, 0)
-    for number, (name, design) in enumerate(DESIGNS.items()):
-        shares = shares_of_verdicts(gains, takes[:, number], stays[:, number] > 0)
-        tuned, screened, finalists, tested = design
-        num_tested = len(LOSSES) if finalists is None else finalists + 1
-        cost = len(LOSSES) * tuned * screened + tested * num_tested
-        yield [name, *(f"{share:.3f}" for share in shares), str(cost)]
+    for name, design in DESIGNS.items():
+        takes, stays = np.moveaxis(np.array(said[name]), -1, 0)
+        shares = shares_of_verdicts(np.array(gains), takes, stays > 0)
+        yield [name, *(f"{share:.3f}" for share in shares), str(design.cost)]
 
 
 def shares_of_verdicts(gains, takes, says_stay):

@@ -250,7 +250,7 @@ def weights_of_replicas(count):
     last = count % BATCH
     first = min(last, BATCH // 2)
     sizes = [first] * first + [last - first] * (last - first)
-    weights[-last:] = [last / 2 / size for size in sizes]
+    weights[count - last :] = [last / 2 / size for size in sizes]
     return weights
 
 
@@ -320,8 +320,6 @@ def with_metrics(cell, names):
     makers = objects(cell.kind)
     measured = [makers[name](name=name) for name in names if name != CONTROL]
     inputs = keras.Input((FEATURES,))
-    # This layer is left out, but draws from the seed, as for the published figures.
-    keras.layers.Dense(3)(inputs)
     model = keras.Model(inputs, keras.layers.Dense(CLASSES)(inputs))
     return compiled_for(cell, model, keras.optimizers.SGD(0.1), control(), measured)
 
