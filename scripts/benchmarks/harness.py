@@ -1,7 +1,7 @@
 """Shared code of benchmarks: a process per case, best times of rounds, memory, tables.
 
 A benchmark starts itself again for each case, with `in_process`. That process prints
-what the benchmark's `measure` returns. The process that starts the others does not
+what the benchmark's `measure` returns. The process that starts the others need not
 import TensorFlow.
 """
 
@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import NamedTuple
 
 from scripts import command_line, tables
 
@@ -87,20 +88,45 @@ def run(module, args, environment=None, **settings):
     return in_process(module, settings, environment, args.time_limit)
 
 
-def time_and_memory(module, args, environment=None, **settings):
-    """The times of a case and its memory, each in a process of its own.
+# The name of a case among what its times are compared with.
+CASE = "case"
 
-    Without times, `error` has the reason; without a memory figure, its entry has the
-    reason.
+
+class Figures(NamedTuple):
+    """What was measured of a case; a text says why a figure is missing.
+
+    Attributes:
+        times: by mode, the seconds of the case, by the name `CASE`, and of others.
+        memory: by mode, MB of the case.
     """
+
+    times: dict[str, dict[str, float] | str]
+    memory: dict[str, float | str | None]
+
+    def seconds(self, mode, name=CASE):
+        """The best time of a mode, or why there is none."""
+        times = self.times.get(mode, "")
+        return times if isinstance(times, str) else times.get(name, "")
+
+    def over(self, name):
+        """The time over that of `name`, a text for each mode."""
+        return [quotient(self.seconds(m), self.seconds(m, name)) for m in MODES]
+
+    def megabytes(self):
+        """The memory, a text for each mode."""
+        return [number(self.memory.get(mode), digits=0) for mode in MODES]
+
+
+def time_and_memory(module, args, environment=None, **settings):
+    """The `Figures` of a case; its time and its memory have a process each."""
     environment = environment or {}
-    result = run(module, args, environment, what="time", **settings)
-    if "error" in result:
-        return result
+    times = run(module, args, environment, what="time", **settings)
+    if "error" in times:
+        return Figures(dict.fromkeys(MODES, times["error"]), {})
     memory = run(module, args, environment | RETURN_MEMORY, what="memory", **settings)
     if "error" in memory:
-        memory = {f"{mode}_memory": memory["error"] for mode in MODES if mode in result}
-    return result | memory
+        memory = dict.fromkeys(times, memory["error"])
+    return Figures(times, memory)
 
 
 def compiled(function, *inputs, jit_compile):
@@ -136,35 +162,33 @@ def best_times(calls, seconds):
     return best
 
 
-def by_mode(make, what, seconds, names):
-    """Times of calls in graphs and under XLA, by mode, or the memory of the first.
+def by_mode(make, what, seconds):
+    """Seconds by mode and name, or MB by mode of the first; a text if that fails.
 
-    `make` is a function of whether XLA compiles; it returns functions that make the
-    calls. The calls alternate; their times have the name of the mode and a suffix of
-    `names`.
+    `make` is a function of whether XLA compiles. It returns, by name, functions that
+    make the calls, which alternate.
     """
     import tensorflow as tf
 
     result = {}
     for mode, jit_compile in MODES.items():
-        key = f"{mode}_memory" if what == "memory" else mode
         try:
             makers = make(jit_compile)
             if what == "memory":
-                result[key] = memory_of(makers[0]())
+                first, *_ = makers.values()
+                result[mode] = memory_of(first())
             else:
-                times = best_times([make_call() for make_call in makers], seconds)
-                result |= {
-                    f"{mode}{name}": x for name, x in zip(names, times, strict=False)
-                }
+                calls = [make_call() for make_call in makers.values()]
+                times = best_times(calls, seconds)
+                result[mode] = dict(zip(makers, times, strict=True))
         except (MemoryError, tf.errors.ResourceExhaustedError):
-            result[key] = "out of memory"
+            result[mode] = "out of memory"
         except (
             tf.errors.InvalidArgumentError,
             tf.errors.UnimplementedError,
             ValueError,
         ) as error:
-            result[key] = "fails"
+            result[mode] = "fails"
             print(f"{mode}: {error}", file=sys.stderr)
     return result
 

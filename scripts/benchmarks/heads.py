@@ -20,6 +20,8 @@ import functools
 from scripts.benchmarks import harness
 
 MLPS = ("latent_cross", "concat")
+# What a head alternates with: Keras's layer, and a plain form the head itself.
+DENSE, OWN = "Dense", "own"
 
 
 def by_name(name):
@@ -102,13 +104,17 @@ def measure(what, name, shape, units, seconds):
 
         return harness.compiled(step, encodings, jit_compile=jit_compile)
 
-    def calls(jit_compile):
-        makers = [CASES[name], dense]
-        if name.startswith("plain_"):
-            makers.append(CASES[name.removeprefix("plain_")])
-        return [functools.partial(compiled, make, jit_compile) for make in makers]
+    makers = {harness.CASE: CASES[name], DENSE: dense}
+    if name.startswith("plain_"):
+        makers[OWN] = CASES[name.removeprefix("plain_")]
 
-    return harness.by_mode(calls, what, seconds, ("", "_dense", "_own"))
+    def calls(jit_compile):
+        return {
+            name: functools.partial(compiled, make, jit_compile)
+            for name, make in makers.items()
+        }
+
+    return harness.by_mode(calls, what, seconds)
 
 
 def table(shape, results):
@@ -125,17 +131,11 @@ def table(shape, results):
         "XLA ÷ ours",
     ]
     rows = []
-    for name, result in results.items():
+    for name, found in results.items():
         row = [name]
         for mode in harness.MODES:
-            row.append(harness.number(result.get(mode, result.get("error")), 1000))
-        for mode in harness.MODES:
-            row.append(harness.quotient(result.get(mode), result.get(f"{mode}_dense")))
-        for mode in harness.MODES:
-            row.append(harness.number(result.get(f"{mode}_memory"), digits=0))
-        for mode in harness.MODES:
-            row.append(harness.quotient(result.get(mode), result.get(f"{mode}_own")))
-        rows.append(row)
+            row.append(harness.number(found.seconds(mode), 1e3))
+        rows.append([*row, *found.over(DENSE), *found.megabytes(), *found.over(OWN)])
     return harness.Table("{} × {}, d = {}".format(*shape), head, rows)
 
 

@@ -109,6 +109,7 @@ def naive_rankmax():
     return loss
 
 
+SOFTMAX = "TensorFlow's softmax"
 OURS = (
     "softmax pairwise_logistic pairwise_hinge pairwise_soft_zero_one "
     "pairwise_mean_squared sigmoid_cross_entropy approx_ndcg approx_mrr list_mle "
@@ -172,10 +173,12 @@ def measure(what, name, shape, labels, positives, max_positives, seconds):
         return harness.compiled(step, labels, scores, jit_compile=jit_compile)
 
     def calls(jit_compile):
-        pairs = ((loss, of_loss), (softmax, first_ids))
-        return [functools.partial(compiled, *pair, jit_compile) for pair in pairs]
+        return {
+            harness.CASE: functools.partial(compiled, loss, of_loss, jit_compile),
+            SOFTMAX: functools.partial(compiled, softmax, first_ids, jit_compile),
+        }
 
-    return harness.by_mode(calls, what, seconds, ("", "_softmax"))
+    return harness.by_mode(calls, what, seconds)
 
 
 def labels_of(kind, ids, shape, rng):
@@ -193,11 +196,12 @@ def labels_of(kind, ids, shape, rng):
     return ids
 
 
-def ratio(result, mode, samples):
-    """The time over softmax's time, or None."""
-    if isinstance(result.get(mode), float):
-        return result[mode] / samples / result[f"{mode}_softmax"]
-    return None
+def ratio(found, mode, samples=1):
+    """The time over softmax's time, or why there is none."""
+    seconds = found.seconds(mode)
+    if isinstance(seconds, str):
+        return seconds
+    return seconds / samples / found.seconds(mode, SOFTMAX)
 
 
 def table(shape, results):
@@ -212,18 +216,15 @@ def table(shape, results):
         "XLA ÷ ours",
     ]
     rows = []
-    for name, result in results.items():
+    for name, found in results.items():
         case = CASES[name]
-        reason = result.get("error", "")
-        own = results.get(case.peer_of, {})
+        own = results.get(case.peer_of, harness.Figures({}, {}))
         row = [name if case.samples == 1 else f"{name} (per sample of {case.samples})"]
         for mode in harness.MODES:
-            value = ratio(result, mode, case.samples)
-            row.append(harness.number(value or result.get(mode, reason), digits=2))
+            row.append(harness.number(ratio(found, mode, case.samples), digits=2))
+        row += found.megabytes()
         for mode in harness.MODES:
-            row.append(harness.number(result.get(f"{mode}_memory"), digits=0))
-        for mode in harness.MODES:
-            row.append(harness.quotient(ratio(result, mode, 1), ratio(own, mode, 1), 1))
+            row.append(harness.quotient(ratio(found, mode), ratio(own, mode), 1))
         rows.append(row)
     return harness.Table("{} × {}".format(*shape), head, rows)
 

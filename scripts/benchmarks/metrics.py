@@ -191,59 +191,77 @@ def is_measured(name, case, kind, size):
     return kind != "graded" or not case.takes_ids or name in (BASELINE, OURS)
 
 
+class Row(NamedTuple):
+    """The seconds of an update, or why it is left out."""
+
+    shape: str
+    labels: str
+    metric: str
+    seconds: float | None
+    left_out: str = ""
+
+
 def measure(shapes, seconds):
-    """Rows of shape, kind of labels, name, and the seconds or why it is left out."""
+    """A `Row` for each shape, kind of labels and metric."""
+    return [row for batch, n in shapes for row in rows_of_shape(batch, n, seconds)]
+
+
+def rows_of_shape(batch, n, seconds):
+    """The rows of scores `[batch, n]`."""
     import numpy as np
     import tensorflow as tf
 
+    shape = f"{batch}x{n}"
     rng = np.random.default_rng(0)
-    rows = []
+    scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
+    random = tf.constant(rng.integers(0, n, batch), tf.int32)
+    best = tf.argmax(scores, axis=1, output_type=tf.int32)
+    graded = tf.constant(rng.integers(0, 5, (batch, n)), tf.float32)
+    for kind, ids, of_items in (
+        ("random", random, tf.one_hot(random, n)),
+        ("best", best, tf.one_hot(best, n)),
+        ("graded", random, graded),
+    ):
+        yield from rows_of_labels(shape, kind, ids, of_items, scores, seconds)
+    if n > POSITIVES and not KERAS_2:
+        yield from timed(of_several(batch, n), shape, f"{POSITIVES} positives", seconds)
 
-    def time(calls, *place):
-        times = harness.best_times(list(calls.values()), seconds)
-        for name, taken in zip(calls, times, strict=True):
-            rows.append([*place, name, taken])
 
-    for batch, n in shapes:
-        shape = f"{batch}x{n}"
-        scores = tf.constant(rng.normal(size=(batch, n)).astype(np.float32))
-        random = tf.constant(rng.integers(0, n, batch), tf.int32)
-        best = tf.argmax(scores, axis=1, output_type=tf.int32)
-        graded = tf.constant(rng.integers(0, 5, (batch, n)), tf.float32)
-        for kind, ids, of_items in (
-            ("random", random, tf.one_hot(random, n)),
-            ("best", best, tf.one_hot(best, n)),
-            ("graded", random, graded),
-        ):
-            # Updates of labels of all items are slow: a few turns are enough.
-            fast, slow = {}, {}
-            for name, case in cases().items():
-                if not is_measured(name, case, kind, batch * n):
-                    continue
-                try:
-                    update = case.make()
-                except ImportError as error:
-                    rows.append([shape, kind, name, str(error)])
-                    continue
-                if case.takes_ids:
-                    fast[name] = functools.partial(update, ids, scores)
-                else:
-                    slow[name] = functools.partial(update, of_items, scores)
-            time(fast, shape, kind)
-            time(slow, shape, kind)
-        if n > POSITIVES and not KERAS_2:
-            time(of_several(batch, n), shape, f"{POSITIVES} positives")
-    return rows
+def rows_of_labels(shape, kind, ids, of_items, scores, seconds):
+    """The rows of a kind of labels: class ids, and a label for each item."""
+    # Updates of labels of all items are slow: a few turns are enough.
+    fast, slow = {}, {}
+    for name, case in cases().items():
+        if not is_measured(name, case, kind, scores.shape.num_elements()):
+            continue
+        try:
+            update = case.make()
+        except ImportError as error:
+            yield Row(shape, kind, name, None, str(error))
+            continue
+        if case.takes_ids:
+            fast[name] = functools.partial(update, ids, scores)
+        else:
+            slow[name] = functools.partial(update, of_items, scores)
+    yield from timed(fast, shape, kind, seconds)
+    yield from timed(slow, shape, kind, seconds)
+
+
+def timed(calls, shape, labels, seconds):
+    """The rows of calls by name, which alternate."""
+    times = harness.best_times(list(calls.values()), seconds)
+    for name, taken in zip(calls, times, strict=True):
+        yield Row(shape, labels, name, taken)
 
 
 def table(package, measured):
     """The table of a process, with Keras 3 or Keras 2."""
     times = {}
-    for shape, kind, name, taken in measured:
-        if isinstance(taken, str):
-            print(f"{name} left out: {taken}", file=sys.stderr)
+    for row in measured:
+        if row.seconds is None:
+            print(f"{row.metric} left out: {row.left_out}", file=sys.stderr)
         else:
-            times[shape, kind, name] = taken
+            times[row.shape, row.labels, row.metric] = row.seconds
 
     rows = []
     for (shape, kind, name), taken in times.items():
@@ -279,7 +297,7 @@ def measured(args):
         rows = harness.run(__spec__.name, args, environment, shapes=args.shapes)
         if "error" in rows:
             sys.exit(rows["error"])
-        yield table(package, rows)
+        yield table(package, [Row(*row) for row in rows])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ KERAS = "Keras"
 LOSSES = ("softmax", "rankmax", "sampled softmax")
 CAUSAL = ("GPT-2", "GPT-2 by blocks")
 FORMS = (KERAS, *LOSSES, *CAUSAL)
+MODE = "graph"
 DOING = ("step", "padded step", "evaluate", "top_k")
 
 
@@ -115,8 +116,9 @@ def measure(what, doing, form, classes, shape, width, seconds):
     call, number = call_of(doing, form, classes, *shape, width)
     if what == "memory":
         call()
-        return {"graph_memory": (harness.memory_status("VmHWM") - before) / 1e6}
-    return {"graph": harness.best_times([call], seconds)[0] / number}
+        return {MODE: (harness.memory_status("VmHWM") - before) / 1e6}
+    (taken,) = harness.best_times([call], seconds)
+    return {MODE: {harness.CASE: taken / number}}
 
 
 def parser():
@@ -148,12 +150,13 @@ def is_measured(doing, form):
 
 def cells(found, peer):
     """The time and the memory of a form, each beside that of its peer."""
-    result = []
-    for key, factor in (("graph", 1e3), ("graph_memory", 1)):
-        figure = found.get(key, found.get("error"))
-        result.append(harness.number(figure, factor, digits=0))
-        result.append(harness.quotient(found.get(key), peer.get(key)))
-    return result
+    time, memory = found.seconds(MODE), found.memory.get(MODE)
+    return [
+        harness.number(time, 1e3, digits=0),
+        harness.quotient(time, peer.seconds(MODE)),
+        harness.number(memory, digits=0),
+        harness.quotient(memory, peer.memory.get(MODE)),
+    ]
 
 
 def measured(args):
@@ -162,7 +165,7 @@ def measured(args):
         settings = {"classes": classes, "shape": shape, "width": args.width}
         rows = []
         for doing in args.doing:
-            peer = {}
+            peer = harness.Figures({}, {})
             for form in args.forms:
                 if not is_measured(doing, form):
                     continue

@@ -12,112 +12,285 @@ of memory are no cases: `_POSITIVES_AT_ONCE`, `_SCORES_PER_CHUNK`, `SEARCHED`,
 
 import functools
 import importlib
-import types
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
+from rank4class_tf import layers, losses, ops
+from rank4class_tf._lists import labels
+from rank4class_tf._tf import gather, search, sizes
+from rank4class_tf.metrics import ranks
 from scripts.benchmarks import harness
 
 NEVER, ALWAYS = 0, 10**9
+# The second of the ways, beside the first, which is the case.
+SECOND = "second"
+WIDTH = 64  # Of encodings.
+RNG = np.random.default_rng(0)
 
 
-def on_cpu(classes):
-    """The size of a block, as `CpuBlocks`; this program imports no TensorFlow."""
-    return types.SimpleNamespace(classes=classes, scores=1 << 20)
+def normal(*size):
+    """Normal numbers of some shape."""
+    return tf.constant(RNG.normal(size=size), tf.float32)
+
+
+def drawn_ids(batch, n, m):
+    """Distinct ids `[batch, m]` of n items."""
+    order = np.argsort(RNG.random((batch, n)), axis=1)
+    return tf.constant(order[:, :m], tf.int32)
+
+
+def drawn_relevance(batch, n):
+    """Relevance `[batch, n]`; a sixth of the items is positive."""
+    return tf.nn.relu(normal(batch, n) - 1)
+
+
+def over_classes(encodings, n):
+    """A function from encodings to the lists of all n classes."""
+    head = layers.DotProductHead(n)
+    head(encodings)
+    return head.over_classes
 
 
 class Threshold(NamedTuple):
-    """The values that force both ways, and a shape at which each should be faster."""
+    """A threshold of the package.
 
+    Attributes:
+        make: a function of a number of lists, of items, and of positives or of what the
+            threshold compares, to a function and its inputs.
+        ways: the values that force both ways.
+        shapes: the arguments of `make` at which each way should be faster.
+        constant: whether the package takes these ways without a gradient.
+    """
+
+    make: Callable[[int, int, int], Any]
     ways: tuple[Any, Any]
-    of_first: tuple[int, ...]
-    of_second: tuple[int, ...]
+    shapes: tuple[tuple[int, int, int], tuple[int, int, int]]
+    constant: bool
 
 
-# Shapes are given as `threshold_cases` takes them.
-CASES = {
-    "_lists.positives.FEW_POSITIVES": Threshold(
-        (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)
-    ),
-    "_lists.positives.SHORT": Threshold((ALWAYS, NEVER), (64, 100, 1), (64, 400, 1)),
-    "_lists.positives._ITEMS_AT_ONCE": Threshold(
-        (ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)
-    ),
-    "_lists.positives._BLOCK_ENTRIES": Threshold(
-        (1024, 8192), (64, 1000, 1), (64, 1000, 400)
-    ),
-    "_tf.sizes.TRAINED": Threshold(
-        (on_cpu(1024), on_cpu(256)),
-        (64, 50_000, 1),
-        (256, 50_000, 1),
-    ),
-    "_lists.classes._CLASSES_PER_USED": Threshold(
-        (NEVER, ALWAYS),
-        (16, 50_000, 1),
-        (64, 2000, 3),
-    ),
-    "_tf.gather._WIDTHS_TO_SCATTER": Threshold(
-        (range(10**9), range(0)),
-        (64, 1000, 8),
-        (64, 1000, 64),
-    ),
-    "_tf.search._MOST_COMPARED": Threshold(
-        (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)
-    ),
-    "_tf.search._MIN_ITEMS_PER_PLACE": Threshold(
-        (NEVER, ALWAYS),
-        (64, 1000, 10),
-        (64, 1000, 100),
-    ),
-    "_tf.search._GROUP": Threshold((64, 16_384), (64, 200_000, 100), (64, 20_000, 100)),
-    "ops.ranks._LONG": Threshold((NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10)),
-    "ops.projections._TRIED": Threshold((15, 63), (64, 1000, 1), (64, 10_000, 1)),
-    "ops.blocks._MANY_ENTRIES": Threshold(
-        (NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32)
-    ),
-    "ops.blocks._FEWEST_FOR_EINSUM": Threshold(
-        (ALWAYS, NEVER), (64, 2, 1), (64, 64, 1)
-    ),
-    "metrics.ranks._PLACES_PER_BLOCK": Threshold(
-        (128, 2048), (64, 100, 1), (64, 20_000, 1)
-    ),
-    "layers.sampled._NEGATIVES_PER_MINED": Threshold(
-        (ALWAYS, NEVER),
-        (64, 1000, 64),
-        (64, 10_000, 10),
-    ),
-}
-# Ways that the package takes without a gradient.
-CONSTANT = (
-    "_MOST_COMPARED",
-    "_MIN_ITEMS_PER_PLACE",
-    "_GROUP",
-    "_LONG",
-    "_PLACES_PER_BLOCK",
+CASES: dict[str, Threshold] = {}
+
+
+def threshold(name, ways, *shapes, constant=False):
+    """Adds a function as the `make` of a threshold, by the name of its attribute."""
+
+    def add(make):
+        CASES[name] = Threshold(make, ways, shapes, constant)
+        return make
+
+    return add
+
+
+@threshold(
+    "_lists.positives.FEW_POSITIVES", (ALWAYS, NEVER), (64, 1000, 8), (64, 1000, 64)
 )
+def few_positives(batch, n, m):
+    """`_lists.positives.FEW_POSITIVES`."""
+    ids = drawn_ids(batch, n, m)
+
+    def violations(scores):
+        return ops.as_lists(scores, ids).sum_of_violations(1.0)
+
+    return violations, normal(batch, n)
 
 
-def make(name):
-    """The function of `threshold_cases` for a threshold."""
-    from scripts.benchmarks import threshold_cases
+@threshold("_lists.positives.SHORT", (ALWAYS, NEVER), (64, 100, 1), (64, 400, 1))
+def short(batch, n, m):
+    """`_lists.positives.SHORT`."""
+    loss = functools.partial(losses.RankmaxLoss(), drawn_relevance(batch, n))
+    return loss, normal(batch, n)
 
-    _, _, attribute = name.rpartition(".")
-    return getattr(threshold_cases, attribute.strip("_").lower())
+
+@threshold(
+    "_lists.positives._ITEMS_AT_ONCE", (ALWAYS, NEVER), (64, 200, 20), (64, 1000, 64)
+)
+def items_at_once(batch, n, m):
+    """`_lists.positives._ITEMS_AT_ONCE`."""
+    ids = drawn_ids(batch, n, m)
+    return lambda scores: ops.sigmoid_ranks(scores, ids), normal(batch, n)
+
+
+@threshold(
+    "_lists.positives._BLOCK_ENTRIES", (1024, 8192), (64, 1000, 1), (64, 1000, 400)
+)
+def block_entries(batch, n, m):
+    """`_lists.positives._BLOCK_ENTRIES`."""
+    relevance = tf.reduce_sum(tf.one_hot(drawn_ids(batch, n, m), n), axis=1)
+    return functools.partial(losses.RankmaxLoss(), relevance), normal(batch, n)
+
+
+@threshold(
+    "_tf.sizes.TRAINED",
+    (sizes.CpuBlocks(1024, 1 << 20), sizes.CpuBlocks(256, 1 << 20)),
+    (64, 50_000, 1),
+    (256, 50_000, 1),
+)
+def trained(batch, n, m):
+    """`_tf.sizes.TRAINED`."""
+    ids = drawn_ids(batch, n, m)
+    encodings = normal(batch, WIDTH)
+    over = over_classes(encodings, n)
+    return lambda x: losses.SoftmaxLoss()(ids, over(x)), encodings
+
+
+@threshold(
+    "_lists.classes._CLASSES_PER_USED", (NEVER, ALWAYS), (16, 50_000, 1), (64, 2000, 3)
+)
+def classes_per_used(batch, n, m):
+    """`_lists.classes._CLASSES_PER_USED`."""
+    ids = drawn_ids(batch, n, m)
+    encodings = normal(batch, WIDTH)
+    over = over_classes(encodings, n)
+    return lambda x: losses.RankmaxLoss()(ids, over(9 * x)), encodings
+
+
+@threshold(
+    "_tf.gather._WIDTHS_TO_SCATTER",
+    (range(10**9), range(0)),
+    (64, 1000, 8),
+    (64, 1000, 64),
+)
+def widths_to_scatter(batch, n, m):
+    """`_tf.gather._WIDTHS_TO_SCATTER`."""
+    ids = drawn_ids(batch, n, m)
+    return lambda scores: gather.gather(scores, ids), normal(batch, n)
+
+
+@threshold(
+    "_tf.search._MOST_COMPARED",
+    (ALWAYS, NEVER),
+    (64, 1000, 8),
+    (64, 1000, 64),
+    constant=True,
+)
+def most_compared(batch, n, m):
+    """`_tf.search._MOST_COMPARED`."""
+    return search.searchsorted, tf.sort(normal(batch, m)), normal(batch, n)
+
+
+@threshold(
+    "_tf.search._MIN_ITEMS_PER_PLACE",
+    (NEVER, ALWAYS),
+    (64, 1000, 10),
+    (64, 1000, 100),
+    constant=True,
+)
+def min_items_per_place(batch, n, m):
+    """`_tf.search._MIN_ITEMS_PER_PLACE`."""
+    return lambda scores: search.top_k(scores, m), normal(batch, n)
+
+
+@threshold(
+    "_tf.search._GROUP",
+    (64, 16_384),
+    (64, 200_000, 100),
+    (64, 20_000, 100),
+    constant=True,
+)
+def group(batch, n, m):
+    """`_tf.search._GROUP`."""
+
+    def best_by_blocks(encodings, table):
+        def scores(rows):
+            return encodings @ tf.transpose(tf.gather(table, rows))
+
+        block_size = search.search_block(encodings, n)
+        best, _ = search.top_k_by_blocks(scores, n, m, block_size)
+        return best
+
+    return best_by_blocks, normal(batch, WIDTH), normal(n, WIDTH)
+
+
+@threshold(
+    "ops.ranks._LONG", (NEVER, ALWAYS), (64, 1000, 10), (64, 30, 10), constant=True
+)
+def long(batch, n, m):
+    """`ops.ranks._LONG`."""
+    relevance = drawn_relevance(batch, n)
+
+    def tied_of_leading(scores):
+        parsed = labels.parse(relevance, scores, label_format="relevance")
+        return ops.ranks.over_ranks(
+            lambda r: r.tied[:, 0], parsed, tf.float32, m, "leading"
+        )
+
+    return tied_of_leading, normal(batch, n)
+
+
+@threshold("ops.projections._TRIED", (15, 63), (64, 1000, 1), (64, 10_000, 1))
+def tried(batch, n, m):
+    """`ops.projections._TRIED`."""
+    ids = drawn_ids(batch, n, m)
+    return lambda scores: losses.SparsemaxLoss()(ids, 9 * scores), normal(batch, n)
+
+
+@threshold("ops.blocks._MANY_ENTRIES", (NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32))
+def many_entries(batch, n, m):
+    """`ops.blocks._MANY_ENTRIES`."""
+    inputs = normal(batch, m), normal(n, m), normal(m, 32)
+    return ops.blocks.latent_cross, *inputs
+
+
+@threshold("ops.blocks._FEWEST_FOR_EINSUM", (ALWAYS, NEVER), (64, 2, 1), (64, 64, 1))
+def fewest_for_einsum(batch, n, m):
+    """`ops.blocks._FEWEST_FOR_EINSUM`."""
+    return ops.blocks.dot_products, normal(batch, WIDTH), normal(batch, n, WIDTH)
+
+
+@threshold(
+    "metrics.ranks._PLACES_PER_BLOCK",
+    (128, 2048),
+    (64, 100, 1),
+    (64, 20_000, 1),
+    constant=True,
+)
+def places_per_block(batch, n, m):
+    """`metrics.ranks._PLACES_PER_BLOCK`."""
+
+    def reciprocal_of_best(tied):
+        best = ops.ranks.BestPositive(
+            above=0 * tied,
+            tied=tied,
+            num_positives=0 * tied + 2,
+            num_items=tied,
+            max_items=n,
+            max_positives=2,
+        )
+        return ranks._mean_reciprocal(best, tied - 1)
+
+    return reciprocal_of_best, tf.fill([batch], float(n))
+
+
+@threshold(
+    "layers.sampled._NEGATIVES_PER_MINED",
+    (ALWAYS, NEVER),
+    (64, 1000, 64),
+    (64, 10_000, 10),
+)
+def negatives_per_mined(batch, n, m):
+    """`layers.sampled._NEGATIVES_PER_MINED`."""
+    ids = drawn_ids(batch, n, 1)
+    encodings = normal(batch, WIDTH)
+    sampled = layers.SampledScores(2 * n, num_sampled=n, seed=1)
+    sampled(encodings)
+    return lambda x: sampled(x, ids, num_mined=m), encodings
 
 
 def measure(name, seconds):
     """The best times of both ways of a case at its shapes, in this process."""
-    import tensorflow as tf
-
     module_name, _, attribute = name.rpartition(".")
     module = importlib.import_module(f"rank4class_tf.{module_name}")
-    threshold = CASES[name]
+    case = CASES[name]
 
     def times(function, *inputs):
         def step(*tensors):
             with tf.GradientTape() as tape:
                 tape.watch(tensors)
                 result = function(*tensors)
-            if attribute in CONSTANT:
+            if case.constant:
                 return result
             return result, tape.gradient(result, tensors)
 
@@ -126,15 +299,15 @@ def measure(name, seconds):
             return harness.compiled(step, *inputs, jit_compile=jit_compile)
 
         def both(jit_compile):
-            return [
-                functools.partial(compiled, value, jit_compile)
-                for value in threshold.ways
-            ]
+            first, second = case.ways
+            return {
+                harness.CASE: functools.partial(compiled, first, jit_compile),
+                SECOND: functools.partial(compiled, second, jit_compile),
+            }
 
-        return harness.by_mode(both, "time", seconds, ("", "_second"))
+        return harness.by_mode(both, "time", seconds)
 
-    shapes = (threshold.of_first, threshold.of_second)
-    return {str(shape): times(*make(name)(*shape)) for shape in shapes}
+    return {str(shape): times(*case.make(*shape)) for shape in case.shapes}
 
 
 def parser():
@@ -150,19 +323,17 @@ def measured(args):
     for name in args.cases:
         result = harness.run(__spec__.name, args, name=name)
         rows = []
-        for shape in (CASES[name].of_first, CASES[name].of_second):
+        for shape in CASES[name].shapes:
             rows.append([" × ".join(map(str, shape)), *quotients(result, shape)])
         yield harness.Table(name, ["shape", *harness.MODES], rows, right=2)
 
 
 def quotients(result, shape):
     """The cell of each mode: the time of the first way ÷ the second, or an error."""
-    times = result.get(str(shape), {})
+    found = harness.Figures(result.get(str(shape), {}), {})
     cells = []
-    for mode in harness.MODES:
-        first = times.get(mode)
-        quotient = harness.quotient(first, times.get(f"{mode}_second"))
-        cells.append(quotient or result.get("error", str(first)))
+    for mode, quotient in zip(harness.MODES, found.over(SECOND), strict=True):
+        cells.append(quotient or result.get("error", found.seconds(mode)))
     return cells
 
 

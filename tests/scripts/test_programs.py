@@ -88,7 +88,7 @@ def test_a_fit_that_takes_too_long_shows_so_in_its_table(monkeypatch):
 def test_a_threshold_that_is_measured_exists(name):
     module, _, attribute = name.rpartition(".")
     assert hasattr(importlib.import_module(f"rank4class_tf.{module}"), attribute)
-    function, *inputs = thresholds.make(name)(4, 64, 2)
+    function, *inputs = thresholds.CASES[name].make(4, 64, 2)
     assert function(*inputs) is not None
 
 
