@@ -287,7 +287,7 @@ class Networks:
         args, validation = self.args, self.parts.validation
         network = self.network(own, args.tuning_seed, self.parts.rest)
         network.restart(rate)
-        _, best = common.train_to_best(
+        trained = common.train_to_best(
             network.model,
             args.epochs,
             train=network.train,
@@ -296,7 +296,7 @@ class Networks:
             patience=args.patience,
             every=args.evaluate_every,
         )
-        return best
+        return trained.best
 
     def tested(self, seed, own, rate, epoch):
         """The highest labels of the test points, after so many epochs."""
@@ -307,33 +307,36 @@ class Networks:
         return network.highest(self.parts.test)
 
 
+def study_of(method, models, args):
+    """The runs of a method: a test run keeps the highest labels of the test points."""
+
+    def make(settings, seed, test):
+        if test:
+            return {"test": {"top": models.tested(seed, **settings).tolist()}}
+        return {"validation": models.searched(**settings)}
+
+    return common.Study(
+        args,
+        make,
+        select_by=SELECT_BY,
+        options=("width", "batch_size", "epochs", "evaluate_every", "patience"),
+        files=str(args.files.resolve()),
+        method=method,
+    )
+
+
 def runs_of(method, parts, args):
-    """The chosen setting of a method, and the highest labels with each seed."""
-    names = ("width", "batch_size", "epochs", "evaluate_every", "patience")
-    of_all = command_line.chosen(args, *names)
-    of_all |= {"files": str(args.files.resolve()), "method": method}
-    of_all["tuning_seed"] = args.tuning_seed
+    """A run of the chosen setting for each seed; `epoch` is how long it trains."""
     if method == ONE_VS_REST:
         models = Regressions(parts, args)
     else:
         models = Networks(method, parts, args)
-
-    def searched(setting):
-        make = functools.partial(models.searched, **setting)
-        return common.kept(args.out, of_all | setting, make)
-
-    def tested(setting, seed):
-        def make():
-            return {"top": models.tested(seed, **setting).tolist()}
-
-        found = common.kept(args.out, of_all | setting | {"seed": seed}, make)
-        return np.array(found["top"])
-
-    settings = settings_of(method)[:: MOST_SETTINGS // args.settings]
-    found = [searched(setting) for setting in settings]
-    best = np.argmax([run[SELECT_BY] for run in found])
-    chosen = {**settings[best], "epoch": found[best].get("epoch", 0)}
-    return chosen, [tested(chosen, seed) for seed in models.seeds]
+    study = study_of(method, models, args)
+    best = study.best(
+        study.tried(settings_of(method)[:: MOST_SETTINGS // args.settings])
+    )
+    chosen = {**best.settings, "epoch": best.validation.get("epoch", 0)}
+    return [study.run(chosen, seed, test=True) for seed in models.seeds]
 
 
 # -- Tables
@@ -362,9 +365,11 @@ def tables_of(args):
     gains = []
     baseline = None
     for method in args.methods:
-        chosen, tops = runs_of(method, parts, args)
+        runs = runs_of(method, parts, args)
+        tops = [np.array(run.test["top"]) for run in runs]
         values = np.array([figures(parts.test, top, shares) for top in tops])
-        setting = ", ".join(f"{name} {value:g}" for name, value in chosen.items())
+        chosen = runs[0].settings.items()
+        setting = ", ".join(f"{name} {value:g}" for name, value in chosen)
         cells = [plus_minus(of_metric, 1) for of_metric in 100 * values.T]
         rows.append([method, setting, *cells])
 

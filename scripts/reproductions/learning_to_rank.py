@@ -90,6 +90,7 @@ TREES = "LightGBM lambdarank"
 METHODS = (*OURS, *TF_RANKING, TREES)
 SIGNIFICANT = 0.05
 METRICS = {"ndcg_at_5": "NDCG@5", "ndcg_at_10": "NDCG@10", "mrr": "MRR"}
+SELECT_BY = "ndcg_at_10"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,10 +224,10 @@ def scores_of_network(method, parts, rate, decay, seed, epochs):
     def evaluate():
         return {"ndcg": measure(apply(validation), validation.labels, "ndcg_at_10")}
 
-    _, best = common.train_to_best(
+    trained = common.train_to_best(
         model, epochs, train_epoch, evaluate, metric="ndcg", patience=5
     )
-    return Scored(apply(validation), apply(test), best["epoch"])
+    return Scored(apply(validation), apply(test), trained.best["epoch"])
 
 
 def scores_of_trees(parts, rate, leaves, seed):
@@ -273,38 +274,39 @@ def parts_of(situation, seed, args):
     return draw(SITUATIONS[situation], seed)
 
 
-def run(situation, method, setting, seed, args):
-    """Runs a method: NDCG@10 on validation labels, and metrics on the test part."""
+def tested(test, scores):
+    """The figures of scores of the test part; `by_list` is NDCG@10 of each list."""
+    by_list, _ = metrics.NDCG(10).per_list(test.grades, scores)
+    return {
+        "by_list": by_list[:, 0].numpy().tolist(),
+        "ndcg_at_5": measure(scores, test.grades, "ndcg_at_5"),
+        "ndcg_at_10": measure(scores, test.grades, "ndcg_at_10"),
+        "mrr": measure(scores, test.best, "mrr"),
+    }
 
-    def make():
+
+def study_of(situation, method, args):
+    """The runs of a method; a setting is a rate, and weight decay or leaves."""
+
+    def make(setting, seed, test):
         parts = parts_of(situation, seed, args)
-        _, validation, test = parts
+        _, validation, of_test = parts
         if method == TREES:
             found = scores_of_trees(parts, *setting, seed)
         else:
             found = scores_of_network(method, parts, *setting, seed, args.epochs)
-        by_list, _ = metrics.NDCG(10).per_list(test.grades, found.test)
-        return {
-            "best": found.best,
-            "by_list": by_list[:, 0].numpy().tolist(),
-            "validation": measure(found.validation, validation.labels, "ndcg_at_10"),
-            "ndcg_at_5": measure(found.test, test.grades, "ndcg_at_5"),
-            "ndcg_at_10": measure(found.test, test.grades, "ndcg_at_10"),
-            "mrr": measure(found.test, test.best, "mrr"),
-        }
+        value = measure(found.validation, validation.labels, SELECT_BY)
+        result = {"validation": {SELECT_BY: value, "epoch": found.best}}
+        if test:
+            result["test"] = tested(of_test, found.test)
+        return result
 
-    settings = {
-        "situation": situation,
-        "method": method,
-        "setting": setting,
-        "seed": seed,
-    }
     if args.lists:
-        settings["lists"] = str(args.lists.resolve())
+        about = {"lists": str(args.lists.resolve())}
     else:
-        settings |= dataclasses.asdict(SITUATIONS[situation])
-    settings["epochs"] = args.epochs
-    return common.kept(args.out, settings, make)
+        about = dataclasses.asdict(SITUATIONS[situation])
+    about |= {"situation": situation, "method": method}
+    return common.Study(args, make, SELECT_BY, ["epochs"], **about)
 
 
 def table_of(situation, args):
@@ -318,17 +320,14 @@ def table_of(situation, args):
         choices = (args.rates, args.decays)
         if method == TREES:
             choices = (args.rates_of_trees, args.leaves)
-        tried = [
-            run(situation, method, setting, args.tuning_seed, args)
-            for setting in itertools.product(*choices)
-        ]
-        setting = max(tried, key=lambda result: result["validation"])["setting"]
-        runs = [run(situation, method, setting, seed, args) for seed in args.seeds]
+        study = study_of(situation, method, args)
+        setting = study.best(study.tried(itertools.product(*choices))).settings
+        runs = study.tested(setting)
         first = first or runs
         row = [method]
         for name in names:
-            values = [of_seed[name] for of_seed in runs]
-            of_first = [of_seed[name] for of_seed in first]
+            values = [run.test[name] for run in runs]
+            of_first = [run.test[name] for run in first]
             row.append(cell_of(values, of_first, level))
         rows.append([*row, " / ".join(f"{x:g}" for x in setting)])
     return situation, ["", *names.values(), "setting"], rows

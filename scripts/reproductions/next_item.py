@@ -26,6 +26,7 @@ reuse what is there.
 import functools
 import pathlib
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +34,6 @@ from tensorflow import keras
 
 import rank4class_tf as r4c
 from examples.next_item import sasrec
-from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.benchmarks import harness
 from scripts.reproductions import common
@@ -131,7 +131,7 @@ def values_of_users(encode, table, users, part, length, batch_size):
 
 
 def run(method, settings, seed, args, test):
-    """Trains a model; returns history, figures at the best epoch and peak memory."""
+    """Trains a model; returns its figures at the best epoch, its time and memory."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     users = read(args.file)
@@ -159,91 +159,100 @@ def run(method, settings, seed, args, test):
         return {name: float(np.mean(x)) for name, x in values.items()}
 
     before = harness.reset_peak()
-    history, best = common.train_to_best(
+    trained = common.train_to_best(
         model, args.epochs, train, evaluate, NDCG, args.patience, args.evaluate_every
     )
     peak = (harness.memory_status("VmHWM") - before) / 1e6
-    seconds = history[-1]["cpu_seconds"] / history[-1]["epoch"]
-    found = {"validation": best, "epoch_seconds": seconds, "peak": peak}
+    found = {
+        "validation": trained.best,
+        "epoch_seconds": trained.epoch_seconds,
+        "peak": peak,
+    }
     if test:
         found["test"] = values_of_users(encode, table, users, "test", *sizes)
     return found
 
 
-def kept_run(args, method, settings, seed, test):
-    """A run from its file, or made now; only a test run looks at the test items."""
-    of_run = {"method": method, "settings": settings, "seed": seed, "test": test}
-    of_run["data"] = zlib.crc32(args.file.read_bytes())
-    of_run["own_negatives"] = args.own_negatives and method == RIVAL
-    names = "length", "width", "batch_size", "epochs", "evaluate_every", "patience"
-    of_run |= command_line.chosen(args, *names)
-    return common.kept(
-        args.out, of_run, lambda: run(method, settings, seed, args, test)
+def study_of(args, method):
+    """The runs of a method; only a test run looks at the test items."""
+
+    def make(settings, seed, test):
+        return run(method, settings, seed, args, test)
+
+    return common.Study(
+        args,
+        make,
+        select_by=NDCG,
+        options="length width batch_size epochs evaluate_every patience".split(),
+        method=method,
+        data=zlib.crc32(args.file.read_bytes()),
+        own_negatives=args.own_negatives and method == RIVAL,
     )
 
 
-def tuned(args, method):
-    """The runs tried with the tuning seed: the rates, then the other dropouts."""
-    runs, settings = [], {"dropout": args.dropouts[0], "rate": args.rates[0]}
+class Tuned(NamedTuple):
+    """The settings that are chosen for a method, and the runs that chose them."""
+
+    settings: dict[str, float]
+    tried: list[common.Run]
+
+
+def tuned(study, args):
+    """Tries the rates with the first dropout, then the other dropouts."""
+    settings = {"dropout": args.dropouts[0], "rate": args.rates[0]}
     if len(args.rates) == len(args.dropouts) == 1:  # There is nothing to choose.
-        return runs, settings
-    # The rates are tried with the first dropout.
+        return Tuned(settings, [])
+    runs = []
     for name, choices in (("rate", args.rates), ("dropout", args.dropouts[1:])):
-        for choice in choices:
-            tried = settings | {name: choice}
-            runs.append(kept_run(args, method, tried, args.tuning_seed, False))
-        settings = max(runs, key=lambda of: of["validation"][NDCG])["settings"]
-    return runs, settings
+        runs += study.tried([settings | {name: choice} for choice in choices])
+        settings = study.best(runs).settings
+    return Tuned(settings, runs)
 
 
 def tables_of(args):
     """What the methods reach, and what they tried."""
-    done = {method: tuned(args, method) for method in args.methods}
-    tried = []
-    for method, (runs, _) in done.items():
-        for of_setting in runs:
-            best = of_setting["validation"]
-            settings = [f"{value:g}" for value in of_setting["settings"].values()]
-            figures = [f"{best[NDCG]:.4f}", f"{best[HR]:.4f}", str(best["epoch"])]
-            tried.append([method, *settings, *figures])
+    studies = {method: study_of(args, method) for method in args.methods}
+    done = {method: tuned(study, args) for method, study in studies.items()}
+    tests = {name: study.tested(done[name].settings) for name, study in studies.items()}
 
-    tests = {}
-    for method, (_, settings) in done.items():
-        tests[method] = [
-            kept_run(args, method, settings, seed, True) for seed in args.seeds
-        ]
-    rival = RIVAL if RIVAL in done else args.methods[0]
-    rows = []
-    for method, (_, settings) in done.items():
-        rows.append([method, *cells_of(tests[method], tests[rival], settings)])
+    rival = RIVAL if RIVAL in tests else args.methods[0]
+    rows = [[method, *cells_of(runs, tests[rival])] for method, runs in tests.items()]
     head = ["method", NDCG, HR, f"{NDCG} of each seed"]
     head += [f"{NDCG} over {rival} (95 %, of users)", "dropout", "rate", "epochs"]
     head += ["CPU s an epoch", "CPU s a run", "peak MB"]
     users = read(args.file)
     yield f"Test, {users.num_users:,} users, {users.num_items:,} items", head, rows
+
+    tried = []
+    for method, of_method in done.items():
+        tried += [[method, *cells_of_tried(run)] for run in of_method.tried]
     if tried:
         yield "Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried
 
 
-def cells_of(runs, of_rival, settings):
+def cells_of_tried(run):
+    """What was tried in a run, and what came of it."""
+    best = run.validation
+    settings = [f"{value:g}" for value in run.settings.values()]
+    return [*settings, f"{best[NDCG]:.4f}", f"{best[HR]:.4f}", str(best["epoch"])]
+
+
+def cells_of(runs, of_rival):
     """What a method's runs reach, gain over its rival and cost."""
     figures = []
     for name in (NDCG, HR):
-        figures.append(plus_minus([np.mean(run["test"][name]) for run in runs], 4))
-    each = ", ".join(f"{np.mean(run['test'][NDCG]):.4f}" for run in runs)
+        figures.append(plus_minus([np.mean(run.test[name]) for run in runs], 4))
+    each = ", ".join(f"{np.mean(run.test[NDCG]):.4f}" for run in runs)
 
     # Of each user, over the seeds.
-    ours = np.mean([run["test"][NDCG] for run in runs], axis=0)
-    theirs = np.mean([run["test"][NDCG] for run in of_rival], axis=0)
-    gain = _intervals.interval(ours - theirs, np.ones(len(ours)), 0.95)
-    gained = f"{gain.value:+.4f} ({gain.low:+.4f} to {gain.high:+.4f})"
+    ours = np.mean([run.test[NDCG] for run in runs], axis=0)
+    theirs = np.mean([run.test[NDCG] for run in of_rival], axis=0)
+    gained = common.gained(ours - theirs, 4)
 
-    chosen = [f"{settings[name]:g}" for name in ("dropout", "rate")]
-    epochs = ", ".join(str(run["validation"]["epoch"]) for run in runs)
-    costs = []
-    for name in ("epoch_seconds", "cpu_seconds", "peak"):
-        costs.append(f"{np.mean([run[name] for run in runs]):.0f}")
-    return [*figures, each, gained, *chosen, epochs, *costs]
+    chosen = [f"{value:g}" for value in runs[0].settings.values()]
+    names = ("epoch_seconds", "cpu_seconds", "peak")
+    costs = [common.mean_kept(runs, name) for name in names]
+    return [*figures, each, gained, *chosen, common.best_epochs(runs), *costs]
 
 
 def main(argv=None):

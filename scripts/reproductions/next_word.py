@@ -23,7 +23,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import show_all
 
 # None stands for Keras's `Dense` and its own loss.
 LOSSES = {
@@ -113,7 +113,7 @@ def run(method, rate, seed, args):
     def evaluate(part):
         return model.evaluate(part, return_dict=True, verbose=0)
 
-    history, best = common.train_to_best(
+    trained = common.train_to_best(
         model,
         args.epochs,
         lambda epoch: model.fit(*train, args.batch_size, verbose=0),
@@ -122,34 +122,43 @@ def run(method, rate, seed, args):
         patience=args.epochs,
     )
     found = {**evaluate(test), PERPLEXITY: perplexity(score, validation, test)}
-    seconds = history[-1]["cpu_seconds"] / history[-1]["epoch"]
-    return {"validation": best, "test": found, "epoch_seconds": seconds}
+    return {
+        "validation": trained.best,
+        "test": found,
+        "epoch_seconds": trained.epoch_seconds,
+    }
+
+
+def study_of(args, method):
+    """The runs of a method; all of them test, since a seed that tunes is reported."""
+
+    def make(rate, seed, test):
+        return run(method, rate, seed, args)
+
+    return common.Study(
+        args,
+        make,
+        select_by=NDCG,
+        options=("words", "width", "batch_size", "epochs"),
+        method=method,
+        files=[str(path.resolve()) for path in args.files],
+    )
 
 
 def tables_of(args):
     """What the methods reach, and what they tried."""
-
-    def kept_run(method, rate, seed):
-        of_run = {"method": method, "rate": rate, "seed": seed}
-        of_run["files"] = [str(path.resolve()) for path in args.files]
-        of_run |= command_line.chosen(args, "words", "width", "batch_size", "epochs")
-        return common.kept(args.out, of_run, lambda: run(method, rate, seed, args))
-
     rows, tried = [], []
     for method in LOSSES:
-        runs = [kept_run(method, rate, args.tuning_seed) for rate in args.rates]
-        values = [of["validation"][NDCG] for of in runs]
-        rate = args.rates[np.argmax(values)]
-        tried.append([method, *(f"{value:.4f}" for value in values)])
+        study = study_of(args, method)
+        runs = [study.run(rate, args.tuning_seed, test=True) for rate in args.rates]
+        tried.append([method, *(f"{study.quality(run):.4f}" for run in runs)])
 
-        runs = [kept_run(method, rate, seed) for seed in args.seeds]
-        epochs = ", ".join(str(of["validation"]["epoch"]) for of in runs)
-        figures = [
-            plus_minus([of["test"][name] for of in runs], digits)
-            for name, digits in DIGITS.items()
-        ]
-        seconds = np.mean([of["epoch_seconds"] for of in runs])
-        rows.append([method, f"{rate:g}", epochs, *figures, f"{seconds:.0f}"])
+        rate = study.best(runs).settings
+        runs = study.tested(rate)
+        row = [method, f"{rate:g}", common.best_epochs(runs)]
+        for name, digits in DIGITS.items():
+            row += common.reached(runs, [name], digits)
+        rows.append([*row, common.mean_kept(runs, "epoch_seconds")])
     _, labels = read(args.files, args.words)[-1]
     title = f"Next words: {(labels >= 0).sum():,} of {labels.size:,} test words"
     head = ["method", "rate", "epochs", *DIGITS, "CPU s an epoch"]

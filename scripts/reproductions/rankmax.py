@@ -38,9 +38,10 @@ import rank4class_tf as r4c
 from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.reproductions import common, retrieval
-from scripts.tables import plus_minus, show_all
+from scripts.tables import show_all
 
 METRICS = ("AP@10", "accuracy", "R@100")
+SELECT_BY = METRICS[0]
 SOFTMAX, POPULAR, SIGMOID = "softmax", "softmax, popularity", "sigmoid"
 EASE, POPULARITY = "EASE", "popularity"
 COLUMNS = ("rate", "l2", "dropout", "units", "weight", "own")
@@ -225,7 +226,7 @@ def make_step(name, settings, users, model):
 
 
 def run(name, settings, users, seed, args, test):
-    """Trains one model; returns its history and its figures at the best epoch."""
+    """Trains one model; returns its figures at the best epoch."""
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = make_model(name, settings, users.num_items)
@@ -237,25 +238,25 @@ def run(name, settings, users, seed, args, test):
         value = sum(float(step(features["items"])) for features, _ in batches)
         assert np.isfinite(value), f"The loss is {value} in epoch {epoch}."
 
-    _, best = common.train_to_best(
+    trained = common.train_to_best(
         model,
         args.epochs,
         train=train,
         evaluate=lambda: evaluate(score, users, "validation"),
-        metric="AP@10",
+        metric=SELECT_BY,
         patience=args.patience,
         every=args.evaluate_every,
     )
-    figures = {"validation": best}
+    figures = {"validation": trained.best}
     if test:
         figures["test"] = evaluate(score, users, "test")
     return figures
 
 
-def kept_run(args, name, settings, seed, test, size=(1, 1)):
-    """A run of a method from its file, or made now."""
+def study_of(args, name, size):
+    """The runs of a method on data of a size."""
 
-    def make():
+    def make(settings, seed, test):
         users = read(args.version, args.data_dir, seed, *size)
         if name in LOSSES:
             return run(name, settings, users, seed, args, test)
@@ -265,36 +266,23 @@ def kept_run(args, name, settings, seed, test, size=(1, 1)):
         found = evaluate(lambda films: score(films.numpy()), users, part)
         return {part: {"epoch": 1, **found}}
 
-    of_run = {
-        "loss": name,
-        "settings": settings,
-        "seed": seed,
-        "test": test,
-        "size": size,
-    }
-    names = ("version", "epochs", "evaluate_every", "patience", "batch_size")
-    of_run |= command_line.chosen(args, *names)
-    return common.kept(args.out, of_run, make)
+    options = ("version", "epochs", "evaluate_every", "patience", "batch_size")
+    return common.Study(args, make, SELECT_BY, options, loss=name, size=size)
 
 
 def gain(runs, of_softmax):
     """What a method's runs gain over those of softmax: mean, interval, p and wins."""
     gains = []
     for run, other in zip(runs, of_softmax, strict=True):
-        gains.append(run["test"]["AP@10"] - other["test"]["AP@10"])
+        gains.append(run.test[SELECT_BY] - other.test[SELECT_BY])
     gains = np.array(gains)
     number = len(gains)
     if number < 2 or not gains.std():
         return [f"{gains.mean():+.3f}" if gains.any() else "–", "–", "–"]
-    of = _intervals.interval(gains, np.ones(number), 0.95)
-    p = _intervals.two_sided(of.value / gains.std(ddof=1) * number**0.5, number - 1)
+    t = gains.mean() / gains.std(ddof=1) * number**0.5
+    p = _intervals.two_sided(t, number - 1)
     ahead = f"{np.count_nonzero(gains > 0)} of {number}"
-    return [f"{of.value:+.3f} ({of.low:+.3f} to {of.high:+.3f})", f"{p:.1g}", ahead]
-
-
-def quality(run):
-    """What chooses among runs."""
-    return run["validation"]["AP@10"]
+    return [common.gained(gains), f"{p:.1g}", ahead]
 
 
 def tried(args, name):
@@ -304,11 +292,9 @@ def tried(args, name):
     """
     points = drawn(name, args.settings)
     for size in dict.fromkeys([(1, 1), tuple(args.expansion)]):
-        runs = [
-            kept_run(args, name, point, args.tuning_seed, False, size)
-            for point in points
-        ]
-        best = max(runs, key=quality)["settings"]
+        study = study_of(args, name, size)
+        runs = study.tried(points)
+        best = study.best(runs).settings
         points = [best | {key: best[key] * by} for key, by in NEARBY if key in best]
         points = points or [best]
     return runs
@@ -318,9 +304,9 @@ def cells_of_tried(run):
     """What was tried in a run, and what came of it."""
     cells = []
     for key in COLUMNS:
-        value = run["settings"].get(key, "–")
+        value = run.settings.get(key, "–")
         cells.append(f"{value:.3g}" if isinstance(value, float) else str(value))
-    return [*cells, f"{quality(run):.3f}"]
+    return [*cells, f"{run.validation[SELECT_BY]:.3f}"]
 
 
 def tables_of(args):
@@ -332,21 +318,18 @@ def tables_of(args):
     for name in [SOFTMAX, *(name for name in args.losses if name != SOFTMAX)]:
         found = tried(args, name)
         rows_of_tried += [[name, *cells_of_tried(run)] for run in found]
-        best = max(found, key=quality)["settings"]
-        runs = [kept_run(args, name, best, seed, True, size) for seed in args.seeds]
+        study = study_of(args, name, size)
+        runs = study.tested(study.best(found).settings)
         of_softmax = of_softmax or runs
-        row = [name]
-        for metric in METRICS:
-            row.append(plus_minus([run["test"][metric] for run in runs]))
-        seconds = np.mean([run["cpu_seconds"] for run in runs])
-        rows.append([*row, *gain(runs, of_softmax), f"{seconds:.0f}"])
+        row = [name, *common.reached(runs, METRICS), *gain(runs, of_softmax)]
+        rows.append([*row, common.mean_kept(runs, "cpu_seconds")])
 
-    over = "AP@10 over softmax (95 %)"
+    over = f"{SELECT_BY} over softmax (95 %)"
     head = ["method", *METRICS, over, "p", "ahead", "CPU s per run"]
     users = read(args.version, args.data_dir, args.tuning_seed, *size)
     size = f"{users.num_users:,} users, {users.num_items:,} films"
     yield f"Test, {size}, EASE's matrix {4e-9 * users.num_items**2:.1f} GB", head, rows
-    head = ["method", *COLUMNS, "AP@10"]
+    head = ["method", *COLUMNS, SELECT_BY]
     yield "Tried on the tuning split", head, rows_of_tried
 
 

@@ -41,7 +41,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import show_all
 
 HISTORY = 50  # the tower reads at most so many films of a user, the last ones
 RECENT = 5  # the last films, which are also separate inputs
@@ -463,7 +463,7 @@ def run_towers(row, settings, task, seed, args):
         of_users, of_films = parts
         return of_users @ of_films.T
 
-    history, best = common.train_to_best(
+    trained = common.train_to_best(
         model,
         args.epochs,
         lambda epoch: model.fit(batches, epochs=1, shuffle=False, verbose=0),
@@ -471,9 +471,12 @@ def run_towers(row, settings, task, seed, args):
         SELECT_BY,
         patience=2,
     )
-    seconds = np.diff([0, *(point["cpu_seconds"] for point in history)])
-    step = float(seconds.min()) / len(batches)
-    return {"validation": best, "test": figures(scores(1), task, 1), "step": step}
+    seconds = np.diff([0, *(point["cpu_seconds"] for point in trained.history)])
+    return {
+        "validation": trained.best,
+        "test": figures(scores(1), task, 1),
+        "step": float(seconds.min()) / len(batches),
+    }
 
 
 # -- Tables
@@ -487,83 +490,89 @@ def run_method(row, settings, task, seed, args):
     return {part: figures(score(task.seen(n)), task, n) for part, n in held_out.items()}
 
 
-class Result(NamedTuple):
-    """The row of a table: what was chosen for it, and a run for each seed."""
+class Study(common.Study):
+    """The runs of one row."""
 
-    row: str
-    settings: dict[str, Any]
-    runs: list[dict[str, Any]]
-
-
-def study(task, args):
-    """A function of a row, lists of settings to choose from in turn, and seeds."""
-    data = zlib.crc32(args.zip.read_bytes())
-
-    def kept_run(row, settings, seed):
-        about = {"row": row, "settings": settings, "seed": seed, "data": data}
-        about |= command_line.chosen(args, "width", "epochs", "batch_size")
-
-        def make():
+    def __init__(self, row, task, args):
+        def make(settings, seed, test):
             keras.backend.clear_session()
             keras.utils.set_random_seed(seed)
             run = run_method if row in METHODS else run_towers
             return run(row, settings, task, seed, args)
 
-        return common.kept(args.out, about, make)
+        super().__init__(
+            args,
+            make,
+            select_by=SELECT_BY,
+            options=("width", "epochs", "batch_size"),
+            row=row,
+            data=zlib.crc32(args.zip.read_bytes()),
+        )
 
-    def tuned(row, lists, seeds, settings):
+    def chosen(self, lists, settings):
+        """Settings, after one choice of each list, one list after the other."""
         for choices in lists:
-            tried = [
-                kept_run(row, settings | choice, args.tuning_seed) for choice in choices
-            ]
-            best = max(tried, key=lambda run: run["validation"][SELECT_BY])
-            settings = best["settings"]
-        return Result(row, settings, [kept_run(row, settings, seed) for seed in seeds])
-
-    return tuned
+            runs = self.tried([settings | choice for choice in choices])
+            settings = self.best(runs).settings
+        return settings
 
 
-def cells(result):
+def cells(row, runs):
     """The cells of a row."""
-    found = [result.row]
-    for column in COLUMNS.values():
-        found.append(plus_minus([run["test"][column] for run in result.runs]))
-    found.append(", ".join(f"{key}={value}" for key, value in result.settings.items()))
-    epochs = [str(run["validation"].get("epoch", "–")) for run in result.runs]
-    return [*found, ", ".join(epochs)]
+    settings = runs[0].settings.items()
+    return [
+        row,
+        *common.reached(runs, COLUMNS.values()),
+        ", ".join(f"{key}={value}" for key, value in settings),
+        common.best_epochs(runs),
+    ]
+
+
+def rows_of_methods(task, args):
+    """The rows of the methods and of towers with each loss."""
+    for row, method in METHODS.items():
+        study = Study(row, task, args)
+        settings = study.chosen([method.choices], {})
+        # They draw nothing, so that one seed stands for all.
+        yield cells(row, [study.run(settings, args.tuning_seed, test=True)])
+    for row, towers in OF_LOSSES.items():
+        study = Study(row, task, args)
+        settings = study.chosen(towers.choices, {"learning_rate": RATE})
+        yield cells(row, study.tested(settings))
+
+
+def rows_of_negatives(task, args):
+    """The rows of other negatives, with the settings of softmax."""
+    row = "towers, softmax"
+    choices = OF_LOSSES[row].choices
+    settings = Study(row, task, args).chosen(choices, {"learning_rate": RATE})
+    for row in NEGATIVES:
+        yield cells(row, Study(row, task, args).tested(settings))
+
+
+def rows_of_libraries(task, args):
+    """The rows of this package and, where it is installed, of keras-rs."""
+    has_keras_rs = importlib.util.find_spec("keras_rs") is not None
+    for row, towers in LIBRARIES.items():
+        if towers.make is keras_rs and not has_keras_rs:
+            continue
+        study = Study(row, task, args)
+        runs = study.tested(study.chosen(towers.choices, {}))
+        step = min(run.kept["step"] for run in runs)
+        yield [*cells(row, runs), f"{1e3 * step:.0f}"]
 
 
 def tables_of(args):
     """The tables."""
     task = read(args.zip)
-    tuned = study(task, args)
     head = ["method", *COLUMNS, "settings", "epochs"]
-    start = {"learning_rate": RATE}
     if "methods" in args.tables:
-        results = [
-            tuned(row, [method.choices], [args.tuning_seed], {})
-            for row, method in METHODS.items()
-        ]
-        results += [
-            tuned(row, towers.choices, args.seeds, start)
-            for row, towers in OF_LOSSES.items()
-        ]
         size = f"{len(task.users)} users, {len(task.films['id']):,} films"
-        yield f"Methods: {size}", head, list(map(cells, results))
+        yield f"Methods: {size}", head, list(rows_of_methods(task, args))
     if "negatives" in args.tables:
-        softmax = "towers, softmax"
-        best = tuned(softmax, OF_LOSSES[softmax].choices, [], start).settings
-        results = [tuned(row, [], args.seeds, best) for row in NEGATIVES]
-        yield "Negatives", head, list(map(cells, results))
+        yield "Negatives", head, list(rows_of_negatives(task, args))
     if "libraries" in args.tables:
-        has_keras_rs = importlib.util.find_spec("keras_rs") is not None
-        rows = []
-        for row, towers in LIBRARIES.items():
-            if towers.make is keras_rs and not has_keras_rs:
-                continue
-            result = tuned(row, towers.choices, args.seeds, {})
-            step = min(run["step"] for run in result.runs)
-            rows.append([*cells(result), f"{1e3 * step:.0f}"])
+        rows = list(rows_of_libraries(task, args))
         yield "Libraries", [*head, "step, CPU ms"], rows
 
 

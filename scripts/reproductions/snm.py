@@ -371,7 +371,7 @@ class Trainer:
             variable.assign(value)
         self.model.optimizer.learning_rate = rate / self.row_multiplier
         batches = self.task.train(self.seed)
-        history, best = common.train_to_best(
+        trained = common.train_to_best(
             self.model,
             epochs,
             train=lambda epoch: self.model.fit(batches, shuffle=False, verbose=0),
@@ -380,7 +380,7 @@ class Trainer:
             patience=patience,
             every=evaluate_every,
         )
-        result = {"validation": best, "history": history}
+        result = {"validation": trained.best, "history": trained.history}
         if test:
             result["test"] = self.evaluate("test")
         return result
@@ -410,39 +410,43 @@ class Rates(NamedTuple):
     ratio: float
 
 
-def runner(task, method, num_sampled, args):
-    """A function of rates and a seed that returns a run of a method, made or kept."""
-    names = ("batch_size", "width", "optimizer", "momentum", "accumulator")
-    options = command_line.chosen(args, *names)
-    options["files"] = str(args.files.resolve())
-    options |= {"method": method, "num_sampled": num_sampled}
+class Studies(NamedTuple):
+    """The runs of a method: those of a few epochs, which search, and those in full."""
+
+    search: common.Study
+    full: common.Study
+
+
+def studies_of(task, method, num_sampled, args):
+    """The studies of a method; their settings are `Rates`."""
 
     # The rates of a grid follow each other with the same ratio.
     @functools.lru_cache(maxsize=1)
     def trainer(ratio, seed):
         return Trainer(task(), method, num_sampled, ratio, seed, args)
 
-    def run(rates, seed, search=False, test=False):
-        """A run in full, or for a few epochs to search, with figures of the test."""
-        how = {
-            "epochs": args.search_epochs if search else args.epochs,
-            "evaluate_every": args.search_epochs if search else args.evaluate_every,
-            "test": test,
-            "patience": args.patience,
-        }
+    def study(epochs, evaluate_every):
+        how = {"epochs": epochs, "evaluate_every": evaluate_every}
 
-        def make():
-            return trainer(rates.ratio, seed).run(rates.rate, **how)
+        def make(rates, seed, test):
+            trained = trainer(rates.ratio, seed)
+            return trained.run(rates.rate, **how, patience=args.patience, test=test)
 
-        settings = options | rates._asdict() | {"seed": seed} | how
-        return common.kept(args.out, settings, make)
+        return common.Study(
+            args,
+            make,
+            select_by=SELECT_BY,
+            options="batch_size width optimizer momentum accumulator patience".split(),
+            method=method,
+            num_sampled=num_sampled,
+            files=str(args.files.resolve()),
+            **how,
+        )
 
-    return run
-
-
-def quality(run):
-    """What chooses among runs."""
-    return run["validation"][SELECT_BY]
+    return Studies(
+        search=study(args.search_epochs, args.search_epochs),
+        full=study(args.epochs, args.evaluate_every),
+    )
 
 
 def beyond(rates, best):
@@ -456,29 +460,28 @@ def beyond(rates, best):
     return [] if rate in rates else [rate]
 
 
-def searched(run, args):
+def searched(study, args):
     """Short runs of a grid, which is extended while its best rate is at an end."""
     rates = new = sorted(args.learning_rates)
     found = []
     for _ in range(1 + MOST_WIDENINGS):
-        for ratio, rate in itertools.product(args.row_multipliers, new):
-            found.append(run(Rates(rate, ratio), args.tuning_seed, search=True))
-        new = beyond(rates, max(found, key=quality)["rate"])
+        grid = itertools.product(args.row_multipliers, new)
+        found += study.tried([Rates(rate, ratio) for ratio, rate in grid])
+        new = beyond(rates, study.best(found).settings.rate)
         if not new:
             break
         rates = sorted([*rates, *new])
     return found
 
 
-def tuned(run, args):
+def tuned(studies, args):
     """The best rates of a method."""
-    finalists = sorted(searched(run, args), key=quality, reverse=True)
-    finalists = [Rates(of["rate"], of["ratio"]) for of in finalists[: args.finalists]]
+    found = searched(studies.search, args)
+    found.sort(key=studies.search.quality, reverse=True)
+    finalists = [run.settings for run in found[: args.finalists]]
     if len(finalists) == 1:
         return finalists[0]
-    tried = [run(rates, args.tuning_seed) for rates in finalists]
-    best = max(tried, key=quality)
-    return Rates(best["rate"], best["ratio"])
+    return studies.full.best(studies.full.tried(finalists)).settings
 
 
 # Tables.
@@ -493,14 +496,13 @@ def tables_of(args):
         ratios = []
         baseline = None
         for method in args.methods:
-            run = runner(task, method, num_sampled, args)
-            rates = tuned(run, args)
-            runs = [run(rates, seed, test=True) for seed in args.seeds]
+            studies = studies_of(task, method, num_sampled, args)
+            rates = tuned(studies, args)
+            runs = studies.full.tested(rates)
+            row = [method, *(f"{x:g}" for x in rates), *common.reached(runs, METRICS)]
+            rows.append([*row, common.mean_kept(runs, "cpu_seconds")])
 
-            values = np.array([[of["test"][name] for name in METRICS] for of in runs])
-            seconds = f"{np.mean([of['cpu_seconds'] for of in runs]):.0f}"
-            chosen = [f"{x:g}" for x in rates]
-            rows.append([method, *chosen, *map(plus_minus, values.T), seconds])
+            values = np.array([[run.test[name] for name in METRICS] for run in runs])
             if method == BASELINE:
                 baseline = values
             elif baseline is not None:

@@ -25,7 +25,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.reproductions import common
 from scripts.tables import plus_minus, show_all
@@ -109,7 +108,7 @@ def loss_of(method, own):
     return lambda y_true, y_pred: of_list(tf.transpose(y_true), tf.transpose(y_pred))
 
 
-def trained(method, number, seed, parts, args):
+def of_network(method, number, seed, parts, args):
     """What a network's best epoch has on validation and test part."""
     rate, decay, own = setting(method, number)
     (x, is_positive), validation, test = parts
@@ -133,7 +132,7 @@ def trained(method, number, seed, parts, args):
     def values(part):
         return values_of(model.predict_on_batch(part[0])[:, 0], part[1])
 
-    _, best = common.train_to_best(
+    trained = common.train_to_best(
         model,
         -(-args.epochs // PASSES),
         lambda epoch: model.fit(batches, shuffle=False, verbose=0),
@@ -141,10 +140,10 @@ def trained(method, number, seed, parts, args):
         AP,
         patience=args.epochs,
     )
-    return {"validation": best, "test": values(test)}
+    return {"validation": trained.best, "test": values(test)}
 
 
-def boosted(number, seed, parts):
+def of_boosting(number, seed, parts):
     """The same of gradient boosting, which chooses its number of trees likewise."""
     rate, l2, leaves = setting(BOOSTING, number)
     model = HistGradientBoostingClassifier(
@@ -165,21 +164,36 @@ def boosted(number, seed, parts):
     return {"validation": stages[0][best], "test": stages[1][best]}
 
 
+def study_of(path, method, parts_of, args):
+    """The runs of a method on a file, of which each seed has its own parts."""
+
+    def make(number, seed, test):
+        if method == BOOSTING:
+            return of_boosting(number, seed, parts_of[seed])
+        return of_network(method, number, seed, parts_of[seed], args)
+
+    return common.Study(
+        args,
+        make,
+        select_by=AP,
+        options=("width", "batch_size", "epochs"),
+        data=f"{path.stem} {zlib.crc32(path.read_bytes())}",
+        method=method,
+    )
+
+
 def tables_of(args):
     """A table for each file."""
     for path in args.files:
         x, is_positive = read(path)
-        data = f"{path.stem} {zlib.crc32(path.read_bytes())}"
         parts_of = {seed: split(x, is_positive, seed) for seed in args.seeds}
         chosen = {}
         for method in args.methods:
+            study = study_of(path, method, parts_of, args)
             chosen[method] = []
-            for seed, parts in parts_of.items():
-                runs = [
-                    kept_run(data, method, number, seed, parts, args)
-                    for number in range(args.settings)
-                ]
-                chosen[method].append(max(runs, key=lambda of: of["validation"][AP]))
+            for seed in args.seeds:
+                runs = [study.run(i, seed, test=True) for i in range(args.settings)]
+                chosen[method].append(study.best(runs))
         title = f"{path.stem}: {len(x):,} examples, {is_positive.sum():,} positive, "
         title += f"{args.settings} settings each"
         head = ["method", "its own parameter", AP, f"{AP} over {BASELINE} (95 %)"]
@@ -190,28 +204,12 @@ def tables_of(args):
         yield title, [*head, AUC, RECALL], rows
 
 
-def kept_run(data, method, number, seed, parts, args):
-    """A run from its file, or made now."""
-    of_run = {"data": data, "method": method, "setting": number, "seed": seed}
-    of_run |= command_line.chosen(args, "width", "batch_size", "epochs")
-    if method == BOOSTING:
-        return common.kept(args.out, of_run, lambda: boosted(number, seed, parts))
-    return common.kept(
-        args.out, of_run, lambda: trained(method, number, seed, parts, args)
-    )
-
-
 def cells_of(runs, of_baseline):
     """What a method reaches, and its gain."""
-    ap, auc, recall = (
-        [run["test"][name] for run in runs] for name in (AP, AUC, RECALL)
-    )
-    gains = np.subtract(ap, [run["test"][AP] for run in of_baseline])
-    gain = "–"
-    if gains.any() and len(gains) > 1:
-        found = _intervals.interval(gains, np.ones(len(gains)), 0.95)
-        gain = f"{found.value:+.3f} ({found.low:+.3f} to {found.high:+.3f})"
-    return plus_minus(ap, 3), gain, f"{np.mean(auc):.3f}", f"{np.mean(recall):.3f}"
+    ap, auc, recall = ([run.test[name] for run in runs] for name in (AP, AUC, RECALL))
+    gains = np.subtract(ap, [run.test[AP] for run in of_baseline])
+    gain = common.gained(gains) if gains.any() and len(gains) > 1 else "–"
+    return plus_minus(ap), gain, f"{np.mean(auc):.3f}", f"{np.mean(recall):.3f}"
 
 
 def main(argv=None):

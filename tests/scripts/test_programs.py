@@ -1,5 +1,6 @@
 """Programs: what computes and compares their figures; marked slow, each short form."""
 
+import argparse
 import csv
 import importlib
 import json
@@ -18,6 +19,7 @@ from rank4class_tf import data, encoders, layers
 from scripts import tables
 from scripts.benchmarks import fit, harness, thresholds
 from scripts.reproductions import (
+    common,
     extreme,
     next_item,
     next_word,
@@ -505,6 +507,24 @@ def test_figures_of_extreme_classification_are_those_of_the_best_five():
     # Of each list the best possible: 2, and of the other 4; then 2 + 1 and 4.
     expected = [1 / 2, 3 / 6, 3 / 10, 2 / (2 + 4), (3 + 4) / (3 + 4), 1]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_study_chooses_by_validation_and_keeps_its_runs(tmp_path):
+    made = []
+
+    def make(settings, seed, test):
+        made.append((settings, seed, test))
+        figures = {"validation": {"AP": settings}}
+        return figures | {"test": {"AP": seed}} if test else figures
+
+    args = argparse.Namespace(out=tmp_path, seeds=[0, 1], tuning_seed=7, width=4)
+    study = common.Study(args, make, "AP", ["width"], method="pairs")
+    for _ in range(2):
+        best = study.best(study.tried([1, 3, 2]))
+        runs = study.tested(best.settings)
+    assert best.test == {} and common.reached(runs, ["AP"], 1) == ["0.5 ± 0.7"]
+    tried = [(1, 7, False), (3, 7, False), (2, 7, False)]
+    assert made == [*tried, (3, 0, True), (3, 1, True)]
 
 
 def test_deviations_are_over_one_less():
