@@ -608,13 +608,16 @@ def test_forms_of_a_result(rng, tmp_path):
     tests = [{"m$\\frac{": ones}] * 3
     value = report.estimates(tests)["m$\\frac{"]
     assert value.low <= value.value <= value.high == 1
-    trial = report.Trial("a$_", 0.5, {}, 1.0, {"m$\\frac{": value}, {}, None)
+    trial = report.Trial("a$_", np.inf, {}, 1.0, {"m$\\frac{": value}, {}, None)
     odd = report.TryOut(
         [trial], "m$\\frac{", 9, np.int64(3), [], None, "a$_ has no rival"
     )
     odd.plot(tmp_path / "odd.png")
     odd.save(tmp_path / "odd.json")
-    assert json.loads((tmp_path / "odd.json").read_text())["num_seeds"] == 3
+    text = (tmp_path / "odd.json").read_text()
+    # No JSON has infinite numbers, but Python's.
+    saved = json.loads(text, parse_constant=pytest.fail)
+    assert (saved["num_seeds"], saved["trials"][0]["validation"]) == (3, None)
 
 
 def test_no_verdict_without_a_fair_comparison():

@@ -324,7 +324,7 @@ def _read(path: PathLike) -> tuple[array, array, array]:
 
 
 def _possible_formats(path: PathLike) -> dict[str, re.Pattern]:
-    """What the first line of a file may be."""
+    """What the lines of a file may be."""
     with splits.opened(path) as lines:
         widths = collections.Counter(len(line.split()) for line in lines)
     formats = dict(_LINE_FORMATS)

@@ -182,7 +182,8 @@ class Evaluator:
     ) -> _Measured:
         """Measures a batch."""
         if self._ranks_all:
-            return self._of_model(features, labels, sample_weight)
+            ranked = self._model.ranked
+            return self._of_model(ranked, features, labels, sample_weight)
         labels = one_output("`dataset` must give labels", labels)
         scores, mask = self._scores(features)
         exclude = None if self._exclude is None else self._exclude(features)
@@ -201,8 +202,11 @@ class Evaluator:
             measured.values.update(self._of_own(given))
         return measured
 
-    def _ranked(self, features: Any, labels: Any, sample_weight: Any) -> _Measured:
+    def _ranked(
+        self, _: Any, features: Any, labels: Any, sample_weight: Any
+    ) -> _Measured:
         """Measures a batch of a model that ranks all items itself."""
+        # The items are an argument so that others get a graph of their own.
         encodings = self._model(features, training=False)
         ranks, positions = self._model.ranks_of_batch(
             features, labels, encodings, tf.float64

@@ -111,6 +111,8 @@ class MacroAverage(RankingMetric):
                 groups = batch.positions.flat(groups, "groups")
         elif batch.given_labels is None:
             groups = batch.ranks.class_ids
+            rule = "`y_true` must have the class ids of its positives."
+            _checks.require(groups is not None, rule, None)
         else:
             # A list counts in the class of each of its positives.
             labels = without_weightless(batch)

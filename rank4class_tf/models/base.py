@@ -218,6 +218,11 @@ class RetrievalModel(MultiWorker, keras.Model):
         ignores = self._scores_all  # Else labels are columns, not classes.
         return self.loss.per_example(labels, scores, sample_weight, ignores)
 
+    @property
+    def ranked(self) -> Any:
+        """The items, if they may be replaced: a graph knows only those it read."""
+        return None
+
     def ranks_of_batch(
         self, x: Any, y: Any, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, Positions | None]:

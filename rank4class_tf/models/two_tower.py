@@ -20,7 +20,7 @@ from rank4class_tf.models.candidates import (
     feature_at,
     inputs_for,
 )
-from rank4class_tf.models.catalogue import Index
+from rank4class_tf.models.catalogue import Catalogue, Index
 from rank4class_tf.models.columns import Columns, Sources
 from rank4class_tf.ops.blocks import unit_rows
 
@@ -552,6 +552,10 @@ class TwoTower(RetrievalModel):
         if exclude is None and self.exclude is not None:
             return feature_at("exclude", self.exclude, queries)
         return exclude
+
+    @property
+    def ranked(self) -> Catalogue:
+        return self._index.catalogue
 
     def ranks_of_batch(
         self, x: Features, y: Features, y_pred: Tensor, dtype: tf.DType

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -227,10 +227,20 @@ class TryOut:
         trials = [{**vars(trial), "build": None} for trial in self.trials]
         content = {**vars(self), "trials": trials, "verdict": self.verdict}
 
-        def plain(x: Any) -> Any:
-            return x.item() if isinstance(x, np.generic) else vars(x)
+        _files.write_text(path, json.dumps(_plain(content), indent=1))
 
-        _files.write_text(path, json.dumps(content, indent=1, default=plain))
+
+def _plain(x: Any) -> Any:
+    """The value in types of JSON, which has no infinite numbers."""
+    if isinstance(x, np.generic):
+        x = x.item()
+    if isinstance(x, float):
+        return x if math.isfinite(x) else None
+    if isinstance(x, list | tuple):
+        return [*map(_plain, x)]
+    if isinstance(x, Mapping):
+        return {key: _plain(value) for key, value in x.items()}
+    return x if x is None or isinstance(x, str | int) else _plain(vars(x))
 
 
 def _number(count: int, noun: str) -> str:

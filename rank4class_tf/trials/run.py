@@ -449,6 +449,10 @@ def _rest(
     # the others.
     best = {name: max(done, key=lambda x: x.value) for name, done in trainings.items()}
     of_best = {name: training.total_seconds for name, training in best.items()}
+    for name, owner in trainer.owners.items():
+        # Tested with a setting of its own, it takes a training of the adjusted model.
+        if owner.name != name:
+            of_best[name] += best[owner.name].total_seconds
     num_tested = min(plan.finalists + 1, len(of_best))
     baseline = next(iter(trainer.owners.values()))
     left = trainer.deadline - time.monotonic()

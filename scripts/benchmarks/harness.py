@@ -199,9 +199,9 @@ def number(value, factor=1.0, digits=1):
 
 
 def quotient(above, below, digits=2):
-    """The ratio of two figures as text; "" if one is not a number."""
+    """The ratio of two figures as text; "" if there is none."""
     both = isinstance(above, float) and isinstance(below, float)
-    return f"{above / below:.{digits}f}" if both else ""
+    return f"{above / below:.{digits}f}" if both and below else ""
 
 
 def memory_of(call):

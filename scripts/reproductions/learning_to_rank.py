@@ -156,7 +156,9 @@ def read_lists(folder, seed):
         features, grades, _ = data.read_letor(folder / name, num_features=300)
         sizes = np.loadtxt(folder / f"{name}.query", int)
         x, labels = data.lists_from_groups(features, grades, group=sizes)
-        return Part(x, labels, labels, labels == labels.max(axis=1, keepdims=True))
+        is_best = labels == labels.max(axis=1, keepdims=True)
+        best = np.where(labels < 0, -1, is_best.astype(labels.dtype))
+        return Part(x, labels, labels, best)
 
     train = part("rank.train")
     order = np.random.default_rng(seed).permutation(len(train.labels))

@@ -300,9 +300,8 @@ def false_alarms(repeats, candidates=12, lists=1_000):
                 seeds = luck * 0.3 / np.sqrt(lists) * rng.normal(size=(8, 1))
                 tests[name] = seeds + 0.3 * rng.normal(size=lists) / np.sqrt(2)
                 tests[name] += 0.3 * rng.normal(size=(8, lists)) / np.sqrt(2)
-            names = dict(enumerate(tests))  # The first is the baseline, 0.
-            said = verdict(means, {names[i]: tests[names[i]] for i in names})
-            alarms += said.best.name != 0
+            # The first is the baseline, 0.
+            alarms += verdict(means, tests).best.name != 0
         yield [f"{luck:g}", f"{alarms / repeats:.3f}"]
 
 

@@ -369,6 +369,9 @@ def test_several_positives_belong_to_each_class():
 
 def test_unknown_groups_raise_or_are_nan(as_for_xla):
     metric = MacroAverage(metrics.MRR(), num_groups=2)
+    of_positives = ops.ranks_of_positives([[3.0, 1.0, 2.0]], [[1]])
+    with refused("`y_true` must have the class ids of its positives"):
+        metric.update_state(of_positives, None)
     batch = np.array([0, 1, 3]), np.eye(3, 5)
     with refused(r"`groups` must hold class ids in \[0, 2\)"):
         metric.update_state(*batch)

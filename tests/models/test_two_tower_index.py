@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 import rank4class_tf
-from rank4class_tf import _keras, losses, metrics, models
+from rank4class_tf import _keras, evaluation, losses, metrics, models
 from rank4class_tf.models.catalogue import checksums
 
 from ..refused import refused
@@ -97,6 +97,16 @@ def test_no_door_reads_a_stale_index(pairs, candidates, tmp_path):
     model.index()
     model.load_weights(path)
     assert_allclose(model.top_k(pairs[0], 3)[0], best(), rtol=1e-4)
+
+
+def test_an_evaluator_measures_the_candidates_of_each_call(pairs, candidates):
+    model = make(candidates, metrics=[metrics.MRR()])
+    measure = evaluation.Evaluator(model, ["mrr"])
+    few = np.unique([IDS.tolist().index(i) for i in pairs[1]["id"]])
+    for rows in (slice(None), few):
+        model.index({name: x[rows] for name, x in candidates.items()})
+        expected = model.evaluate(*pairs, verbose=0, return_dict=True)["mrr"]
+        assert measure.mean("mrr", pairs) == pytest.approx(expected, rel=1e-5)
 
 
 def swap_two_rows(table):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from rank4class_tf import metrics, ops
 from rank4class_tf._lists import positives
-from rank4class_tf._tf import gather, search
+from rank4class_tf._tf import gather, search, sizes
 from rank4class_tf._tf.search import top_k_by_blocks
 from rank4class_tf.ops import ranks
 from rank4class_tf.ops.blocks import count_others_by_blocks
@@ -271,6 +271,19 @@ def test_eager_counts_of_few_scores_compile_nothing():
         scores = -np.tile(np.arange(width, dtype=np.float32), (2, 1))
         assert float(metrics.MRR()([0, 1], scores)) == (1 + 1 / 2) / 2
     assert ranks._count_packed.experimental_get_tracing_count() == before
+
+
+def test_no_device_rounds_counts(rng, monkeypatch):
+    """GPUs and TPUs may round the factors of a product, as 4,097 to 4,096."""
+    monkeypatch.setattr(sizes, "device_type", lambda: "GPU")
+    count = tf.function(ranks._count_packed.python_function, jit_compile=True)
+    values = rng.integers(0, 50, (3, 9000)).astype(np.float32)
+    threshold = np.float32([[7], [0], [49]])
+    graph = count.get_concrete_function(values, threshold, threshold).graph
+    assert not {"MatMul", "BatchMatMulV2"} & {x.type for x in graph.get_operations()}
+    above, tied = count(values, threshold, threshold)
+    assert_array_equal(above, (values > threshold).sum(1, keepdims=True))
+    assert_array_equal(tied, (values == threshold).sum(1, keepdims=True))
 
 
 def test_counts_of_all_items_under_xla(rng):
