@@ -60,8 +60,9 @@ class Catalogue:
         self._sorted = tf.gather(self.keys, self._order)
         self._check_ids()
 
-        self.head: SampledScores = None  # type: ignore[assignment]
-        self.search: Callable = None  # type: ignore[assignment]
+        # None until the candidates are encoded, which comes after the checks of ids.
+        self._head: SampledScores | None = None
+        self._search: Callable | None = None
         # The class id of each candidate in `Ranks`: at first its row, which may move
         # later. That of a removed candidate is not given again.
         self.numbers = np.arange(self.size, dtype=np.int32)
@@ -85,8 +86,8 @@ class Catalogue:
 
     def set_encodings(self, encodings: Tensor | np.ndarray) -> None:
         """Sets the encodings `[N, d]`."""
-        if self.head is not None:
-            self.head.classes.assign(encodings)
+        if self._head is not None:
+            self._head.classes.assign(encodings)
             return
         if self.in_shards:
             classes = ShardedClassTable.from_rows(encodings, dtype="float32")
@@ -94,13 +95,26 @@ class Catalogue:
             classes = ClassTable.from_rows(
                 encodings, initializer="zeros", dtype="float32"
             )
-        self.head = SampledScores(classes, normalize=False, dtype="float32")
-        self.head.build((None, encodings.shape[1]))
+        head = SampledScores(classes, normalize=False, dtype="float32")
+        head.build((None, encodings.shape[1]))
+        self._head = head
         # Eagerly, a query of a million rows would make thousands of calls. Replicas
         # that exchange scores cannot do so inside a function of their own.
-        self.search = self.head.top_k
+        self._search = head.top_k
         if not self.in_shards:
-            self.search = tf.function(self.head.top_k, reduce_retracing=True)
+            self._search = tf.function(head.top_k, reduce_retracing=True)
+
+    @property
+    def head(self) -> SampledScores:
+        """The encodings as classes; what asks for it has set them."""
+        assert self._head is not None
+        return self._head
+
+    @property
+    def search(self) -> Callable:
+        """`head.top_k`, compiled where it can be."""
+        assert self._search is not None
+        return self._search
 
     def with_candidates(
         self, features: Features, ids: Tensor, encodings: Tensor

@@ -157,6 +157,30 @@ def _tfr_name(name: str, argument: str, ours: dict[str, Any]) -> str:
     return bare_name
 
 
+def _check_learning_rate(hparams: Any) -> None:
+    """Raises for a schedule where TF-Ranking's callback is to change the rate."""
+    if not hparams.automatic_reduce_lr:
+        return
+    learning_rate = hparams.learning_rate
+    if not isinstance(hparams.optimizer, str):
+        learning_rate = hparams.optimizer.get_config()["learning_rate"]
+    rule = (
+        "`automatic_reduce_lr` needs a number as `learning_rate`, or as that of the "
+        "optimizer."
+    )
+    is_number = isinstance(learning_rate, numbers.Real)
+    _checks.require(is_number, rule, f"learning_rate={learning_rate!r}")
+
+
+def _built_optimizer(hparams: Any) -> keras.optimizers.Optimizer:
+    """The optimizer by its name, or a copy of the one that was given."""
+    optimizer = hparams.optimizer
+    if not isinstance(optimizer, str):
+        return type(optimizer).from_config(optimizer.get_config())
+    config = {"learning_rate": hparams.learning_rate}
+    return keras.optimizers.get({"class_name": optimizer, "config": config})
+
+
 class PipelineMixin:
     """Makes your own `ModelFitPipeline` a `RankingPipeline`, with the same constructor.
 
@@ -179,18 +203,7 @@ class PipelineMixin:
             raise ImportError(
                 "`tensorboard=True` needs TensorBoard: pip install tensorboard"
             )
-        optimizer, learning_rate = hparams.optimizer, hparams.learning_rate
-        if hparams.automatic_reduce_lr:
-            if not isinstance(optimizer, str):
-                learning_rate = optimizer.get_config()["learning_rate"]
-            rule = (
-                "`automatic_reduce_lr` needs a number as `learning_rate`, or as "
-                "that of the "
-            )
-            is_number = isinstance(learning_rate, numbers.Real)
-            _checks.require(
-                is_number, f"{rule}optimizer.", f"learning_rate={learning_rate!r}"
-            )
+        _check_learning_rate(hparams)
         # TF-Ranking can build optimisers only from a name and a number; we replace this
         # one below.
         sgd_hparams = dataclasses.replace(hparams, optimizer="sgd", learning_rate=0.0)
@@ -206,13 +219,7 @@ class PipelineMixin:
             self.build_loss()
             self._monitored = self._find_monitored(self.build_metrics())
             self.build_weighted_metrics()
-            if isinstance(optimizer, str):
-                config = {"learning_rate": learning_rate}
-                self._optimizer = keras.optimizers.get(
-                    {"class_name": optimizer, "config": config}
-                )
-            else:
-                self._optimizer = type(optimizer).from_config(optimizer.get_config())
+            self._optimizer = _built_optimizer(hparams)
         if isinstance(hparams.loss, dict) and self._monitored != "val_loss":
             self._model_builder = _with_named_outputs(
                 model_builder, sorted(hparams.loss)
