@@ -1,4 +1,6 @@
-"""How the package refuses what is wrong: which error, and what its message says."""
+"""How the package refuses or warns of what is wrong: which error, which message."""
+
+import functools
 
 import pytest
 import tensorflow as tf
@@ -24,3 +26,16 @@ def assert_refused(call, message, *arguments):
     tensors = tf.nest.map_structure(tf.constant, arguments)
     with refused_in_graph(message):
         tf.function(call)(*tensors)
+
+
+def warned(message):
+    return pytest.warns(UserWarning, match=message)
+
+
+def each_call(table):
+    """Parametrises by calls and messages: rows of a function, a message, arguments."""
+    calls = [
+        (functools.partial(function, *arguments), message)
+        for function, message, *arguments in table
+    ]
+    return pytest.mark.parametrize("call, message", calls)

@@ -1,7 +1,12 @@
-"""The model that most tests train, and what a model answers where it is served."""
+"""The models that most tests train, and what a model answers where it is served."""
 
 import tensorflow as tf
 from tensorflow import keras
+
+
+def sequential(shape, *layers):
+    """Layers one after another, over inputs of a shape."""
+    return keras.Sequential([keras.Input(shape), *layers])
 
 
 def linear(*sizes, loss=None, optimizer="sgd", **options):
@@ -10,7 +15,7 @@ def linear(*sizes, loss=None, optimizer="sgd", **options):
     With a loss it is compiled.
     """
     *shape, outputs = sizes
-    model = keras.Sequential([keras.Input(shape), keras.layers.Dense(outputs)])
+    model = sequential(shape, keras.layers.Dense(outputs))
     if loss is not None:
         model.compile(optimizer, loss, **options)
     return model

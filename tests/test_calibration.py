@@ -13,6 +13,9 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import calibration
 
+from .refused import refused, warned
+from .small_models import linear, sequential
+
 
 def drawn(rng, number, n=8, temperature=1.0):
     """Scores, and classes drawn from their softmax at a temperature."""
@@ -120,7 +123,7 @@ def test_temperature(jit_compile, rng):
         calibration._best_temperature.python_function, jit_compile=jit_compile
     )
     actual = float(fit(*map(tf.constant, given)))
-    assert actual == pytest.approx(scipy_temperature(*given), rel=1e-6)
+    assert_allclose(actual, scipy_temperature(*given), rtol=1e-6)
 
 
 def test_temperature_with_several_positives_and_masked_items(rng):
@@ -136,7 +139,7 @@ def test_temperature_with_several_positives_and_masked_items(rng):
     targets = relevance[counted] / relevance[counted].sum(1, keepdims=True)
     masked = np.where(mask, scores, -1e9)[counted]  # e**-1e9 is 0.
     expected = scipy_temperature(masked, targets, np.ones(counted.sum()))
-    assert actual == pytest.approx(expected, rel=1e-6)
+    assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_temperature_scales_with_the_scores(rng):
@@ -144,7 +147,7 @@ def test_temperature_scales_with_the_scores(rng):
     first = best_temperature(scores, labels, np.ones(200))
     for scale, shift in ((1e-12, 0.0), (1e15, 7.0)):
         moved = best_temperature((scores + shift) * scale, labels, np.ones(200))
-        assert moved == pytest.approx(scale * first, rel=1e-10)
+        assert_allclose(moved, scale * first, rtol=1e-10)
 
 
 def test_no_best_temperature():
@@ -169,14 +172,14 @@ def test_end_of_the_range_where_no_temperature_is_the_best(right, beta, reason, 
     """As scikit-learn's, which searches log(1 / T) in [-10, 10], and stops if flat."""
     scores = 2 * rng.normal(size=(50, 3))
     ids = (right * scores).argmax(axis=1)
-    with pytest.warns(UserWarning, match=f"50 examples: .*{reason}"):
+    with warned(f"50 examples: .*{reason}"):
         fitted = r4c.calibrate(None, (scores, ids))
     peer = sk_calibration._TemperatureScaling().fit(scores, ids)
     assert 5 < np.log(peer.beta_) / np.sign(beta) < 10
     assert fitted.temperature == pytest.approx(np.exp(-beta))
     expected = special.softmax(scores * peer.beta_, axis=1)
     assert_allclose(fitted(scores), expected, atol=1e-3)
-    with pytest.raises(ValueError, match="scores that are numbers. Received: NaN"):
+    with refused("scores that are numbers. Received: NaN"):
         r4c.calibrate(None, (np.where(np.eye(50, 3), np.nan, scores), ids))
 
 
@@ -185,9 +188,7 @@ def test_right_classes_that_are_left_out_raise_unless_they_weigh_nothing(rng):
     fitted = r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature
     scores[[0, 1], ids[:2]] = -np.inf
     assert r4c.calibrate(None, (scores, ids, np.arange(200) > 1)).temperature == fitted
-    with pytest.raises(
-        ValueError, match="scores above -inf.* -inf in 2 of 200 examples"
-    ):
+    with refused("scores above -inf.* -inf in 2 of 200 examples"):
         r4c.calibrate(None, (scores, ids))
 
 
@@ -212,9 +213,9 @@ def test_probabilities_of_the_loss_that_are_better_are_noticed(rng):
     ids = np.array(
         [rng.choice(8, p=row / row.sum()) for row in own(scores).numpy().astype(float)]
     )
-    model = keras.Sequential([keras.Input((8,)), keras.layers.Activation("linear")])
+    model = sequential((8,), keras.layers.Activation("linear"))
     model.compile("sgd", loss=r4c.losses.SparsemaxLoss())
-    with pytest.warns(UserWarning, match="own probabilities are better") as caught:
+    with warned("own probabilities are better") as caught:
         fitted = r4c.calibrate(model, (scores, ids))
     figures = [
         np.square(p(scores) - np.eye(8)[ids]).sum(1).mean() for p in (own, fitted)
@@ -228,20 +229,16 @@ def test_probabilities_are_refused(rng):
     scores, ids = drawn(rng, 300)
     softmax = special.softmax(scores, axis=1)
     for fit in (r4c.calibrate, r4c.conformalize):
-        with pytest.raises(
-            ValueError, match=r"not probabilities.*`lambda x: tf.math.log"
-        ):
+        with refused(r"not probabilities.*`lambda x: tf.math.log"):
             fit(None, (softmax, ids))
         for model, features in ((None, softmax), (tf.nn.softmax, scores)):
             at_positions = features.reshape(100, 3, -1), ids.reshape(100, 3)
-            with pytest.raises(
-                ValueError, match=r"not probabilities.*`lambda x: tf.math.log"
-            ):
+            with refused(r"not probabilities.*`lambda x: tf.math.log"):
                 fit(model, at_positions)
     found = [
         r4c.calibrate(None, (x, ids)).temperature for x in (scores, np.log(softmax))
     ]
-    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert_allclose(found[0], found[1], rtol=1e-5)
     # A layer that takes them as they are makes the same sets.
     sets = r4c.conformalize(tf.nn.softmax, (scores, ids), probabilities=tf.identity)
     assert sets.threshold == pytest.approx(
@@ -255,7 +252,7 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
     y = rng.choice(3, 900, p=prior)
     x = (np.eye(3)[y] + 0.7 * rng.normal(size=(900, 3))).astype("float32")
     keras.utils.set_random_seed(0)
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model = linear(3, 3)
     model.compile(keras.optimizers.Adam(0.05), r4c.losses.SoftmaxLoss())
     model.fit(x[:600], y[:600], epochs=5, verbose=0)
     validation = (x[600:], y[600:])
@@ -288,7 +285,7 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
         ({"metric": r4c.metrics.NDCG([1, 3])}, "`metric` must have one value"),
         ({"model": lambda x: x}, "`model` must be a Sequential or functional model"),
     ):
-        with pytest.raises(ValueError, match=message):
+        with refused(message):
             r4c.adjust_logits(
                 **{
                     "model": model,
@@ -301,7 +298,7 @@ def test_logits_are_adjusted_by_the_best_strength(rng, reloaded):
 
 @pytest.mark.keras2
 def test_logits_are_adjusted_twice_and_by_an_iterator():
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
+    model = sequential((2,), keras.layers.Rescaling(1.0))
     examples = np.array([[1.0, 0.0], [5.0, 0.0]], "float32"), np.array([1, 0])
     prior, strengths = [math.e, 1.0], [0.0, 2.0]
     expected = r4c.adjust_logits(model, examples, prior, strengths=strengths)
@@ -339,7 +336,7 @@ def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
     # With the prior e : 1, the strength t lowers the first score by t. The ranks of the
     # right class are 2 and 1 for t = 0; 1 and 1 for t = 2 and 4; 1 and 2 for t = 6 and
     # 8.
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Rescaling(1.0)])
+    model = sequential((2,), keras.layers.Rescaling(1.0))
     examples = np.array([[1.0, 0.0], [5.0, 0.0]]), [1, 0]
     prior, strengths = [math.e, 1.0], [8.0, 6.0, 4.0, 2.0, 0.0]
     adjusted = r4c.adjust_logits(model, examples, prior, metric, strengths)
@@ -348,15 +345,15 @@ def test_lower_may_be_better_for_the_metric_that_chooses_the_strength(metric):
 
 
 @pytest.mark.parametrize("shape", [(60,), (12, 5)], ids=["examples", "positions"])
-def test_an_ignored_class_is_no_example(shape, rng):
+def test_an_ignored_class_is_no_example(shape, rng, normal):
     ids = rng.integers(0, 4, shape)
-    scores = rng.normal(size=(*shape, 4)).astype("float32") + 2 * np.eye(4)[ids]
+    scores = normal(*shape, 4) + 2 * np.eye(4)[ids]
     is_kept = ids > 0
     kept = scores[is_kept], ids[is_kept]
     found = r4c.calibrate(None, (scores, ids), ignore_class=0).temperature
-    assert found == pytest.approx(r4c.calibrate(None, kept).temperature, rel=1e-6)
+    assert_allclose(found, r4c.calibrate(None, kept).temperature, rtol=1e-6)
     assert found != pytest.approx(r4c.calibrate(None, (scores, ids)).temperature, 1e-3)
     sets = r4c.conformalize(None, (scores, ids), 0.8, ignore_class=0)
     assert sets.threshold == r4c.conformalize(None, kept, 0.8).threshold
-    with pytest.raises(ValueError, match="`ignore_class` must be None or an integer"):
+    with refused("`ignore_class` must be None or an integer"):
         r4c.calibrate(None, kept, ignore_class=0.5)

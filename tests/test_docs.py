@@ -19,7 +19,7 @@ from rank4class_tf import layers, losses, optimizers
 from tests import pages
 from tests.derivatives import gradient_of
 from tests.refused import refused
-from tests.small_models import served
+from tests.small_models import linear, served
 
 API = (pages.ROOT / "docs" / "api.md").read_text()
 
@@ -135,7 +135,7 @@ def test_the_snippets_of_the_readme_train():
     )
     rooms = ("layers", "losses", "metrics", "models", "optimizers")
     names = {name: importlib.import_module(f"rank4class_tf.{name}") for name in rooms}
-    classifier = keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)])
+    classifier = linear(3, 4)
     exec(one_line, {**names, "model": classifier})
     classifier.fit(np.ones([8, 3]), np.arange(8) % 4, verbose=0)
     words = np.arange(72).reshape(8, 9)

@@ -8,15 +8,15 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import calibration, evaluation, plots
 
-from .refused import refused
-from .small_models import linear
+from .refused import each_call, refused
+from .small_models import linear, sequential
 
 SCORES = np.random.default_rng(0).normal(size=(100, 6)).astype("float32")
 IDS = np.arange(100) % 6
 EYE = np.eye(3, dtype="float32")
 STRANGERS = [
     r4c.models.ExtremeClassifier(keras.layers.Dense(3), 9, 3, num_sampled=4),
-    keras.Sequential([keras.Input((4, 4, 1)), keras.layers.Conv2D(2, 2)]),
+    sequential((4, 4, 1), keras.layers.Conv2D(2, 2)),
     linear(5, 4),
 ]
 
@@ -101,32 +101,28 @@ def test_a_dataset_that_does_not_end(name):
 
 ERRORS = [
     # Calibration and prediction sets
+    (calibrated, "scores that are numbers", [[1.0, np.nan], [1.0, 2.0]], [0, 1]),
+    (calibrated, "`dataset` must have an example with a label", EYE[:2], [-1, -1]),
     (
-        lambda: calibrated([[1.0, np.nan], [1.0, 2.0]], [0, 1]),
-        "scores that are numbers",
-    ),
-    (
-        lambda: calibrated(EYE[:2], [-1, -1]),
-        "`dataset` must have an example with a label",
-    ),
-    (
-        lambda: calibrated(EYE[:2], [0, 1], [0.0, 0.0]),
+        calibrated,
         "`dataset` must have an example with a lab",
+        EYE[:2],
+        [0, 1],
+        [0.0, 0.0],
     ),
+    (calibrated, "`sample_weight` must be >= 0. .*-1.0", EYE[:2], [0, 0], [1.0, -1.0]),
+    (evaluated, "must be >= 0", EYE[:2], [0, 0], [1.0, -1.0]),
+    (r4c.calibrate, ENCODINGS, STRANGERS[0], (EYE, [0, 1, 2])),
+    (r4c.calibrate, "at least one batch", tf.identity, []),
+    (r4c.conformalize, "at least one batch", tf.identity, []),
     (
-        lambda: calibrated(EYE[:2], [0, 0], [1.0, -1.0]),
-        "`sample_weight` must be >= 0. .*-1.0",
-    ),
-    (lambda: evaluated(EYE[:2], [0, 0], [1.0, -1.0]), "must be >= 0"),
-    (lambda: r4c.calibrate(STRANGERS[0], (EYE, [0, 1, 2])), ENCODINGS),
-    (lambda: r4c.calibrate(tf.identity, []), "at least one batch"),
-    (lambda: r4c.conformalize(tf.identity, []), "at least one batch"),
-    (
-        lambda: r4c.calibrate(tf.identity, TWO_WIDTHS),
+        r4c.calibrate,
         "as many classes in each batch. .*: 3 and 4",
+        tf.identity,
+        TWO_WIDTHS,
     ),
     (lambda: conformal(coverage=1.0), r"`coverage` must be a number in \(0, 1\)"),
-    (lambda: conformal(), "at least 19 examples for coverage=0.95. Received: 3"),
+    (conformal, "at least 19 examples for coverage=0.95. Received: 3"),
     (lambda: conformal(EYE, [0, 1, -1], coverage=0.5), "one positive per example"),
     (
         lambda: conformal(EYE, [0, 1, 2], [1.0, 2.0, 1.0], coverage=0.5),
@@ -134,10 +130,7 @@ ERRORS = [
     ),
     (lambda: conformal(np.nan * EYE, coverage=0.5), "Received: NaN"),
     (lambda: conformal(method="raps"), "`method` must be one of"),
-    (
-        lambda: calibration._conformal_threshold(np.ones(18), 0.95),
-        "at least 19 .*Received: 18",
-    ),
+    (calibration._conformal_threshold, "at least 19 .*Received: 18", np.ones(18), 0.95),
     # Evaluation
     (lambda: evaluated(confidence=1.0), "`confidence`"),
     (lambda: evaluated(seed=-1), "`seed`"),
@@ -145,38 +138,32 @@ ERRORS = [
     (lambda: evaluated(method="exact"), "`method`"),
     (lambda: evaluated(samples=0), "`samples`"),
     (lambda: evaluated(batch_size=0), "`batch_size` must be a positive integer"),
-    (lambda: of_metrics(["mrr", "mrr"]), "different names"),
-    (lambda: of_metrics(["median_rank"]), "means over lists"),
+    (of_metrics, "different names", ["mrr", "mrr"]),
+    (of_metrics, "means over lists", ["median_rank"]),
     (lambda: of_metrics([r4c.metrics.ExpectedCalibrationError()]), "means over lists"),
-    (lambda: of_metrics("mrr"), "must be a list"),
-    (lambda: evaluated(SCORES, IDS[:99]), "as many labels as features.* 100 and 99"),
-    (lambda: r4c.evaluate(None, SCORES, ["mrr"]), DATASET),
-    (lambda: evaluated(SCORES, IDS, IDS, IDS), DATASET),
-    (lambda: evaluated(SCORES, []), "`dataset` must"),
-    (lambda: evaluated([SCORES, SCORES], IDS, 1.0), "`dataset` must"),
-    (lambda: r4c.evaluate(None, [], ["mrr"]), "at least one batch"),
-    (lambda: r4c.average([]), "at least one"),
+    (of_metrics, "must be a list", "mrr"),
+    (evaluated, "as many labels as features.* 100 and 99", SCORES, IDS[:99]),
+    (r4c.evaluate, DATASET, None, SCORES, ["mrr"]),
+    (evaluated, DATASET, SCORES, IDS, IDS, IDS),
+    (evaluated, "`dataset` must", SCORES, []),
+    (evaluated, "`dataset` must", [SCORES, SCORES], IDS, 1.0),
+    (r4c.evaluate, "at least one batch", None, [], ["mrr"]),
+    (r4c.average, "at least one", []),
     (lambda: r4c.average([ONE, of_metrics(["ndcg"])]), "same metrics"),
     (
         lambda: r4c.average([ONE], confidence=1),
         r"`confidence` must be a number in \(0, 1\)",
     ),
-    (lambda: r4c.average([ONE, OTHER]), OTHER_LABELS),
-    (lambda: r4c.compare(ONE, OTHER), OTHER_LABELS),
+    (r4c.average, OTHER_LABELS, [ONE, OTHER]),
+    (r4c.compare, OTHER_LABELS, ONE, OTHER),
     (lambda: r4c.compare(ONE, of_metrics(["ndcg"])), "same metrics"),
     (lambda: r4c.compare(ONE, evaluated(SCORES, -np.ones(100, int))), "same lists"),
-    (lambda: ONE.save("ranks.xlsx"), r"`path` must end in .csv"),
+    (ONE.save, r"`path` must end in .csv", "ranks.xlsx"),
     (lambda: ONE[None], "one of: mrr"),
     (lambda: ONE["ndcg_at_0"], "one of: mrr"),
     (lambda: r4c.compare(ONE, ONE)["ndcg"], "must be one of: mrr. Received: 'ndcg'"),
-    (
-        lambda: evaluation.evaluate_retrieval(np.zeros([2, 3])),
-        "`matches` must have one shape",
-    ),
-    (
-        lambda: evaluation.evaluate_retrieval(EYE, EYE > 1),
-        "`matches` must hold a match",
-    ),
+    (evaluation.evaluate_retrieval, "`matches` must have one shape", np.zeros([2, 3])),
+    (evaluation.evaluate_retrieval, "`matches` must hold a match", EYE, EYE > 1),
     (
         lambda: evaluation.evaluate_retrieval(EYE, -EYE.astype(int)),
         "`matches` must hold booleans",
@@ -192,25 +179,22 @@ ERRORS = [
         lambda: exported(2, class_names=iter("abc")),
         "each of the 4 classes. Received: 3 names",
     ),
-    (lambda: exported(0), ENCODINGS),
-    (lambda: exported(1), r"`model` must give scores \[batch, n\]"),
+    (exported, ENCODINGS, 0),
+    (exported, r"`model` must give scores \[batch, n\]", 1),
     # Figures
     (lambda: plots.accuracy_by_k(ONE, max_k=0), "`max_k` must be a positive integer"),
-    (
-        lambda: plots.accuracy_by_k({}),
-        "`evaluations` must be an `Evaluation`, or a dict",
-    ),
+    (plots.accuracy_by_k, "`evaluations` must be an `Evaluation`, or a dict", {}),
     (lambda: plots.confusion_at_k(ONE, k=7), "`k` must be at most 6. Received: k=7"),
     (lambda: plots.confusion_at_k(r4c.average([ONE])), "must have `top_classes`"),
-    (lambda: plots.hardest_classes(ONE, ["a"]), "Received: 1 names, none for class"),
+    (plots.hardest_classes, "Received: 1 names, none for class", ONE, ["a"]),
     (lambda: tensorboard(k=11), "`k` must be at most 10. Received: k=11"),
     (lambda: tensorboard(metrics=["nope"]), "must be the name of a known metric"),
     (lambda: tensorboard(metrics=["median_rank"]), "means over lists"),
-    (lambda: tensorboard(iter([(SCORES, IDS)])), "`dataset` must be readable again"),
+    (tensorboard, "`dataset` must be readable again", iter([(SCORES, IDS)])),
 ]
 
 
-@pytest.mark.parametrize("call, message", ERRORS)
+@each_call(ERRORS)
 def test_errors(call, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
@@ -237,7 +221,7 @@ def test_probabilities_are_no_scores(tmp_path, function):
     for fit in (r4c.calibrate, r4c.conformalize):
         with refused(rule):
             fit(getattr(keras.activations, function), (SCORES, IDS))
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, function)])
+    model = sequential((4,), keras.layers.Dense(3, function))
     r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
     for arguments in (
         (r4c.layers.Probabilities(2.0),),

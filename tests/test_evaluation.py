@@ -16,7 +16,7 @@ from rank4class_tf._batches import batches
 
 from .metrics.results import ranks_of
 from .refused import refused, refused_in_graph
-from .small_models import linear
+from .small_models import linear, sequential
 
 
 def dataset(labels, scores, *weights, batch_size=32):
@@ -90,12 +90,12 @@ def test_weights_and_excluded_items(scores, ids, rng):
 def test_keras_model_runs_in_inference_mode(ids, normal):
     features = normal(100, 3)
     dropout = keras.layers.Dropout(0.9)
-    model = keras.Sequential([keras.Input((3,)), dropout, keras.layers.Dense(6)])
+    model = sequential((3,), dropout, keras.layers.Dense(6))
     result = r4c.evaluate(model, dataset(ids, features), ["ndcg"])
     expected = r4c.evaluate(
         None, dataset(ids, model.predict(features, verbose=0)), ["ndcg"]
     )
-    assert result["ndcg"].value == pytest.approx(expected["ndcg"].value, rel=1e-6)
+    assert_allclose(result["ndcg"].value, expected["ndcg"].value, rtol=1e-6)
 
 
 def test_interval_of_a_proportion_is_wilsons():
@@ -370,7 +370,7 @@ def test_padding_may_have_any_weight(make, normal):
     expected = make(4) if make is metrics.MeanAveragePrecision else make()
     metric.update_state(labels, scores, np.where(mask, 2.0, -1.0))
     expected.update_state(labels[mask], scores[mask])
-    assert float(metric.result()) == pytest.approx(float(expected.result()))
+    assert_allclose(metric.result(), expected.result(), rtol=1e-6)
 
 
 def test_saves_a_row_for_each_list(scores, ids, tmp_path):
@@ -487,7 +487,7 @@ def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
         expected.update_state(labels, scores)
         found = r4c.evaluate(None, (scores, labels), ["macro_ndcg_at_3"], batch_size=7)
         found = found["macro_ndcg_at_3"]
-        assert found.value == pytest.approx(float(expected.result()), rel=1e-6)
+        assert_allclose(found.value, expected.result(), rtol=1e-6)
         assert found.low < found.value < found.high
 
 
@@ -495,11 +495,11 @@ def test_a_mean_over_classes_is_that_of_the_metric(scores, ids):
 def test_quantiles_of_student(freedom):
     for confidence in (0.5, 0.95, 0.9999):
         expected = stats.t.ppf((1 + confidence) / 2, freedom)
-        assert _intervals.student_quantile(confidence, freedom) == pytest.approx(
-            expected, rel=1e-7
+        assert_allclose(
+            _intervals.student_quantile(confidence, freedom), expected, rtol=1e-7
         )
-        assert _intervals.two_sided(expected, freedom) == pytest.approx(
-            1 - confidence, rel=1e-6
+        assert_allclose(
+            _intervals.two_sided(expected, freedom), 1 - confidence, rtol=1e-6
         )
 
 

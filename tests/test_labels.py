@@ -10,6 +10,9 @@ from tensorflow import keras
 import rank4class_tf
 from rank4class_tf import _keras, layers, losses, metrics, models, optimizers
 
+from .refused import refused, refused_in_any_mode, refused_in_graph
+from .small_models import linear, sequential
+
 DTYPES: list[type] = [
     np.int8,
     np.uint8,
@@ -47,8 +50,8 @@ def test_class_ids_and_relevance(make, dtype, scores):
 
 
 @pytest.mark.parametrize("make", [losses.SoftmaxLoss, metrics.NDCG])
-def test_ragged_ids_at_positions_as_wide_as_the_scores(make, rng):
-    scores = rng.normal(size=(1, 2, 3)).astype("float32")
+def test_ragged_ids_at_positions_as_wide_as_the_scores(make, normal):
+    scores = normal(1, 2, 3)
     ragged = tf.ragged.constant([[[0, 1, 2], [1]]])
     padded = [[[0, 1, 2, -1], [1, -1, -1, -1]]]  # Wider, and so no relevance.
     np.testing.assert_array_equal(make()(ragged, scores), make()(padded, scores))
@@ -69,7 +72,7 @@ def test_ids_count_once(width, scores, rng):
 
 def test_ids_of_no_class_raise(scores):
     for bad in (1000, 2**16 - 1):
-        with pytest.raises(ValueError, match=r"class ids in \[0, 1000\)"):
+        with refused(r"class ids in \[0, 1000\)"):
             losses.SoftmaxLoss()(np.array([1, bad, 0, 0], np.uint16), scores)
 
 
@@ -77,23 +80,15 @@ def test_ids_of_no_class_raise(scores):
 def test_other_tensors_raise(make):
     scores = tf.constant([[1.0, 2.0]])
     labels = tf.constant([[0, 1]])
-    with pytest.raises(
-        ValueError, match="`y_pred` must be dense or ragged. Received: a SparseT"
-    ):
+    with refused("`y_pred` must be dense or ragged. Received: a SparseT"):
         make()(labels, tf.sparse.from_dense(scores))
-    with pytest.raises(
-        ValueError, match="`y_true` must be dense. Received: a SparseTensor"
-    ):
+    with refused("`y_true` must be dense. Received: a SparseTensor"):
         make()(tf.sparse.from_dense(labels), scores)
     for dtype in (tf.string, tf.complex64):
         bad = tf.as_string(scores) if dtype == tf.string else tf.cast(scores, dtype)
-        with pytest.raises(
-            ValueError, match=f"`y_pred` must be numbers. Received: {dtype.name}"
-        ):
+        with refused(f"`y_pred` must be numbers. Received: {dtype.name}"):
             make()(labels, bad)
-        with pytest.raises(
-            ValueError, match=f"`sample_weight` must be .* {dtype.name}"
-        ):
+        with refused(f"`sample_weight` must be .* {dtype.name}"):
             make()(labels, scores, bad[:, 0])
 
 
@@ -104,9 +99,7 @@ def test_other_tensors_raise(make):
 def test_complex_numbers_of_datasets_raise(make, complex_first):
     pair = [np.array([[1, 0], [0, 1]], dtype) for dtype in (np.complex64, "float32")]
     name = "y_true" if complex_first else "y_pred"
-    with pytest.raises(
-        ValueError, match=f"`{name}` must be numbers. Received: complex64"
-    ):
+    with refused(f"`{name}` must be numbers. Received: complex64"):
         make()(*(pair if complex_first else pair[::-1]))
 
 
@@ -115,7 +108,7 @@ def test_labels_of_one_item_are_not_those_of_all_in_a_graph():
     loss = losses.SoftmaxLoss(label_format="relevance", reduction="none")
     function = tf.function(loss, [tf.TensorSpec([None, None])] * 2)
     assert_allclose(function([[1.0, 0.0]], [[0.0, 0.0]]), np.log([2.0]), rtol=1e-6)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`y_true`"):
+    with refused_in_graph("`y_true`"):
         function([[1.0]], [[0.0, 0.0]])
 
 
@@ -126,9 +119,7 @@ def test_relevance_is_finite_also_in_sum(wrong):
     loss = losses.SoftmaxLoss()
     culprit = f"{wrong[0]:.3g}"[:3]
     for compute in (loss, tf.function(loss)):
-        with pytest.raises(
-            (ValueError, tf.errors.InvalidArgumentError), match="also in sum"
-        ) as e:
+        with refused_in_any_mode("also in sum") as e:
             compute(rows, np.zeros([2, 2], "float32"))
         assert culprit in str(e.value).rpartition("Received")[2]
 
@@ -141,11 +132,11 @@ def test_lists_of_no_items_raise(make, label_format):
     labels = labels.astype("f")
     scores = scores.astype("f")
     rule = "`y_pred` must score at least"
-    with pytest.raises(ValueError, match=f"{rule} one item. Received: shape"):
+    with refused(f"{rule} one item. Received: shape"):
         make(label_format=label_format)(labels, scores)
     compute = make(label_format=label_format)
     graph = tf.function(lambda *args: compute(*args), [tf.TensorSpec([None, None])] * 2)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=rule):
+    with refused_in_graph(rule):
         graph(labels, scores)
 
 
@@ -209,7 +200,7 @@ def test_weights_of_items_of_a_list_without_positives_are_their_mean(form, rng):
     ],
 )
 def test_labels_that_are_none(make, labels, message):
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         make()(labels, np.zeros((2, 6), "float32"))
 
 
@@ -237,17 +228,17 @@ def test_integers_that_float32_cannot_hold(dtype):
     assert float(metrics.MRR()([3], SECONDS.astype(dtype))) == 1
     expected = np.log(np.exp([-3.0, -2.0, -1.0, 0.0]).sum())
     loss = losses.SoftmaxLoss()([3], SECONDS.astype(dtype))
-    assert float(loss) == pytest.approx(expected, rel=1e-6)
+    assert_allclose(loss, expected, rtol=1e-6)
 
 
 def test_metrics_of_datasets_keep_the_digits_of_their_dtype():
     values = 1.7e9 + np.arange(10)
     found = metrics.SpearmanCorrelation(dtype="float64")(values, np.arange(10.0))
-    assert float(found) == pytest.approx(stats.spearmanr(values, np.arange(10))[0])
+    assert_allclose(found, stats.spearmanr(values, np.arange(10))[0], rtol=1e-6)
     labels = np.arange(10) < 5
     metric = metrics.MeanAveragePrecision(1, dtype="float64")
     assert float(metric(labels.astype(float), 1 - np.geomspace(1e-9, 1e-7, 10))) == 1
-    with pytest.raises(ValueError, match=r"at most 2\*\*24"):
+    with refused(r"at most 2\*\*24"):
         metrics.SpearmanCorrelation().update_state(SECONDS[0], np.arange(4.0))
 
 
@@ -267,16 +258,16 @@ def test_items_that_keras_masks_are_absent(loss):
     weight = np.array([2.0, 1.0])
     found = model.evaluate(x, ids, sample_weight=weight, verbose=0, return_dict=True)
     of_lists = [float(loss([1], [scores])) for scores in ([1.0, 2.0], [3.0, 1.0])]
-    assert found["loss"] == pytest.approx(np.mean(weight * of_lists), rel=1e-6)
+    assert_allclose(found["loss"], np.mean(weight * of_lists), rtol=1e-6)
     assert found["mrr"] == pytest.approx((1 + 1 / 2) / 2)
-    assert found["weighted"] == pytest.approx((2 * 1 + 1 / np.log2(3)) / 3, rel=1e-6)
+    assert_allclose(found["weighted"], (2 * 1 + 1 / np.log2(3)) / 3, rtol=1e-6)
 
 
 def test_a_mask_of_another_shape_raises():
     scores = tf.constant([[1.0, 2.0]])
     scores._keras_mask = tf.constant([[True, False, True]])
     for function in (losses.SoftmaxLoss(), metrics.MRR().update_state):
-        with pytest.raises(ValueError, match="mask that comes with `y_pred`"):
+        with refused("mask that comes with `y_pred`"):
             function([0], scores)
 
 
@@ -321,7 +312,7 @@ def test_ids_beyond_float32():
 
 
 def compiled():
-    model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(20)])
+    model = linear(5, 20)
     model.compile("sgd", loss=losses.RankmaxLoss(), metrics=[metrics.NDCG(3)])
     return model
 
@@ -351,11 +342,9 @@ def test_labels_of_all_items_after_ids_raise(rng):
     ids = rng.integers(0, 20, 8)
     model = compiled()
     model.fit(features, ids, verbose=0)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="`label_format` must be"):
+    with refused_in_graph("`label_format` must be"):
         model.fit(features, np.eye(20, dtype=int)[ids], verbose=0)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match="zeros and ones is neither.*20 items"
-    ):
+    with refused_in_graph("zeros and ones is neither.*20 items"):
         model.fit(features, np.eye(30, dtype=int)[ids], verbose=0)
 
 
@@ -375,9 +364,9 @@ IGNORED_SHAPES = [(8,), (4, 5)]
 @pytest.mark.keras2
 @pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
 @pytest.mark.parametrize("ignored", [0, -100])
-def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, in_mode):
+def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, normal, in_mode):
     ids = np.where(rng.random(shape) < 0.3, ignored, rng.integers(1, 4, shape))
-    scores = rng.normal(size=(*shape, 4)).astype("float32")
+    scores = normal(*shape, 4)
     weights = rng.random(shape).astype("float32")
     is_kept = ids != ignored
     per_list = keras.losses.sparse_categorical_crossentropy(
@@ -397,17 +386,15 @@ def test_an_ignored_class_is_as_in_keras(shape, ignored, rng, in_mode):
 @pytest.mark.parametrize("num_sampled", [None, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.often("positions")
 @pytest.mark.parametrize("shape", IGNORED_SHAPES, ids=["examples", "positions"])
-def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
+def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng, normal):
     """Padding does not change a step, nor an evaluation."""
-    x = rng.normal(size=(*shape, 3)).astype("float32")
+    x = normal(*shape, 3)
     ids = rng.integers(0, 6, shape)
     is_kept = ids > 0
     results = []
     for ignore_class in (0, None):
         keras.utils.set_random_seed(0)
-        encoder = keras.Sequential(
-            [keras.Input((*shape[1:], 3)), keras.layers.Dense(3)]
-        )
+        encoder = linear(*shape[1:], 3, 3)
         model = models.ExtremeClassifier(encoder, 6, 3, num_sampled, seed=0)
         loss = losses.SoftmaxLoss(ignore_class=ignore_class)
         metric = metrics.TopKAccuracy(1, ignore_class=ignore_class)
@@ -426,10 +413,10 @@ def test_a_model_ignores_a_class_as_padding(shape, num_sampled, rng):
         assert_allclose(x, y, rtol=1e-5, atol=1e-6)
 
 
-def test_ignored_examples_are_not_empty_lists(rng):
+def test_ignored_examples_are_not_empty_lists(normal):
     """With `count_empty` a list without a positive counts as 0; these do not count."""
     ids = np.array([0, 1, 2, 0, 4, 3])
-    scores = rng.normal(size=(6, 5)).astype("float32")
+    scores = normal(6, 5)
     expected = (scores.argmax(axis=1) == ids)[ids > 0].mean()
 
     def metric():
@@ -441,7 +428,7 @@ def test_ignored_examples_are_not_empty_lists(rng):
         of_given.update_state(ids, given)
         assert_allclose(of_given.result(), expected, rtol=1e-6)
 
-    encoder = keras.Sequential([keras.Input((5,)), keras.layers.Rescaling(1.0)])
+    encoder = sequential((5,), keras.layers.Rescaling(1.0))
     table = layers.ClassTable.from_rows(np.eye(5))
     model = models.ExtremeClassifier(encoder, table, 5, None, normalize=False)
     model.compile("sgd", losses.SoftmaxLoss(ignore_class=0), metrics=[metric()])
@@ -452,10 +439,10 @@ def test_ignored_examples_are_not_empty_lists(rng):
 
 
 @pytest.mark.parametrize("dtype", ["int32", "int8", "uint8"])
-def test_an_ignored_class_beyond_the_dtype_of_labels(dtype, rng, in_mode):
+def test_an_ignored_class_beyond_the_dtype_of_labels(dtype, normal, in_mode):
     """It is none of the labels; a cast would wrap it to another class."""
     ids = np.array([0, 1, 2, 0], dtype)
-    scores = rng.normal(size=(4, 5)).astype("float32")
+    scores = normal(4, 5)
     expected = losses.SoftmaxLoss()(ids, scores)
     for ignore_class in (2**32, -(2**32), 256):
         loss = losses.SoftmaxLoss(ignore_class=ignore_class)
@@ -474,7 +461,7 @@ class Masked(keras.layers.Layer):
 
 @pytest.mark.parametrize("num_sampled", [None, 2])
 def test_an_ignored_class_beside_a_mask_of_examples(num_sampled):
-    encoder = keras.Sequential([keras.Input((5,)), Masked()])
+    encoder = sequential((5,), Masked())
     model = models.ExtremeClassifier(encoder, 9, 5, num_sampled, seed=0)
     model.compile("sgd", losses.SoftmaxLoss(ignore_class=0))
     ids = np.array([3, 0, 3, 0, 3, 3])
@@ -486,23 +473,23 @@ def test_an_ignored_class_beside_a_mask_of_examples(num_sampled):
 
 def test_what_an_ignored_class_must_be(scores):
     relevance = np.eye(4, 1000)
-    with pytest.raises(ValueError, match="`ignore_class` needs class ids"):
+    with refused("`ignore_class` needs class ids"):
         losses.SoftmaxLoss(ignore_class=0)(relevance, scores)
-    with pytest.raises(ValueError, match="need label_format='ids'"):
+    with refused("need label_format='ids'"):
         losses.SoftmaxLoss(ignore_class=0)(np.zeros((4, 4), int), scores[:, :4])
-    with pytest.raises(ValueError, match="class ids as integers with `ignore_class`"):
+    with refused("class ids as integers with `ignore_class`"):
         losses.SoftmaxLoss(ignore_class=0)(np.array([True] * 4), scores)
-    with pytest.raises(ValueError, match="class ids as integers with `ignore_class`"):
+    with refused("class ids as integers with `ignore_class`"):
         metrics.MRR(ignore_class=0)(["a"], metrics.RankedIds([["a", "b"]]))
-    with pytest.raises(ValueError, match="`ignore_class` must be None with"):
+    with refused("`ignore_class` must be None with"):
         metrics.MRR(ignore_class=0, label_format="relevance")
     both = [losses.SoftmaxLoss(ignore_class=0), losses.RankmaxLoss()]
     model = models.ExtremeClassifier(keras.layers.Dense(3), 6, 3, None)
-    with pytest.raises(ValueError, match="must be the same for all of `losses`"):
+    with refused("must be the same for all of `losses`"):
         model.compile("sgd", losses.WeightedSumLoss(both, [1.0, 1.0]))
-    with pytest.raises(ValueError, match="must have the `ignore_class` of the loss"):
+    with refused("must have the `ignore_class` of the loss"):
         model.compile("sgd", both[1], metrics=[metrics.MRR(ignore_class=0)])
-    with pytest.raises(ValueError, match="must have one `ignore_class`"):
+    with refused("must have one `ignore_class`"):
         rank4class_tf.evaluate(
             lambda x: x,
             (scores, [1, 2, 3, 4]),

@@ -98,9 +98,7 @@ def test_an_argument_that_changes_after_calls():
         loss(IDS, SCORES)
     loss.margin, loss.class_weight[0] = 3.0, 5.0
     other = r4c.losses.RankmaxLoss(margin=3.0, class_weight=[5.0] + [1.0] * 5)
-    assert float(loss(IDS, SCORES)) == pytest.approx(
-        float(other(IDS, SCORES)), rel=1e-6
-    )
+    assert_allclose(loss(IDS, SCORES), other(IDS, SCORES), rtol=1e-6)
 
 
 def test_a_global_that_the_code_of_a_user_reads():
@@ -119,7 +117,7 @@ def test_a_global_that_the_code_of_a_user_reads():
     factor[0] = 100.0
     dcg.reset_state()
     dcg.update_state(IDS, SCORES)
-    assert float(loss(IDS, SCORES)) == pytest.approx(100 * first, rel=1e-6)
+    assert_allclose(loss(IDS, SCORES), 100 * first, rtol=1e-6)
     assert_allclose(dcg.result(), 100 * before, rtol=1e-5)
 
 

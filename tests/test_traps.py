@@ -12,8 +12,8 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers, losses, metrics
 
 from .contract.tables import LOSSES
-from .refused import refused, refused_in_graph
-from .small_models import linear
+from .refused import refused, refused_in_graph, warned
+from .small_models import linear, sequential
 
 NUM_CLASSES = 10
 
@@ -77,7 +77,7 @@ def test_under_a_strategy_ids_outside_raise_and_a_softmax_warns(
         probabilities.compile("sgd", loss=losses.SoftmaxLoss())
     with refused_in_graph(r"class ids in \[0, 10\).* \[10\]"):
         model.fit(features, ids, verbose=0)
-    with pytest.warns(UserWarning, match="not probabilities"):
+    with warned("not probabilities"):
         probabilities.fit(features, ids % NUM_CLASSES, verbose=0)
 
 
@@ -126,7 +126,7 @@ def test_ids_that_half_precision_does_not_hold_raise(dtype, normal):
 def test_floating_ids_of_many_classes_in_mixed_precision():
     """Keras 2 casts floating labels to the dtype of the scores."""
     dense = keras.layers.Dense(3000, dtype="mixed_float16")
-    model = keras.Sequential([keras.Input((4,)), dense])
+    model = sequential((4,), dense)
     # Only the right class scores high; another would have a loss of 20.
     dense.set_weights([np.zeros((4, 3000)), 20.0 * np.eye(3000)[2049]])
     features = np.ones((2, 4), "float32")
@@ -142,7 +142,7 @@ def test_floating_ids_of_many_classes_in_mixed_precision():
 
 @contextlib.contextmanager
 def warns_once(message):
-    with pytest.warns(UserWarning, match=message) as seen:
+    with warned(message) as seen:
         yield
     assert len([w for w in seen if re.search(message, str(w.message))]) == 1
 
@@ -191,7 +191,7 @@ def ending_in(how, shape=LISTS):
         "last position": [softmax, keras.layers.Lambda(lambda x: x[:, -1])],
         "convolution": [keras.layers.Conv2D(NUM_CLASSES, 1, activation="softmax")],
     }
-    return keras.Sequential([keras.Input(shape), *last[how]])
+    return sequential(shape, *last[how])
 
 
 AT_POSITIONS = [
@@ -246,7 +246,7 @@ def test_a_softmax_with_a_mask_of_items_warns(rng, normal):
     def step(scores, is_item):
         return losses.SoftmaxLoss()([1, 2, 3, 4], softmax(scores, mask=is_item))
 
-    with pytest.warns(UserWarning, match="not probabilities"):
+    with warned("not probabilities"):
         step(scores, is_item)
 
 
@@ -264,7 +264,7 @@ def test_every_eager_batch_is_judged(shape, dtype, rng):
     for harmless in (scores, scores[:0], of_any_shape(rng, 8)):
         loss(np.resize(ids, harmless.shape[:-1]), harmless)
     probabilities = tf.cast(tf.nn.softmax(scores), dtype)
-    with pytest.warns(UserWarning, match="the output of a softmax") as seen:
+    with warned("the output of a softmax") as seen:
         for _ in range(2):
             loss(ids, probabilities)
     assert len(seen) == 1
@@ -274,7 +274,7 @@ def test_an_eager_call_with_scores_does_not_clear_later_graphs(rng):
     loss = losses.RankmaxLoss()
     scores = of_any_shape(rng, 4)
     loss([1, 2, 3, 4], scores)
-    with pytest.warns(UserWarning, match="the output of a sigmoid"):
+    with warned("the output of a sigmoid"):
         tf.function(lambda x: loss([1, 2, 3, 4], tf.sigmoid(x)))(scores)
 
 
@@ -355,7 +355,7 @@ def test_which_losses_warn_of_one_score(loss):
         losses.SigmoidCrossEntropyLoss,
         losses.MeanSquaredLoss,
     )
-    warns = pytest.warns(UserWarning, match=WAY_OUT)
+    warns = warned(WAY_OUT)
     with contextlib.nullcontext() if is_pointwise else warns:
         OF_LISTS[loss]()([[1.0]], [[0.5]])
 
@@ -364,7 +364,7 @@ def test_an_all_classes_model_of_one_class_warns():
     head = layers.DotProductHead(1)
     encodings = tf.ones([2, 3])
     head(encodings)
-    with pytest.warns(UserWarning, match=WAY_OUT):
+    with warned(WAY_OUT):
         losses.SoftmaxLoss()([0, 0], head.over_classes(encodings))
 
 
@@ -430,7 +430,7 @@ class OverTheBatch(keras.layers.Layer):
 
 @pytest.mark.parametrize("layer", [Stacked, SomeSquashed, OverTheBatch])
 def test_a_function_of_some_scores_does_not_warn(layer):
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3), layer()])
+    model = sequential((3,), keras.layers.Dense(3), layer())
     model.compile("sgd", losses.SoftmaxLoss())
     model.fit(np.eye(3), np.arange(3), verbose=0)  # Warnings are errors here.
 
@@ -438,5 +438,5 @@ def test_a_function_of_some_scores_does_not_warn(layer):
 def test_a_softmax_of_half_precision_warns_after_a_cast():
     scores = np.random.default_rng(0).normal(size=(8, 100)).astype("float16")
     probabilities = tf.cast(tf.nn.softmax(scores), tf.float32)
-    with pytest.warns(UserWarning, match="the output of a softmax"):
+    with warned("the output of a softmax"):
         losses.SoftmaxLoss()(np.arange(8), probabilities)

@@ -12,6 +12,7 @@ import rank4class_tf as r4c
 
 from ..refused import refused
 from ..rounding import assert_same_sums, longest_sum
+from ..small_models import sequential
 from . import rows
 from .head_table import HEADS
 
@@ -41,7 +42,7 @@ def test_each_list_stands_alone(make, encodings):
 
 def test_classes_differ_and_all_weights_learn(make, encodings):
     head = make()
-    model = keras.Sequential([keras.Input((WIDTH,)), head])
+    model = sequential((WIDTH,), head)
     # `test_steps.py` trains in graphs.
     model.compile(keras.optimizers.SGD(0.1), loss="mse", run_eagerly=True)
     before = [np.array(w) for w in head.trainable_variables]
@@ -91,15 +92,15 @@ def _told(config):
 
 @pytest.mark.keras2
 def test_files_and_checkpoints_keep_the_scores(make, encodings, tmp_path, reloaded):
-    model = keras.Sequential([keras.Input((WIDTH,)), make()])
+    model = sequential((WIDTH,), make())
     expected = model(encodings)
     assert_array_equal(reloaded(model)(encodings), expected)
     model.save_weights(tmp_path / "model.weights.h5")
-    other = keras.Sequential([keras.Input((WIDTH,)), make()])
+    other = sequential((WIDTH,), make())
     other.load_weights(tmp_path / "model.weights.h5")
     assert_array_equal(other(encodings), expected)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
-    other = keras.Sequential([keras.Input((WIDTH,)), make()])
+    other = sequential((WIDTH,), make())
     other.set_weights(
         [x + 1 if x.dtype == np.float32 else x for x in other.get_weights()]
     )

@@ -69,7 +69,7 @@ def test_a_loss_is_the_mean_over_positions_that_are_there(case, form, scores, id
     broken = np.where(there[..., None], scores, np.nan)
     value, gradient = value_and_gradient(case.make(), labels, broken)
     expected, of_lists = value_and_gradient(case.make(), labels[there], scores[there])
-    assert value == pytest.approx(expected, rel=1e-5)
+    assert_allclose(value, expected, rtol=1e-5)
     assert_allclose(gradient[there], of_lists, rtol=1e-4, atol=1e-6)
     assert_array_equal(gradient[~there], 0)
 
@@ -113,7 +113,7 @@ def test_softmax_is_the_cross_entropy_of_keras(
     )
     expected = of_keras(ids, scores, weight)
     found = losses.SoftmaxLoss(reduction=reduction)(ids, ours, given)
-    assert float(found) == pytest.approx(float(expected), rel=1e-5)
+    assert_allclose(found, expected, rtol=1e-5)
 
 
 def test_padding_is_what_keras_ignores(scores, ids):
@@ -276,11 +276,11 @@ def test_calibrate_and_conformalize_at_positions(rng, normal):
     )
     rows = keras.Sequential([keras.Input((DIM,)), model.layers[-1]])
     found, expected = (r4c.calibrate(m, d) for m, d in ((model, data), (rows, flat)))
-    assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+    assert_allclose(found.temperature, expected.temperature, rtol=1e-4)
     found, expected = (
         r4c.conformalize(m, d, 0.5) for m, d in ((model, data), (rows, flat))
     )
-    assert found.threshold == pytest.approx(expected.threshold, rel=1e-5)
+    assert_allclose(found.threshold, expected.threshold, rtol=1e-5)
     scores = model(features).numpy()
     of_lists = np.reshape(expected(scores.reshape(-1, N)), scores.shape)
     assert_array_equal(found(scores), of_lists)
@@ -426,7 +426,7 @@ def test_relevance_below_zero_is_no_id(compiled, scores, rng):
         )
         found = call(tf.constant(relevance.astype(dtype)), tf.constant(scores))
         expected = losses.SoftmaxLoss()(relevance[there], scores[there])
-        assert float(found) == pytest.approx(float(expected), rel=1e-5)
+        assert_allclose(found, expected, rtol=1e-5)
     relevance[0, 1, 2] = np.nan
     with refused_in_any_mode("finite relevance"):
         call(tf.constant(relevance), tf.constant(scores))

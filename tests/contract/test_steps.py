@@ -13,6 +13,7 @@ from tensorflow import keras
 from rank4class_tf import _keras, layers, losses, models, optimizers
 
 from ..derivatives import with_gradients
+from ..small_models import sequential
 from . import tables
 from .head_table import HEADS
 
@@ -24,7 +25,7 @@ OPTIMIZERS["keras"] = lambda: keras.optimizers.SGD(RATE)
 def dense(width, inputs=DIM):
     """A linear encoder of two layers: neither gradient contains its own kernel."""
     parts = [keras.layers.Dense(width, use_bias=False) for _ in range(2)]
-    return keras.Sequential([keras.Input((inputs,)), *parts])
+    return sequential((inputs,), *parts)
 
 
 def product(x, kernels):
@@ -373,7 +374,7 @@ def test_a_step_of_a_plain_model(name, mode, optimizer):
     """Without a graph, the tape is right."""
     if mode == "xla" and name == "encoded_strings":
         pytest.skip("XLA does not compile strings.")
-    model = keras.Sequential([keras.Input((DIM,)), dense(DIM), HEADS[name]()])
+    model = sequential((DIM,), dense(DIM), HEADS[name]())
     model.compile(OPTIMIZERS[optimizer](), losses.SoftmaxLoss())
     x, ids = batch_of(5, 2, width=1)
 
@@ -413,7 +414,7 @@ def test_a_random_loss_with_a_variable_takes_the_gradient_of_its_own_step(share)
             def step(loss=loss):
                 return with_gradients(lambda: loss(labels, scores), loss.scale)
 
-            assert float(step()[1]) == pytest.approx(expected, rel=1e-4)
+            assert_allclose(step()[1], expected, rtol=1e-4)
 
 
 NOISY = {
@@ -455,9 +456,9 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
 
         step = step if jit is None else tf.function(step, jit_compile=jit)
         found, of_scores, of_temperature = step()
-        assert float(found) == pytest.approx(value(0.4), rel=1e-5)
+        assert_allclose(found, value(0.4), rtol=1e-5)
         assert np.isfinite(of_scores).all() and np.any(of_scores)
-        assert float(of_temperature) == pytest.approx(slope, rel=1e-2)
+        assert_allclose(of_temperature, slope, rtol=1e-2)
 
 
 # Gradients of tables in a training loop of one's own.
@@ -525,7 +526,7 @@ def test_gradients_of_a_row_of_half_precision_are_summed_in_float32(num_sampled,
     """2,048 examples of one class: in bfloat16 256 + 1 is 256."""
     table = layers.ClassTable(64, 2, dtype=dtype)
     linear = keras.layers.Activation("linear", dtype="float32")
-    encoder = keras.Sequential([keras.Input((2,)), linear])
+    encoder = sequential((2,), linear)
     model = models.ExtremeClassifier(encoder, table, 2, num_sampled, normalize=False)
     table.set_weights([np.zeros((64, 2))])
     loss = losses.OrderedWeightedLoss("pairwise", "hinge", losses.TopKWeights(1))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from rank4class_tf import data
 from rank4class_tf.data import elwc
 
-from ..refused import refused
+from ..refused import each_call, refused, warned
 from .test_splits import line
 
 MIND = functools.partial(data.mind, "nowhere")
@@ -78,8 +78,7 @@ def predicted(score, label):
     data.write_top_k("found.txt", [([[score]], [[label]])], 5)
 
 
-@pytest.mark.parametrize(
-    "call, message",
+@each_call(
     [
         (
             lambda: data.digits(examples_per_class=105),
@@ -98,7 +97,7 @@ def predicted(score, label):
             lambda: data.imagenet2012(image_size=0),
             "`image_size` must be a positive integer",
         ),
-        (lambda: data.movielens("2m"), "`version` must be one of"),
+        (data.movielens, "`version` must be one of", "2m"),
         # ELWC
         (
             lambda: elwc_of([[1.0]], [0], num_classes=0),
@@ -109,71 +108,64 @@ def predicted(score, label):
             "`num_negatives` must be a positive",
         ),
         (lambda: elwc_of([[1.0]], [0], seed=-1), "`seed` must be an integer"),
-        (lambda: elwc_of([[1.0]], [3]), r"Class ids must be in \[0, 3\)"),
-        (lambda: elwc_of([[1.0]], [-2]), r"Class ids must be in \[0, 3\)"),
-        (lambda: elwc_of(np.ones((1, 2)), [[0.0, 1.0]]), "must be integers"),
-        (lambda: elwc_of(np.ones((1, 2)), [[0, 0, 1]]), "looks like one-hot"),
-        (lambda: elwc_of(np.ones((1, 2)), [[0, 2, 1]]), "looks like one-hot"),
+        (elwc_of, r"Class ids must be in \[0, 3\)", [[1.0]], [3]),
+        (elwc_of, r"Class ids must be in \[0, 3\)", [[1.0]], [-2]),
+        (elwc_of, "must be integers", np.ones((1, 2)), [[0.0, 1.0]]),
+        (elwc_of, "looks like one-hot", np.ones((1, 2)), [[0, 0, 1]]),
+        (elwc_of, "looks like one-hot", np.ones((1, 2)), [[0, 2, 1]]),
         (lambda: elwc_of([[1.0]], [[0, 1]], num_classes=2), "looks like one-hot"),
         (lambda: elwc_of([[1.0]], [[0, 0, 1]], num_classes=9), "looks like one-hot"),
-        (lambda: elwc_of(np.ones((5, 2)), [1]), "Received: 1 for 5 of 'features'"),
-        (lambda: elwc_of([[1.0]], [0], [1.0]), "`batches` must hold pairs"),
+        (elwc_of, "Received: 1 for 5 of 'features'", np.ones((5, 2)), [1]),
+        (elwc_of, "`batches` must hold pairs", [[1.0]], [0], [1.0]),
         (
-            lambda: elwc_of([[1.0]], tf.ragged.constant([[0]])),
+            elwc_of,
             "dense. .* a RaggedTensor of 'class",
+            [[1.0]],
+            tf.ragged.constant([[0]]),
         ),
         (
-            lambda: elwc_of(tf.ragged.constant([[1.0]]), [0]),
+            elwc_of,
             "dense. .* a RaggedTensor of 'feat",
+            tf.ragged.constant([[1.0]]),
+            [0],
         ),
-        (
-            lambda: elwc_of({"x": SPARSE}, [0]),
-            "must be dense. Received: a SparseTensor",
-        ),
-        (lambda: serialized(np.uint64(2**63)), r"must be in .-2\*\*63, 2\*\*63"),
-        (lambda: serialized([1, 2**70]), r"Features must be in .*Received: x="),
-        (lambda: serialized(-(2**63) - 1), r"Features must be in .*Received: x="),
-        (lambda: serialized([1.0, 1e39]), "within the range of float32. Received: x="),
-        (lambda: serialized(1j), "Received: x="),
-        (lambda: spec(SCALAR, {"mask": SCALAR}), "must not name 'mask'"),
-        (lambda: spec(SCALAR, {"a": SCALAR}), "Received: 'a' in both"),
-        (lambda: spec(tf.io.FixedLenFeature([], tf.float32)), FIXED),
-        (lambda: spec(tf.io.VarLenFeature(tf.int64)), FIXED),
+        (elwc_of, "must be dense. Received: a SparseTensor", {"x": SPARSE}, [0]),
+        (serialized, r"must be in .-2\*\*63, 2\*\*63", np.uint64(2**63)),
+        (serialized, r"Features must be in .*Received: x=", [1, 2**70]),
+        (serialized, r"Features must be in .*Received: x=", -(2**63) - 1),
+        (serialized, "within the range of float32. Received: x=", [1.0, 1e39]),
+        (serialized, "Received: x=", 1j),
+        (spec, "must not name 'mask'", SCALAR, {"mask": SCALAR}),
+        (spec, "Received: 'a' in both", SCALAR, {"a": SCALAR}),
+        (spec, FIXED, tf.io.FixedLenFeature([], tf.float32)),
+        (spec, FIXED, tf.io.VarLenFeature(tf.int64)),
         (
             lambda: elwc.write([], "unused", num_shards=0),
             "`num_shards` must be a positive",
         ),
-        (
-            lambda: elwc.read("nothing*", {}, {}, 1),
-            "`pattern` must match at least one file",
-        ),
-        (lambda: elwc.read("x", {}, {}, 0), "`batch_size` must be a positive"),
+        (elwc.read, "`pattern` must match at least one file", "nothing*", {}, {}, 1),
+        (elwc.read, "`batch_size` must be a positive", "x", {}, {}, 0),
         (
             lambda: elwc.read("x", {}, {}, 1, list_size=0),
             "`list_size` must be a positive",
         ),
         # The Extreme Classification Repository
+        (written, r"line 2: a label must be in \[0, 2\). Received: 2", [2], [], []),
+        (written, "line 2: a value must be finite. Received: 1e", [1], [0], [1e39]),
+        (written, "integer", [0.5], [], []),
         (
-            lambda: written([2], [], []),
-            r"line 2: a label must be in \[0, 2\). Received: 2",
-        ),
-        (
-            lambda: written([1], [0], [1e39]),
-            "line 2: a value must be finite. Received: 1e",
-        ),
-        (lambda: written([0.5], [], []), "integer"),
-        (
-            lambda: data.write_extreme_classification("x", [], 3, 2),
+            data.write_extreme_classification,
             "must hold at least one point",
+            "x",
+            [],
+            3,
+            2,
         ),
-        (lambda: predicted(1.0, 5), r"label must be in \[0, 5\)"),
-        (lambda: predicted(np.nan, 1), "finite"),
-        (
-            lambda: data.write_top_k("x", [], 5),
-            "`batches` must hold at least one point",
-        ),
+        (predicted, r"label must be in \[0, 5\)", 1.0, 5),
+        (predicted, "finite", np.nan, 1),
+        (data.write_top_k, "`batches` must hold at least one point", "x", [], 5),
         # Rows of graded lists
-        (lambda: lists([1, 2]), "Pass either `qid`, .* Received: neither"),
+        (lists, "Pass either `qid`, .* Received: neither", [1, 2]),
         (
             lambda: lists([1, 2], qid=[1, 1], group=[2]),
             "Pass either `qid`, .* Received: both",
@@ -221,28 +213,16 @@ def predicted(score, label):
         ),
         # Users and items. Ids were cut to 32 bits, and floating ones rounded, without a
         # word.
-        (lambda: data.UserItems.from_pairs([]), "`batches` must hold at least one"),
+        (data.UserItems.from_pairs, "`batches` must hold at least one", []),
         (lambda: user_items().batches("dev"), "`part` must be one of"),
         (lambda: user_items().batches("test", batch_size=0), BATCH_SIZE),
-        (lambda: pairs([1, 2], [3]), r"of one length.* int64 of shape \(2,\) and"),
-        (
-            lambda: pairs([1], [2], [3], [4]),
-            "`batches` must hold `.user_ids, item_ids.`",
-        ),
-        (lambda: pairs([1.5], [3]), "ids integers or strings. Received: float64"),
-        (
-            lambda: pairs(["a", None], [3, 4]),
-            "ids integers or strings. Received: object",
-        ),
-        (
-            lambda: pairs(["a", np.nan], [3, 4]),
-            "ids integers or strings. Received: object",
-        ),
-        (
-            lambda: pairs(["1"], [3]),
-            "integers as ids in all batches, or strings in all. R",
-        ),
-        (lambda: pairs([[1]], [[3]]), "arrays of one length"),
+        (pairs, r"of one length.* int64 of shape \(2,\) and", [1, 2], [3]),
+        (pairs, "`batches` must hold `.user_ids, item_ids.`", [1], [2], [3], [4]),
+        (pairs, "ids integers or strings. Received: float64", [1.5], [3]),
+        (pairs, "ids integers or strings. Received: object", ["a", None], [3, 4]),
+        (pairs, "ids integers or strings. Received: object", ["a", np.nan], [3, 4]),
+        (pairs, "integers as ids in all batches, or strings in all. R", ["1"], [3]),
+        (pairs, "arrays of one length", [[1]], [[3]]),
         (
             lambda: user_items().item_numbers([2, 9]),
             r"among the 2 ids, int32. Received: \[9\]",
@@ -251,23 +231,11 @@ def predicted(score, label):
             lambda: user_items().user_numbers("1"),
             "among the 1 ids, int32. Received: <U1",
         ),
-        (
-            lambda: pairs([1], [2**31]),
-            "`batches` must hold ids in .* Received: 2147483648",
-        ),
-        (
-            lambda: pairs([1], [2], [3]),
-            "timestamps in each batch or in none. Received: 1 of 2",
-        ),
-        (
-            lambda: pairs([1], [2], [np.nan]),
-            "that are finite numbers or dates. Received: nan",
-        ),
-        (
-            lambda: pairs([1], [2], ["1"]),
-            "that are finite numbers or dates. Received: <U1",
-        ),
-        (lambda: pairs([1], [2], [3, 4]), "arrays of one length"),
+        (pairs, "`batches` must hold ids in .* Received: 2147483648", [1], [2**31]),
+        (pairs, "timestamps in each batch or in none. Received: 1 of 2", [1], [2], [3]),
+        (pairs, "that are finite numbers or dates. Received: nan", [1], [2], [np.nan]),
+        (pairs, "that are finite numbers or dates. Received: <U1", [1], [2], ["1"]),
+        (pairs, "arrays of one length", [1], [2], [3, 4]),
         (
             lambda: pairs([1, 2], [2, 3], [datetime.date.today(), None]),
             "that are finite numbers or dates. Received: object",
@@ -301,10 +269,7 @@ def predicted(score, label):
             ),
             "`leng",
         ),
-        (
-            lambda: pairs(np.array([2**64 - 1], np.uint64), [3]),
-            "`batches` must hold ids in ",
-        ),
+        (pairs, "`batches` must hold ids in ", np.array([2**64 - 1], np.uint64), [3]),
     ],
 )
 def test_arguments(call, message, tmp_path, monkeypatch):
@@ -474,9 +439,7 @@ def test_a_last_line_without_an_end_warns(tmp_path):
         ("12\n3", data.read_extreme_split),
     ):
         path.write_text(content)
-        with pytest.warns(
-            UserWarning, match="cut.txt: no line break ends the last line; the file"
-        ):
+        with warned("cut.txt: no line break ends the last line; the file"):
             found = read(path)
     assert found.tolist() == [12, 3]
     path.write_text("")
@@ -517,7 +480,7 @@ def test_sets_of_elwc_are_whole_and_alone_unless_asked_for(tmp_path):
 
 def test_fewer_lists_than_files(tmp_path):
     elwc.write(LISTS[:2], tmp_path / "f", num_shards=3)
-    with pytest.warns(UserWarning, match="an empty file: .*f-00002-of-00003"):
+    with warned("an empty file: .*f-00002-of-00003"):
         assert count_lists(tmp_path / "f*") == 2
 
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from examples import (
@@ -176,7 +176,7 @@ def test_metric_as_loss(assert_shown):
     value = metric_as_loss.ApproxAPLoss()(
         np.array([[1, 3]]), np.array([[40.0, 30, 20, 10]])
     )
-    assert float(value) == pytest.approx(-(1 / 2 + 2 / 4) / 2, rel=1e-6)
+    assert_allclose(value, -(1 / 2 + 2 / 4) / 2, rtol=1e-6)
 
 
 def test_retrieval_and_rating(tmp_path, assert_shown):

@@ -12,7 +12,7 @@ from tensorflow import keras
 from rank4class_tf import layers, losses, models, optimizers
 
 from ..contract.head_table import ARRAY
-from ..refused import refused
+from ..refused import each_call, refused
 
 SCORES = tf.constant([[30.0, 10.0, 20.0]])
 FIRST = tf.constant([0])
@@ -103,7 +103,7 @@ ERRORS = [
         lambda: layers.CosineHead(layers.ClassTable(5, width=3))(ONES),
         "width 3, encodings of width",
     ),
-    (lambda: layers.DotProductHead(None), "`num_classes` must be a positive integer"),
+    (layers.DotProductHead, "`num_classes` must be a positive integer", None),
     (lambda: layers.ConcatHead(5, units=()), "`units` must hold at least one width"),
     (
         lambda: layers.get_head("latent_cross", classes=5, units=64),
@@ -118,10 +118,7 @@ ERRORS = [
         r"`dropout` must be a number in \[0, 1\)",
     ),
     # Classes
-    (
-        lambda: encoded((ARRAY, ARRAY[:3]), DENSE),
-        "`features` must have a row for each class",
-    ),
+    (encoded, "`features` must have a row for each class", (ARRAY, ARRAY[:3]), DENSE),
     (
         lambda: encoded(ARRAY, COLUMNS).build((None, 4)),
         "`encoder` must map features of m classes",
@@ -139,7 +136,7 @@ ERRORS = [
         lambda: with_biases().add(ONES[:1], biases=FLOATS),
         r"`biases` must have the shape \[1\]",
     ),
-    (lambda: layers.ClassTable.from_rows(FLOATS), "`rows` must have the shape"),
+    (layers.ClassTable.from_rows, "`rows` must have the shape", FLOATS),
     (lambda: table().to_table(0), "`block_size` must be a positive integer"),
     (
         lambda: sampled(lambda x: x.export_embeddings("x"), with_biases()),
@@ -150,7 +147,7 @@ ERRORS = [
         lambda: layers.ShardedClassTable(10, 2, keras.optimizers.SGD()),
         "optimizers.*: .*SGD",
     ),
-    (lambda: layers.ShardedClassTable(10, 2, CLIPPED), "must have no `clipnorm`.*=1.0"),
+    (layers.ShardedClassTable, "must have no `clipnorm`.*=1.0", 10, 2, CLIPPED),
     (
         lambda: table(layers.ShardedClassTable).assign(ONES),
         r"have the shape \(5, 4\).*\(2, 4\)",
@@ -185,7 +182,7 @@ ERRORS = [
         "`sampled_scores.*` must be built",
     ),
     # Parts of retrieval training
-    (lambda: COUNTS([]), "`counts` must be integers >= 0"),
+    (COUNTS, "`counts` must be integers >= 0", []),
     (
         lambda: COUNTS([1, 2])(np.array([[-1, 0], [1, 2]])),
         "`ids` must be below `num_.*2",
@@ -197,10 +194,10 @@ ERRORS = [
         )
         for wrong in (-1, 0.6, np.nan, np.inf)
     ),
-    (lambda: COUNTS(np.ones([2], bool)), "`counts` must be integers .* bool"),
+    (COUNTS, "`counts` must be integers .* bool", np.ones([2], bool)),
     (lambda: layers.CandidateFrequencies(9)(MASK), "ids` must hold integers"),
     (lambda: layers.CrossBatchMemory(3)(ONES, FLOATS), "ids` must hold integers"),
-    (lambda: hits(MASK, ONES[:1, :2]), "ids` must hold integers"),
+    (hits, "ids` must hold integers", MASK, ONES[:1, :2]),
     (
         lambda: layers.CrossBatchMemory(4)(ONES, FIRST),
         "`ids` must have the shape .batch. of `enco",
@@ -235,14 +232,11 @@ ERRORS = [
         for call in parts(NINE[0], FIRST).values()
     ),
     # Layers of serving, and others
-    (lambda: layers.Probabilities(0), "`temperature` must be a finite number > 0"),
+    (layers.Probabilities, "`temperature` must be a finite number > 0", 0),
     (lambda: layers.Probabilities(regularizer="l1"), "`regularizer` must be one of"),
-    (lambda: layers.PredictionSets(1.5), r"`threshold` must be a number in \[0, 1\]"),
-    (lambda: layers.PredictionSets(0.5, "raps"), "`method` must be one of"),
-    (
-        lambda: layers.PredictionSets(0.5, "lac", 2.0),
-        "`probabilities` must be a layer or None",
-    ),
+    (layers.PredictionSets, r"`threshold` must be a number in \[0, 1\]", 1.5),
+    (layers.PredictionSets, "`method` must be one of", 0.5, "raps"),
+    (layers.PredictionSets, "`probabilities` must be a layer or None", 0.5, "lac", 2.0),
     (lambda: layers.TopClasses(4)(SCORES), r"`k` must be in \[1, 3\]. Received: k=4"),
     (
         lambda: layers.TopClasses(1, ["a"])(SCORES),
@@ -262,7 +256,7 @@ ERRORS = [
         lambda: layers.ExcludeItems()([ONES, tf.ones([2, 5], tf.bool)]),
         "`exclude` must hold",
     ),
-    (lambda: layers.Companion(3), "`layer` must be a Keras layer"),
+    (layers.Companion, "`layer` must be a Keras layer", 3),
     (lambda: layers.Companion(DENSE)(ONES), "`layer` must be built"),
     *several(
         r"`inputs` must have a known number of rows, one for each candidate\. "
@@ -282,7 +276,7 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("call, message", ERRORS)
+@each_call(ERRORS)
 def test_errors(call, message):
     with refused(message):
         call()

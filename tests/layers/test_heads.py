@@ -15,8 +15,8 @@ from rank4class_tf import _keras, layers
 from rank4class_tf.losses import SoftmaxLoss
 from tests.contract.head_table import ARRAY, WORDS, words_encoder
 from tests.derivatives import value_and_gradient, with_gradients
-from tests.refused import refused, refused_in_graph
-from tests.small_models import linear
+from tests.refused import refused, refused_in_graph, warned
+from tests.small_models import linear, sequential
 
 
 def float64(weight):
@@ -106,7 +106,7 @@ def test_starts_from_a_dense_with_equal_scores(
     inputs = normal(3, 4)
     head = head_class.from_dense(dense, **options)
     assert_allclose(head(inputs), dense(inputs), rtol=1e-5, atol=1e-5)
-    model = keras.Sequential([keras.Input((4,)), head])
+    model = sequential((4,), head)
     model.compile(keras.optimizers.SGD(0.1), loss="mse")
     for _ in range(2):  # The last kernel of an MLP moves first, then the others.
         model.fit(inputs, np.ones([3, 5]), verbose=0)
@@ -145,9 +145,7 @@ def test_margin_needs_class_ids_in_a_model():
     head = layers.CosineHead(3, margin=0.2)
     without = keras.Model(inputs[0], head(inputs[0]))
     without.compile("sgd", SoftmaxLoss())
-    with pytest.warns(
-        UserWarning, match="`margin`=0.2 has no effect without class ids"
-    ):
+    with warned("`margin`=0.2 has no effect without class ids"):
         without.fit(features, ids, verbose=0)
     model = keras.Model(inputs, head(inputs[0], class_ids=inputs[1]))
     model.compile("sgd", SoftmaxLoss())
@@ -284,7 +282,7 @@ def test_rows_of_some_are_among_those_of_all(classes):
 @pytest.mark.often("attention", "strings", "table")
 def test_added_classes_are_scored_at_once(kind, classes, normal, reloaded):
     encodings = normal(3, 4)
-    model = keras.Sequential([keras.Input((4,)), layers.DotProductHead(classes)])
+    model = sequential((4,), layers.DotProductHead(classes))
     before = model.predict(encodings, verbose=0)
     classes.add(ADDED[kind])
     after = model(encodings).numpy()
@@ -371,7 +369,7 @@ def test_attention_is_a_block_of_a_transformer(normal):
 def test_an_encoder_that_examples_and_classes_share(normal, reloaded):
     encoder = linear(3, 4)
     head = layers.DotProductHead(layers.EncodedClasses(ARRAY, encoder))
-    model = keras.Sequential([keras.Input((3,)), encoder, head])
+    model = sequential((3,), encoder, head)
     assert len(model.trainable_variables) == 2
     features = normal(6, 3)
     if not _keras.KERAS_3:  # It makes two layers of one that is shared, and says so.

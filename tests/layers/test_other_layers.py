@@ -63,8 +63,8 @@ def test_sets(method, threshold, scores):
 
 
 @pytest.mark.parametrize("method", ["lac", "aps"])
-def test_sets_at_positions(method, rng, in_mode):
-    scores = rng.normal(size=(2, 3, 5)).astype("float32")
+def test_sets_at_positions(method, normal, in_mode):
+    scores = normal(2, 3, 5)
     sets = layers.PredictionSets(0.3, method)
     expected = sets(scores.reshape(6, 5)).numpy().reshape(2, 3, 5)
     assert_array_equal(in_mode(sets)(scores), expected)

@@ -17,7 +17,7 @@ from rank4class_tf.layers import sampled as _sampled
 from rank4class_tf.ops.blocks import unit_rows
 
 from ..derivatives import gradient_of, value_and_gradient
-from ..refused import refused_in_graph
+from ..refused import refused_in_graph, warned
 from ..rounding import assert_all_close, rounding
 
 NUM_CLASSES = 30
@@ -139,7 +139,7 @@ def test_fewer_negatives_than_are_mined():
 
 
 def test_all_classes_are_negatives_where_nothing_is_sampled():
-    with pytest.warns(UserWarning, match="so all classes are scored"):
+    with warned("so all classes are scored"):
         of_many = revealing(num_sampled=NUM_CLASSES - 1)
     expected = np.arange(NUM_CLASSES, dtype="float32")
     expected[[4, 6]] = np.nan

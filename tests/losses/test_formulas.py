@@ -14,7 +14,7 @@ from rank4class_tf import losses, ops
 from .. import derivatives
 from ..contract.test_definitions import assert_by_definition
 from ..derivatives import gradient_of, with_gradients
-from ..refused import refused
+from ..refused import refused, warned
 from ..small_models import linear
 from . import oracles
 
@@ -355,7 +355,7 @@ def test_squares_of_two_items_are_margin_mse(rng):
     margins = (scores[:, 0] - scores[:, 1]) - (teacher[:, 0] - teacher[:, 1])
     labels = teacher - teacher.min(axis=1, keepdims=True)
     value = losses.PairwiseMeanSquaredLoss()(labels, scores)
-    assert float(value) == pytest.approx(np.mean(margins**2), rel=1e-5)
+    assert_allclose(value, np.mean(margins**2), rtol=1e-5)
 
 
 def test_power_of_gbce():
@@ -559,9 +559,7 @@ def test_as_many_as_there_are_means_no_sampling_and_says_so(rng, num_sampled):
     loss = losses.StochasticNegativeMiningLoss(num_sampled, seed=1)
     loss = functools.partial(value_of, loss, class_ids=class_ids)
     for function in (loss, tf.function(loss)):
-        with pytest.warns(
-            UserWarning, match=rf"num_sampled={num_sampled} is at least the number"
-        ):
+        with warned(rf"num_sampled={num_sampled} is at least the number"):
             drawn = function(tf.constant(scores))
         assert_allclose(drawn, loss_of(scores, class_ids), rtol=1e-14)
 

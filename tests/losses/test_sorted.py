@@ -171,7 +171,7 @@ def test_a_loaded_model_has_the_loss_of_its_learned_sorter(reloaded, normal):
     expected = model.evaluate(features, features[:, :1], verbose=0)
     loaded = reloaded(model)
     found = loaded.evaluate(features, features[:, :1], verbose=0)
-    assert found == pytest.approx(expected, rel=1e-6)
+    assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", BY_LABELS)

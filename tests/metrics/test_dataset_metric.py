@@ -16,7 +16,7 @@ from rank4class_tf.metrics import ExpectedCalibrationError, SpearmanCorrelation,
 
 from ..contract.tables import DATASET_METRICS
 from ..refused import refused, refused_in_graph
-from ..small_models import linear
+from ..small_models import linear, sequential
 from .results import filled, in_graph
 
 both = pytest.mark.parametrize("make", DATASET_METRICS.values(), ids=DATASET_METRICS)
@@ -217,7 +217,7 @@ def reference(p, right, num_bins=15, weights=None):
 
 
 def assert_error(metric, expected, rel=1e-6):
-    assert float(metric.result()) == pytest.approx(expected, rel=rel)
+    assert_allclose(metric.result(), expected, rtol=rel)
 
 
 @pytest.fixture
@@ -322,14 +322,12 @@ def test_in_keras_and_on_two_devices(data, two_devices):
     p, scores, ids = data
     for scope in (two_devices.scope(), tf.distribute.get_strategy().scope()):
         with scope:
-            model = keras.Sequential(
-                [keras.Input((6,)), keras.layers.Activation("linear")]
-            )
+            model = sequential((6,), keras.layers.Activation("linear"))
             metric = ExpectedCalibrationError(probabilities=layers.Probabilities())
             model.compile("sgd", "sparse_categorical_crossentropy", metrics=[metric])
         logs = model.evaluate(scores, ids, batch_size=32, verbose=0, return_dict=True)
         expected = reference(p, p.argmax(1) == ids)
-        assert logs["expected_calibration_error"] == pytest.approx(expected, rel=1e-5)
+        assert_allclose(logs["expected_calibration_error"], expected, rtol=1e-5)
 
 
 def test_scores_may_be_lists_integers_ragged_or_masked():

@@ -199,8 +199,8 @@ def test_two_devices_evaluate_on_every_batch_of_a_generator_and_need_one(two_dev
     model.fit(FEATURES, IDS, batch_size=BATCH, verbose=0)
     expected = model.evaluate(FEATURES, IDS, batch_size=BATCH, verbose=0)
     batches = zip(np.split(FEATURES, 3), np.split(IDS, 3), strict=True)
-    assert model.evaluate((x for x in batches), verbose=0) == pytest.approx(
-        expected, rel=1e-6
+    assert_allclose(
+        model.evaluate((x for x in batches), verbose=0), expected, rtol=1e-6
     )
 
 

@@ -9,8 +9,8 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from rank4class_tf import layers, losses, metrics, models, optimizers
 
-from ..refused import assert_refused, refused
-from ..small_models import served
+from ..refused import assert_refused, refused, warned
+from ..small_models import sequential, served
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,8 @@ def test_sizes_that_a_dataset_does_not_know():
     model = classifier((None, DIM))
     other = classifier((None, DIM))
     found = model.fit(data, shuffle=False, verbose=0).history["loss"]
-    assert found == pytest.approx(
-        other.fit(FEATURES, IDS, verbose=0).history["loss"], rel=1e-5
+    assert_allclose(
+        found, other.fit(FEATURES, IDS, verbose=0).history["loss"], rtol=1e-5
     )
 
 
@@ -128,11 +128,7 @@ def test_padding_is_no_list_without_a_positive(padding, xla):
     ids = IDS if padding == "labels" else np.where(IS_THERE, IDS, 3)
     table = layers.ClassTable(N, DIM)
     end = keras.layers.Dense(DIM)
-    inner = (
-        encoder()
-        if padding == "mask"
-        else keras.Sequential([keras.Input((TIME, DIM)), end])
-    )
+    inner = encoder() if padding == "mask" else sequential((TIME, DIM), end)
     model = models.ExtremeClassifier(inner, table, DIM, None)
     ranked = [metrics.HitRate(3, count_empty=True, name="hits")]
     weighted = [metrics.HitRate(3, count_empty=True, name="weighted_hits")]
@@ -145,9 +141,9 @@ def test_padding_is_no_list_without_a_positive(padding, xla):
     products = np.array(model.scores(model(FEATURES)))
     own = np.take_along_axis(products, np.maximum(ids, 0)[..., None], axis=2)
     is_hit = ((products > own).sum(axis=2) < 3)[IS_THERE]
-    assert found["hits"] == pytest.approx(np.mean(is_hit), rel=1e-5)
+    assert_allclose(found["hits"], np.mean(is_hit), rtol=1e-5)
     expected = np.average(is_hit, weights=weights[IS_THERE])
-    assert found["weighted_hits"] == pytest.approx(expected, rel=1e-5)
+    assert_allclose(found["weighted_hits"], expected, rtol=1e-5)
 
 
 @pytest.mark.keras2
@@ -234,9 +230,7 @@ def test_the_last_position_of_encodings_without_a_mask():
     model = models.ExtremeClassifier(
         keras.layers.Dense(DIM), N, DIM, None, seed=1, name="items"
     )
-    with pytest.warns(
-        UserWarning, match="encodings of 'items' have no mask. Let all layers"
-    ):
+    with warned("encodings of 'items' have no mask. Let all layers"):
         _, found = model.top_k(FEATURES, 3, last=True)
     assert_array_equal(found, model.top_k(FEATURES, 3)[1][:, -1])
 

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from rank4class_tf import losses, ops
 
 from ..derivatives import value_and_gradient
-from ..refused import assert_refused, refused
+from ..refused import assert_refused, each_call, refused
 from .arguments import FUNCTIONS, needed, parameters_of
 
 SCORES = tf.constant([[2.0, 1.0, 0.0], [1.0, 2.0, 3.0]])
@@ -66,22 +66,20 @@ ERRORS = [
         )
         for name in ("class_ids", "relevance", "mask")
     ),
-    (lambda: ops.as_lists(SCORES, np.zeros((2, 1, 1), int)), f"{OF_CLASSES} of shape"),
+    (ops.as_lists, f"{OF_CLASSES} of shape", SCORES, np.zeros((2, 1, 1), int)),
+    (ops.ranks_of_positives, "the shape of `class_ids`", SCORES, [[0], [1]], [[1.0]]),
+    (ops.ranks_of_positives, f"{OF_CLASSES} as integers. .*bool", SCORES, [[True]] * 2),
     (
-        lambda: ops.ranks_of_positives(SCORES, [[0], [1]], [[1.0]]),
-        "the shape of `class_ids`",
-    ),
-    (
-        lambda: ops.ranks_of_positives(SCORES, [[True]] * 2),
-        f"{OF_CLASSES} as integers. .*bool",
-    ),
-    (
-        lambda: ops.ranks_of_positives([["3", "1"]], [[0]]),
+        ops.ranks_of_positives,
         "`scores` must be numbers. .*: string",
+        [["3", "1"]],
+        [[0]],
     ),
     (
-        lambda: ops.ranks_of_positives(SCORES, [0]),
+        ops.ranks_of_positives,
         r"`class_ids` must have the shape \[batch, P\]",
+        SCORES,
+        [0],
     ),
     # A discount of NumPy would have no gradient.
     (
@@ -90,26 +88,26 @@ ERRORS = [
         ),
         "`discount` must return a tensor",
     ),
+    (ops.euclidean_projection, "`k` must be at most the number of items, 3", SCORES, 4),
+    (ops.entropy_projection, "`k` must be at most the number of items, 3", SCORES, 4),
     (
-        lambda: ops.euclidean_projection(SCORES, 4),
-        "`k` must be at most the number of items, 3",
-    ),
-    (
-        lambda: ops.entropy_projection(SCORES, 4),
-        "`k` must be at most the number of items, 3",
-    ),
-    (
-        lambda: ops.simplex_projection(SCORES, LINEAR, 4),
+        ops.simplex_projection,
         "`k` must be at most the number of items",
+        SCORES,
+        LINEAR,
+        4,
     ),
     (
-        lambda: ops.sample_distinct(5, 6, [1, 2]),
+        ops.sample_distinct,
         r"`size` must be in \[1, 5\]. Received: size=6",
+        5,
+        6,
+        [1, 2],
     ),
 ]
 
 
-@pytest.mark.parametrize("call, message", ERRORS)
+@each_call(ERRORS)
 def test_errors(call, message):
     with refused(message):
         call()

@@ -346,7 +346,6 @@ def test_the_short_way_is_taken(rng, monkeypatch):
         metric.update_state(labels, scores)
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("n, k", [(997, 10), (1000, 10), (331, 3), (650, 1)])
 def test_the_highest_of_a_list_are_those_of_tensorflow(n, k, jit_compile, rng):
     """Ties and items at -inf too, beside padding, where n has no divisor."""
