@@ -257,11 +257,11 @@ def test_a_prior_after_training_costs_no_training(data, tmp_path):
     )
 
 
-def test_only_the_first_and_the_best_see_the_test_data(data):
+def test_only_the_first_and_the_best_see_the_test_data(data, eagerly):
     """Two names for one loss draw other weights."""
     bad = losses.SoftmaxLoss(class_weight=[0, 0, 0, 1])
     candidates = {"bad": bad, "worse": bad, "good": losses.SoftmaxLoss()}
-    result = try_out(data, candidates, settings=1, seeds=1, epochs=9, finalists=1)
+    result = try_out(data, candidates, settings=1, seeds=1, epochs=4, finalists=1)
     bad, worse, good = result.trials
     assert bad.validation != worse.validation
     assert bad.values and good.values and not worse.values and not worse.gains
@@ -327,7 +327,7 @@ def test_the_last_metric_that_rises_chooses():
     assert run._checked_monitor(None, ["mrr", "ndcg_at_5", "mean_rank"]) == "ndcg_at_5"
 
 
-def test_a_parameter_that_no_factor_changes_keeps_its_default(data):
+def test_a_parameter_that_no_factor_changes_keeps_its_default(data, eagerly):
     class Fixed(losses.SoftmaxLoss):
         def __init__(self, label_smoothing=0.1, **kwargs):
             if label_smoothing not in (0.0, 0.1):
@@ -369,7 +369,7 @@ def test_a_gain_that_is_there_is_found(data):
     assert alone.best.name == "bad" and "No verdict: 1 seed cannot" in alone.verdict
 
 
-def test_a_loss_that_is_not_finite_is_named(data):
+def test_a_loss_that_is_not_finite_is_named(data, eagerly):
     @keras.utils.register_keras_serializable("tests")
     class Broken(keras.losses.Loss):
         def call(self, labels, scores):
@@ -748,7 +748,7 @@ def test_wrong_labels_are_estimated(rng):
     assert "of the labels look wrong" in text_of(result)
 
 
-def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch):
+def test_what_is_tuned_keeps_the_rules_of_the_constructor(data, monkeypatch, eagerly):
     """Four times the odds of .4 would be .73; the loss takes less than .5."""
     ranges = (*RANGES[:2], (3.9, 4.0))
     monkeypatch.setattr("rank4class_tf.trials.candidates.RANGES", ranges)

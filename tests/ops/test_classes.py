@@ -20,6 +20,7 @@ def value_and_gradients(function, inputs, upstream, **options):
     return tf.function(step, **options)(*inputs)
 
 
+@pytest.mark.often("graph", "0")
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
 @pytest.mark.parametrize("n, units", [(7, 3), (3, 5)])
 @pytest.mark.parametrize("batch", [4, 1, 0])

@@ -44,8 +44,12 @@ def test_seeds_give_independent_draws(other):
 
 
 def test_folded_seeds_are_distinct_and_uniform():
-    seeds = tf.stack([sampling.fold_in([5, 0], i) for i in range(500)]).numpy()
-    for half in (*seeds.T / 2**32, [draw(*seed, size=1)[0] for seed in seeds]):
+    fold = tf.function(lambda number: sampling.fold_in([5, 0], number))
+    draw_one = tf.function(lambda seed: sampling.uniform([], seed, tf.float64))
+    seeds = tf.stack([fold(number) for number in tf.range(500)])
+    draws = np.stack([draw_one(seed) for seed in seeds])
+    seeds = seeds.numpy()
+    for half in (*seeds.T / 2**32, draws):
         assert len(set(half)) == 500
         assert scipy.stats.kstest(half, "uniform").pvalue > 1e-4
     assert abs(np.corrcoef(seeds.T)[0, 1]) < 5 / np.sqrt(500)
