@@ -251,9 +251,7 @@ def test_options_of_all_classes_together_on_two_replicas(names, two_devices):
 
 def test_names_are_text_in_figures(tmp_path):
     names = ["cost $5 to $10", "_private", r"a_b^c \frac"]
-    model = linear(3, 3)
-    data = tf.data.Dataset.from_tensors((np.eye(3, dtype="float32"), [0, 1, 2]))
-    found = r4c.evaluate(model, data, ["mrr"])
+    found = r4c.evaluate(None, (np.eye(3), [0, 1, 2]), ["mrr"])
     figures = [
         r4c.plots.hardest_classes(found, names),
         r4c.plots.confusion_at_k(found, 1, names),
@@ -264,9 +262,6 @@ def test_names_are_text_in_figures(tmp_path):
         figure.savefig(tmp_path / f"{index}.png")
     legends = [figure.axes[0].get_legend() for figure in figures[2:]]
     assert all(len(legend.get_texts()) == 3 for legend in legends)
-    board = r4c.callbacks.RankingTensorBoard(str(tmp_path), data, ["mrr"], names, k=1)
-    model.compile(loss=losses.SoftmaxLoss())
-    model.fit(data, callbacks=[board], shuffle=False, verbose=0)
 
 
 def test_boolean_features_in_elwc():

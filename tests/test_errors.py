@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 import rank4class_tf as r4c
-from rank4class_tf import calibration, evaluation, plots
+from rank4class_tf import evaluation, plots
 
 from .refused import each_call, refused
 from .small_models import linear, sequential
@@ -130,7 +130,6 @@ ERRORS = [
     ),
     (lambda: conformal(np.nan * EYE, coverage=0.5), "Received: NaN"),
     (lambda: conformal(method="raps"), "`method` must be one of"),
-    (calibration._conformal_threshold, "at least 19 .*Received: 18", np.ones(18), 0.95),
     # Evaluation
     (lambda: evaluated(confidence=1.0), "`confidence`"),
     (lambda: evaluated(seed=-1), "`seed`"),
@@ -218,9 +217,6 @@ def test_one_of_several_outputs_must_be_chosen(call):
 @pytest.mark.parametrize("function", ["softmax", "sigmoid"])
 def test_probabilities_are_no_scores(tmp_path, function):
     rule = rf"(?s)scores, not.* of a {function}"
-    for fit in (r4c.calibrate, r4c.conformalize):
-        with refused(rule):
-            fit(getattr(keras.activations, function), (SCORES, IDS))
     model = sequential((4,), keras.layers.Dense(3, function))
     r4c.export_top_k(model, tmp_path / "served", 2)  # Their order is right.
     for arguments in (

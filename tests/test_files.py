@@ -165,7 +165,6 @@ def weighted():
 # What is compiled, or the last layer.
 OBJECTS = {
     "weights of ranks": lambda: losses.WARPLoss(ops.TopKWeights(2)),
-    "variable": lambda: losses.SoftmaxLoss(tf.Variable(2.0)),
     "sorter": lambda: losses.ApproxNDCGLoss(ranker=layers.LaplaceSorter()),
     "weighted sum": weighted,
     "metric": lambda: metrics.MacroAverage(metrics.NDCG(3), CLASSES),
@@ -175,7 +174,6 @@ OBJECTS = {
     "encoded classes": lambda: layers.DotProductHead(
         layers.EncodedClasses(np.eye(CLASSES, dtype="float32"), encoder())
     ),
-    "interaction": lambda: layers.Head(CLASSES, layers.LatentCrossInteraction()),
     "prediction sets": lambda: layers.PredictionSets(
         0.1, "lac", layers.Probabilities(2.0)
     ),

@@ -99,17 +99,9 @@ def test_the_table_says_what_was_tried(data, tmp_path):
     result = try_out(data, candidates, metrics=names, seeds=1, epochs=1, finalists=4)
     assert [trial.name for trial in result.trials] == list(candidates)
     assert (result.num_settings, result.num_seeds, result.monitor) == (2, 1, names[1])
-    for trial in result.trials:
-        assert list(trial.values) == names
-        for name in names:
-            assert (
-                trial.values[name].low
-                <= trial.values[name].value
-                <= trial.values[name].high
-            )
+    assert all(list(trial.values) == names for trial in result.trials)
     owns = [[*trial.setting][2:] for trial in result.trials]
     assert owns == [["temperature"], ["label_smoothing"], ["q"], ["scale"], []]
-    assert max(map(len, str(result).splitlines())) <= 100
     text = text_of(result)
     assert all(name in text for name in candidates) and text.endswith(result.verdict)
     assert "Each tried 2 settings, judged by" in text and "trained on 1 seed." in text
@@ -424,25 +416,6 @@ def test_relevance_or_class_ids(train, test, number):
         assert num_outputs([read("train", part, rank=2) for part in parts]) == number
 
 
-def test_rankings_get_a_head_of_as_many_outputs():
-    units = set()
-
-    def build(head):
-        units.add(getattr(head, "units", None))
-        return sequential((2,), head)
-
-    data = np.ones([4, 2], "float32"), RANKS
-    try_out(
-        (data, data),
-        {"a": losses.SoftmaxLoss()},
-        build,
-        data,
-        metrics=["ndcg_at_3"],
-        **SHORT,
-    )
-    assert units == {None, 3}
-
-
 def test_decay_is_tuned_where_the_optimizer_has_it(data):
     """Labels may be a list."""
     (x, y), test = data
@@ -557,15 +530,6 @@ def test_a_gain_that_no_value_reaches_is_not_detectable():
     assert verdict.endswith(
         "; the test is too small to show any gain that is possible."
     )
-
-
-def test_a_gain_above_the_highest_value_is_not_detectable(rng):
-    """From .95 no candidate gains .09, which 40 lists would show."""
-    hits = (rng.random((2, 1, 40)) < [[[0.95]], [[0.9]]]) + np.zeros((2, 8, 1))
-    tests = {
-        name: seed_results(*values) for name, values in zip("ab", hits, strict=True)
-    }
-    assert report.gains(tests)["b"]["mrr"].detectable == np.inf
 
 
 def test_a_value_that_is_not_a_number_leaves_the_other_gains(rng):

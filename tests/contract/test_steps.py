@@ -464,22 +464,6 @@ def test_a_variable_as_the_temperature_of_a_noisy_loss(name, share):
 # Gradients of tables in a training loop of one's own.
 
 
-def test_keras_adam_moves_a_row_by_the_sum_of_its_gradients():
-    """Row 0 is the positive of two examples and rival of a third, row 1 the reverse."""
-    rows = np.array([[1.0], [0.9], *[[-9.0]] * 6], "float32")
-    head = layers.DotProductHead(layers.ClassTable.from_rows(rows))
-    head.build((None, 1))
-    encodings = tf.ones([3, 1])
-    optimizer = keras.optimizers.Adam(0.1)
-    with tf.GradientTape() as tape:
-        loss = losses.RankmaxLoss()([0, 0, 1], head.over_classes(encodings))
-    optimizer.apply(
-        tape.gradient(loss, head.trainable_variables), head.trainable_variables
-    )
-    # Adam's first step is the sign of the gradient, for each row that has one.
-    assert_allclose(head.classes.rows() - rows, [[0.1], [-0.1], *[[0]] * 6], atol=1e-5)
-
-
 def one_table(classes):
     """Calls that look up rows of one table, some of them twice."""
     ids = tf.constant([[3, 5, 3], [5, 0, 3]])

@@ -14,10 +14,9 @@ from rank4class_tf import layers
 from rank4class_tf._tf import search
 from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.layers import sampled as _sampled
-from rank4class_tf.ops.blocks import unit_rows
 
-from ..derivatives import gradient_of, value_and_gradient
-from ..refused import refused_in_graph, warned
+from ..derivatives import gradient_of
+from ..refused import warned
 from ..rounding import assert_all_close, rounding
 
 NUM_CLASSES = 30
@@ -150,18 +149,6 @@ def test_all_classes_are_negatives_where_nothing_is_sampled():
         assert_array_equal(ids(layer, [[4, 6]], num_mined=2)[0, 1:], [29, 28])
 
 
-def test_class_ids_that_do_not_exist():
-    layer = revealing(num_sampled=5)
-    for wrong in (NUM_CLASSES, -2):
-        x = tf.ones([2, 1]), tf.constant([wrong, 1])
-        with refused_in_graph(r"class ids in \[0, 30\)"):
-            tf.function(lambda inputs, ids: layer(inputs, class_ids=ids))(*x)
-        scores = tf.function(
-            lambda inputs, ids: layer(inputs, class_ids=ids), jit_compile=True
-        )(*x)
-        assert np.isnan(scores[0]).all() and not np.isnan(scores[1]).any()
-
-
 @pytest.mark.often("64")
 @pytest.mark.parametrize("in_graph", [False, True], ids=["eager", "graph"])
 @pytest.mark.parametrize("width, normalize", [(64, False), (300, True)])
@@ -270,27 +257,6 @@ def test_long_rows_do_not_tie_with_all():
         above, tied = layer.ranks([[np.float32(1 / scale), 0.0]], [[0, 1, 2]])
         assert_array_equal(above, [[0, 2, 3]])
         assert_array_equal(tied, [[2, 1, 1]])
-
-
-def test_unit_rows_and_their_gradient(rng):
-    lengths = np.array([[3.0], [1e-5], [1e-8], [0.0], [1e-30], [np.nan]])
-    unit = rng.normal(size=(6, 6))
-    upstream = rng.normal(size=(6, 6))
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    x = tf.constant(unit * lengths, tf.float32)
-    found, gradient = value_and_gradient(
-        unit_rows, x, tf.constant(upstream, tf.float32)
-    )
-    gradient = gradient.numpy()
-    assert_allclose(found[:2], unit[:2], rtol=1e-5)
-    assert (
-        np.isfinite(found[:5]).all()
-        and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
-    )
-    expected = upstream - unit * (unit * upstream).sum(axis=1, keepdims=True)
-    assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
-    assert not gradient[2:5].any()  # Rows near zero have none.
-    assert np.isnan(gradient[5]).all()  # What is wrong still shows.
 
 
 def test_embeddings_start_at_about_unit_length_and_differ_by_seed():

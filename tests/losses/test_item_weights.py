@@ -2,9 +2,7 @@
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from numpy.testing import assert_allclose
-from tensorflow import keras
 
 from rank4class_tf import losses
 
@@ -12,7 +10,6 @@ from .. import derivatives
 from ..contract.tables import LOSSES
 from ..contract.test_definitions import graded_lists, relevance_of
 from ..rounding import assert_all_close
-from . import oracles
 
 pytestmark = pytest.mark.keras2
 
@@ -68,20 +65,6 @@ def test_weights_of_what_does_not_count_may_be_anything(name, rng):
     ]
 
 
-@few
-def test_graphs_of_unknown_shapes(name, rng):
-    loss = WEIGHTED[name](label_format="relevance")
-    labels, scores = graded_lists(rng, 9, 4)
-    weights = rng.random(labels.shape)
-    unknown = [tf.TensorSpec([None, None], tf.float64)] * 3
-    graph = tf.function(loss, input_signature=unknown, autograph=False)
-    for w in (weights, weights[:, :1]):
-        assert_allclose(graph(labels, scores, w), loss(labels, scores, w), rtol=1e-5)
-    compiled = tf.function(loss, jit_compile=True, autograph=False)
-    expected = loss(labels, scores, weights)
-    assert_allclose(compiled(labels, scores, weights), expected, rtol=1e-5)
-
-
 def test_smoothing_spreads_weighted_labels(rng):
     loss = losses.SoftmaxLoss(
         label_smoothing=0.3, label_format="relevance", reduction="none"
@@ -95,21 +78,3 @@ def test_smoothing_spreads_weighted_labels(rng):
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
     assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
-
-
-def test_in_fit(rng, normal):
-    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(5, use_bias=False)])
-    model.compile(
-        keras.optimizers.SGD(0.1), losses.SoftmaxLoss(label_format="relevance")
-    )
-    before = model.get_weights()[0]
-    x = normal(8, 3)
-    y = rng.integers(0, 2, (8, 5)).astype("float32")
-    w = rng.random((8, 5)).astype("float32")
-    model.fit(x, y, sample_weight=w, batch_size=8, epochs=1, verbose=0)
-
-    def loss(weights):
-        return sum(map(oracles.softmax, x @ weights.reshape(3, 5), y, w)) / 8
-
-    gradient = oracles.gradient(loss, before.astype(np.float64).ravel()).reshape(3, 5)
-    assert_allclose(model.get_weights()[0], before - 0.1 * gradient, atol=1e-5)

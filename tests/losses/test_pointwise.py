@@ -1,21 +1,16 @@
 """Losses whose definition needs no positive: every list counts, as in Keras's."""
 
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
 from numpy.testing import assert_allclose
 from tensorflow import keras
 
-from rank4class_tf import _keras, layers, losses, models, optimizers
+from rank4class_tf import losses, models, optimizers
 
-from ..derivatives import with_gradients
-from ..rounding import assert_all_close
 from ..small_models import linear
-from . import oracles
 
-BATCH, TIME, N, WIDTH = 4, 3, 6, 5
+BATCH, N, WIDTH = 4, 6, 5
 
 
 def cross_entropies(labels, scores):
@@ -64,60 +59,6 @@ def test_class_weight_of_a_list_without_a_positive_is_1(labels, scores):
     assert_allclose(found, expected, rtol=1e-5)
 
 
-@pytest.mark.parametrize("ids", [[-1, 2, -1, 5], [[-1, -1], [2, 4], [-1, -1], [5, -1]]])
-def test_ids_over_all_classes_and_scores(in_mode, ids, normal):
-    """With gBCE's power."""
-    ids = np.array(ids)
-    power = 0.3
-    head = layers.DotProductHead(N)
-    x = tf.constant(normal(BATCH, WIDTH))
-    scores = head(x).numpy()
-    loss = losses.SigmoidCrossEntropyLoss(power, reduction="none")
-    relevance = (
-        (ids.reshape(BATCH, -1, 1) == np.arange(N)).any(axis=1).astype(np.float64)
-    )
-    expected = [
-        oracles.sigmoid_cross_entropy(*row, positive_power=power)
-        for row in zip(scores, relevance, strict=True)
-    ]
-    slopes = (1 - relevance) / (1 + np.exp(-scores)) - power * relevance / (
-        1 + np.exp(scores)
-    )
-
-    def step(ids, x, form):
-        return with_gradients(lambda: loss(ids, form(x)), x)
-
-    for form in (head, head.over_classes):
-        found = in_mode(functools.partial(step, form=form))(tf.constant(ids), x)
-        assert_all_close(
-            found, (expected, slopes @ head.classes.embeddings.numpy()), 1e-5, 1e-6
-        )
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize("form", ["ids", "relevance", "by blocks"])
-def test_positions_of_padding_stay_out(in_mode, form, normal):
-    """Unlabelled positions are padding; zero relevance is a list without a positive."""
-    mask = np.array([[1, 1, 0], [1, 1, 1]], bool)
-    head = layers.DotProductHead(N)
-    x = tf.constant(normal(2, TIME, WIDTH))
-    ids = np.array([[1, -1, 2], [5, 0, -1]])
-    labels = (ids[..., None] == np.arange(N)).astype("float32")
-    counted = mask if form == "relevance" else mask & (ids >= 0)
-    terms = counted * cross_entropies(labels, head(x)).sum(axis=-1)
-    given = labels if form == "relevance" else ids
-
-    def step(x):
-        x = _keras.with_mask(x, tf.constant(mask))
-        form_of_head = head.over_classes if form == "by blocks" else head
-        scores = _keras.with_mask(
-            form_of_head(x), None if form == "by blocks" else x._keras_mask
-        )
-        return losses.SigmoidCrossEntropyLoss()(given, scores)
-
-    assert_allclose(in_mode(step)(x), terms.sum() / counted.sum(), rtol=1e-5)
-
-
 @pytest.mark.parametrize("num_sampled", [None, 7], ids=["all", "sampled"])
 def test_an_example_without_a_class_has_negatives(num_sampled, normal):
     """All of `ExtremeClassifier`, or its sample."""
@@ -143,34 +84,6 @@ def test_an_example_without_a_class_has_negatives(num_sampled, normal):
         (now != then).any()
         for now, then in zip(model.get_weights(), before, strict=True)
     )
-
-
-@pytest.mark.keras2
-@pytest.mark.parametrize(
-    "ours", [losses.SigmoidCrossEntropyLoss, losses.MeanSquaredLoss]
-)
-@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
-def test_trains_as_with_the_loss_of_keras(ours, options, normal):
-    """A score for each example, labels of 0 and 1."""
-    features = normal(64, WIDTH)
-    labels = (features[:, :1] > 0.5).astype("float32")
-    of_keras = {
-        losses.SigmoidCrossEntropyLoss: keras.losses.BinaryCrossentropy(
-            from_logits=True
-        ),
-        losses.MeanSquaredLoss: keras.losses.MeanSquaredError(),
-    }
-    results = []
-    for loss in (ours(), of_keras[ours]):
-        keras.utils.set_random_seed(1)
-        model = linear(
-            WIDTH, 1, optimizer=keras.optimizers.SGD(0.5), loss=loss, **options
-        )
-        history = model.fit(
-            features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0
-        )
-        results.append([np.array(history.history["loss"]), *model.get_weights()])
-    assert_all_close(*results, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize(

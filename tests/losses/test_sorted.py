@@ -16,7 +16,6 @@ from .. import derivatives
 from ..contract.tables import SORTER_LOSSES
 from ..refused import assert_refused, refused, refused_in_graph
 from ..rounding import assert_all_close
-from ..small_models import linear
 
 BY_LABELS = (losses.SpearmanLoss, losses.MeanAveragePrecisionLoss)
 every_loss = pytest.mark.parametrize("case", SORTER_LOSSES)
@@ -163,15 +162,6 @@ def test_saved_and_differentiated(case, rng):
     again = losses.get(keras.utils.serialize_keras_object(loss))
     assert again.sorter.temperature == 0.3
     assert_allclose(again.call(labels, outputs), loss.call(labels, outputs))
-
-
-def test_a_loaded_model_has_the_loss_of_its_learned_sorter(reloaded, normal):
-    features = normal(20, 3)
-    model = linear(3, 1, loss=losses.SpearmanLoss(layers.SetSorter.pretrained()))
-    expected = model.evaluate(features, features[:, :1], verbose=0)
-    loaded = reloaded(model)
-    found = loaded.evaluate(features, features[:, :1], verbose=0)
-    assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("make", BY_LABELS)

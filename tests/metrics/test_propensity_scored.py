@@ -88,16 +88,6 @@ def test_equals_xclib_for_all_forms_of_labels(name, k, labels, scores, shares):
 
 
 @both
-def test_evaluation_has_its_interval(name, labels, scores, shares):
-    """The mean over lists, weighted by the best gains, is the ratio of the sums."""
-    metric = METRICS[name](3, shares)
-    found = r4c.evaluate(lambda x: x, (scores, labels), [metric])[metric.name]
-    expected = of_xclib(name, scores, labels, 1 / np.array(shares), 3)
-    assert_allclose(found.value, expected, rtol=1e-9)
-    assert 0 < found.low < found.value < found.high < 1
-
-
-@both
 def test_ties_count_in_expectation(name, rng):
     labels = np.array([[1, 0, 1, 1, 0.0]])
     weights = 1 / rng.uniform(0.1, 1, 5)

@@ -261,22 +261,6 @@ def test_positions_out_of_range(bad):
             scores(other)
 
 
-def test_two_models_are_compared_at_positions():
-    def compared(shape, *data):
-        batches = tf.data.Dataset.from_tensors(data)
-        evaluations = []
-        for name in ("dot_product", "cosine"):
-            keras.utils.set_random_seed(0)
-            inner = encoder(shape)
-            head = layers.get_head(name, classes=N)
-            model = keras.Model(inner.input, head(inner.output))
-            evaluations.append(r4c.evaluate(model, batches, ["mrr"]))
-        return r4c.compare(*evaluations)["mrr"].difference
-
-    flat = compared((DIM,), ROWS, ROW_IDS)
-    assert compared((TIME, DIM), FEATURES, IDS) == pytest.approx(flat, abs=1e-6)
-
-
 def test_losses_are_tried_out_at_positions():
     examples = FEATURES, IDS
 

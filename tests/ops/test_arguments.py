@@ -113,13 +113,6 @@ def test_errors(call, message):
         call()
 
 
-@pytest.mark.parametrize("dtype", [tf.int16, tf.float16, tf.bfloat16])
-def test_scores_of_other_dtypes_become_float32(dtype):
-    value = loss(tf.cast(SCORES, dtype), [0, 1])
-    assert value.dtype == tf.float32
-    assert_array_equal(value, loss(SCORES, [0, 1]))
-
-
 def test_ids_of_each_shape():
     specs = [tf.TensorSpec([None, 3]), tf.TensorSpec([None, None], tf.int32)]
     step = tf.function(loss, [*specs, tf.TensorSpec([None, None])])
