@@ -1,5 +1,7 @@
 """InteractionScorer: the heads of this package as a scorer of TF-Ranking."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,45 +40,39 @@ def inputs(rng, class_ids, mask):
     }
 
 
-@pytest.mark.parametrize("interaction", ["latent_cross", "concat"])
-def test_scores_are_those_of_the_head(rng, interaction):
+class OfAUser(r4c.layers.Interaction):
+    def score_candidates(self, encodings, candidates, training=None):
+        return -tf.norm(encodings[:, tf.newaxis] - candidates, axis=-1)
+
+
+@pytest.mark.parametrize(
+    "interaction, options",
+    [
+        ("latent_cross", {"units": (8, 7)}),
+        ("concat", {"units": (8, 7)}),
+        ("dot_product", {}),
+        (OfAUser, {}),
+    ],
+)
+def test_scores_are_those_of_the_head(rng, interaction, options):
     """A head's score of every class, gathered for the classes of a list."""
     encoder = keras.layers.Dense(6)
     embedding = keras.layers.Embedding(5, 6)
-    scorer = tfr.InteractionScorer(encoder, embedding, interaction, units=(8, 7))
+    scorer = tfr.InteractionScorer(encoder, embedding, interaction, **options)
     model = model_builder(scorer).build()
     model.set_weights([rng.normal(size=weight.shape) for weight in model.get_weights()])
     class_ids = np.array([[3, 1, 4], [0, 0, 2]])
     given = inputs(rng, class_ids, np.ones((2, 3), bool))
 
-    head = r4c.layers.get_head(interaction, classes=5, units=(8, 7))
+    by_name = isinstance(interaction, str)
+    make = functools.partial(r4c.layers.get_interaction, interaction)
+    head = r4c.layers.Head(5, make(**options) if by_name else interaction())
     encodings = encoder(given["features"])
     head(encodings)
     (layer,) = (x for x in model.layers if type(x) is type(head.interaction))
     head.classes.embeddings.assign(embedding.embeddings)
     head.interaction.set_weights(layer.get_weights())
     expected = np.take_along_axis(head(encodings).numpy(), class_ids, axis=1)
-    assert_allclose(model(given), expected, rtol=1e-5)
-
-
-class OfAUser(r4c.layers.Interaction):
-    def score_candidates(self, encodings, candidates, training=None):
-        return -tf.norm(encodings[:, tf.newaxis] - candidates, axis=-1)
-
-
-@pytest.mark.parametrize("interaction", ["dot_product", OfAUser])
-def test_scores_by_definition(rng, interaction):
-    embedding = keras.layers.Embedding(5, 4)
-    model = model_builder(
-        tfr.InteractionScorer(tf.identity, embedding, interaction)
-    ).build()
-    class_ids = np.array([[3, 1], [0, 4]])
-    given = inputs(rng, class_ids, np.ones((2, 2), bool))
-    classes = embedding.embeddings.numpy().astype(np.float64)[class_ids]
-    features = given["features"].numpy()[:, None, :]
-    expected = (classes * features).sum(axis=-1)
-    if interaction is OfAUser:
-        expected = -np.linalg.norm(classes - features, axis=-1)
     assert_allclose(model(given), expected, rtol=1e-5)
 
 
