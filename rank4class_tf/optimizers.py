@@ -9,6 +9,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._tf import gather
 from rank4class_tf._tf.loops import fold_blocks
+from rank4class_tf._tf.private import private
 from rank4class_tf._types import Tensor
 
 __all__ = ["RowwiseAdagrad", "RowwiseAdam", "RowwiseSGD", "Rowwise"]
@@ -159,7 +160,7 @@ class Rowwise:
         start = tf.zeros(weight.shape) if start is None else tf.cast(start, tf.float32)
         with tf.distribute.get_strategy().extended.colocate_vars_with(weight):
             moments = tf.Variable(start, trainable=False, name=kwargs["variable_name"])
-        _keras.private(self, "_variables").append(moments)
+        private(self, "_variables").append(moments)
         return moments
 
     def _update_model_variables_moving_average(self, weights: Sequence) -> None:
@@ -174,15 +175,15 @@ class Rowwise:
     ) -> None:
         if not _keras.KERAS_3:
             return super()._overwrite_model_variables_with_average_value(weights)  # type: ignore[misc]
-        averages = _keras.private(self, "_model_variables_moving_average")
+        averages = private(self, "_model_variables_moving_average")
         for weight, average in zip(weights, averages, strict=True):
             self.assign(weight, average)  # It casts.
 
     def slot(self: Any, name: str, variable: tf.Variable) -> tf.Variable:
         """What a list of the optimizer, such as "momentums", has for `variable`."""
-        slots = _keras.private(self, name)
+        slots = private(self, name)
         if _keras.KERAS_3:
-            return slots[_keras.private(self, "_get_variable_index")(variable)].value
+            return slots[private(self, "_get_variable_index")(variable)].value
         return slots[self._index_dict[self._var_key(variable)]]
 
 

@@ -168,7 +168,7 @@ def names_asked_for(tree):
     """The names that `private` is called with."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
-            if ast.unparse(node.func) in ("private", "_keras.private"):
+            if ast.unparse(node.func) == "private":
                 name = node.args[1]
                 yield from [name.value] if isinstance(name, ast.Constant) else []
 

@@ -23,7 +23,7 @@ from rank4class_tf._lists.labels import (
     mean_weights,
 )
 from rank4class_tf._lists.lists import Lists
-from rank4class_tf._tf.private import Trackable
+from rank4class_tf._tf.private import Trackable, private
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, Changing, Tensor, Weighted, WithGradient
 from rank4class_tf.layers import Probabilities
@@ -469,7 +469,7 @@ class RandomRankingLoss(RankingLoss, Trackable):
             aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
             name="random_state",
         )
-        track = _keras.private(self, "_track_trackable")
+        track = private(self, "_track_trackable")
         track(self._state, "random_state", overwrite=True)
 
 

@@ -1,7 +1,7 @@
 """What `ExtremeClassifier` and `TwoTower` share: how losses and ranks reach Keras.
 
 `MultiWorker` repairs Keras 3 on several machines. It overrides private methods of
-Keras, each by a function of `_keras.py` that says what it repairs, and why.
+Keras, each by a function of `_keras` that says what it repairs, and why.
 """
 
 import contextvars

@@ -10,6 +10,7 @@ import warnings
 from typing import Any, NoReturn
 
 import tensorflow as tf
+from tensorflow import keras
 
 from rank4class_tf import _keras
 
@@ -74,7 +75,7 @@ def load() -> types.ModuleType:
             "TF-Ranking needs Keras 2, but Keras 3 is active. Install tf_keras and "
             "set the environment variable TF_USE_LEGACY_KERAS=1 before TensorFlow is "
             f"first imported. Received: TensorFlow {tf.__version__}, Keras "
-            f"{_keras.keras.__version__}."
+            f"{keras.__version__}."
         )
     try:
         version = importlib.metadata.version("tensorflow-ranking")
