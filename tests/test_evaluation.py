@@ -62,12 +62,12 @@ def test_a_metric_may_read_the_scores(scores, ids):
     class Highest(r4c.metrics.MRR):
         def per_list(self, y_true, y_pred, *args, **kwargs):
             _, weights = super().per_list(y_true, y_pred, *args, **kwargs)
-            return tf.cast(
-                tf.reduce_max(y_pred, axis=1, keepdims=True), tf.float64
-            ), weights
+            highest = tf.reduce_max(y_pred, axis=1, keepdims=True)
+            return tf.cast(highest, tf.float64), 2 * weights
 
     result = r4c.evaluate(None, dataset(ids, scores), [Highest(name="own"), "mrr"])
     assert_allclose(result.values["own"], scores.max(axis=1), rtol=1e-6)
+    assert_array_equal(result.weights["own"], 2 * result.weights["mrr"])
     with refused("`propensities` must have one for each class"):
         r4c.evaluate(
             None, dataset(ids, scores), [r4c.metrics.PropensityScoredNDCG(1, [0.5] * 7)]

@@ -447,7 +447,10 @@ def _rest(
     seconds = sum(x.total_seconds for done in trainings.values() for x in done)
     # The settings with the highest values, which are tested, may take far longer than
     # the others.
-    best = {name: max(done, key=lambda x: x.value) for name, done in trainings.items()}
+    best = {
+        name: max(done, key=lambda x: (x.value, x.total_seconds))
+        for name, done in trainings.items()
+    }
     of_best = {name: training.total_seconds for name, training in best.items()}
     for name, owner in trainer.owners.items():
         # Tested with a setting of its own, it takes a training of the adjusted model.

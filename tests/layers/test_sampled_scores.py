@@ -14,8 +14,9 @@ from rank4class_tf import layers
 from rank4class_tf._tf import search
 from rank4class_tf.layers import ClassTable, SampledScores, ShardedClassTable
 from rank4class_tf.layers import sampled as _sampled
+from rank4class_tf.ops.blocks import unit_rows
 
-from ..derivatives import gradient_of
+from ..derivatives import gradient_of, value_and_gradient
 from ..refused import warned
 from ..rounding import assert_all_close, rounding
 
@@ -257,6 +258,27 @@ def test_long_rows_do_not_tie_with_all():
         above, tied = layer.ranks([[np.float32(1 / scale), 0.0]], [[0, 1, 2]])
         assert_array_equal(above, [[0, 2, 3]])
         assert_array_equal(tied, [[2, 1, 1]])
+
+
+def test_unit_rows_and_their_gradient(rng):
+    lengths = np.array([[3.0], [1e-5], [1e-8], [0.0], [1e-30], [np.nan]])
+    unit = rng.normal(size=(6, 6))
+    upstream = rng.normal(size=(6, 6))
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    x = tf.constant(unit * lengths, tf.float32)
+    found, gradient = value_and_gradient(
+        unit_rows, x, tf.constant(upstream, tf.float32)
+    )
+    gradient = gradient.numpy()
+    assert_allclose(found[:2], unit[:2], rtol=1e-5)
+    assert (
+        np.isfinite(found[:5]).all()
+        and (np.linalg.norm(found[2:5], axis=1) < 0.1).all()
+    )
+    expected = upstream - unit * (unit * upstream).sum(axis=1, keepdims=True)
+    assert_allclose(gradient[:2], expected[:2] / lengths[:2], rtol=1e-4)
+    assert not gradient[2:5].any()  # Rows near zero have none.
+    assert np.isnan(gradient[5]).all()  # What is wrong still shows.
 
 
 def test_embeddings_start_at_about_unit_length_and_differ_by_seed():

@@ -191,6 +191,29 @@ def test_a_changing_temperature_is_saved_with_the_model(rng, reloaded):
     assert_allclose(loaded(ids, scores), losses.SoftmaxLoss(2.0)(ids, scores))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    ["softmax", "unique_softmax", "list_mle", "pairwise_logistic"]
+    + ["approx_ndcg", "approx_mrr", "gumbel_approx_ndcg"],
+)
+def test_every_temperature_may_change(name, jit_compile, rng, normal):
+    """A graph reads the variable in each step, with few and with many positives."""
+    scores = tf.constant(normal(3, 300))
+    labels = (rng.uniform(size=(3, 300)) < 0.3).astype("float32")
+    variable = tf.Variable(2.0)
+    loss = functools.partial(
+        losses.get, f"{name}_loss", **{"seed": 1} if "gumbel" in name else {}
+    )
+    changing = loss(temperature=variable, max_positives=300)
+    function = tf.function(changing, jit_compile=jit_compile)
+    for number in (2.0, 0.5):
+        variable.assign(number)
+        expected = loss(temperature=number)(labels, scores)
+        assert_allclose(function(labels, scores), expected, rtol=1e-5)
+    assert type(changing).from_config(changing.get_config()).get_config()
+
+
 # Rankmax and Fenchel-Young losses: all items selected, regularizers of one's own
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from tensorflow import keras
 
 from rank4class_tf import losses
 
@@ -10,6 +11,7 @@ from .. import derivatives
 from ..contract.tables import LOSSES
 from ..contract.test_definitions import graded_lists, relevance_of
 from ..rounding import assert_all_close
+from . import oracles
 
 pytestmark = pytest.mark.keras2
 
@@ -78,3 +80,21 @@ def test_smoothing_spreads_weighted_labels(rng):
 def test_lists_of_one_item_have_weights_of_lists():
     loss = losses.MeanSquaredLoss(label_format="relevance", reduction="none")
     assert_allclose(loss([[1.0], [1.0]], [[0.0], [0.0]], [[2.0], [3.0]]), [2.0, 3.0])
+
+
+def test_in_fit(rng, normal):
+    model = keras.Sequential([keras.Input([3]), keras.layers.Dense(5, use_bias=False)])
+    model.compile(
+        keras.optimizers.SGD(0.1), losses.SoftmaxLoss(label_format="relevance")
+    )
+    before = model.get_weights()[0]
+    x = normal(8, 3)
+    y = rng.integers(0, 2, (8, 5)).astype("float32")
+    w = rng.random((8, 5)).astype("float32")
+    model.fit(x, y, sample_weight=w, batch_size=8, epochs=1, verbose=0)
+
+    def loss(weights):
+        return sum(map(oracles.softmax, x @ weights.reshape(3, 5), y, w)) / 8
+
+    gradient = oracles.gradient(loss, before.astype(np.float64).ravel()).reshape(3, 5)
+    assert_allclose(model.get_weights()[0], before - 0.1 * gradient, atol=1e-5)

@@ -8,6 +8,7 @@ from tensorflow import keras
 
 from rank4class_tf import losses, models, optimizers
 
+from ..rounding import assert_all_close
 from ..small_models import linear
 
 BATCH, N, WIDTH = 4, 6, 5
@@ -84,6 +85,34 @@ def test_an_example_without_a_class_has_negatives(num_sampled, normal):
         (now != then).any()
         for now, then in zip(model.get_weights(), before, strict=True)
     )
+
+
+@pytest.mark.keras2
+@pytest.mark.parametrize(
+    "ours", [losses.SigmoidCrossEntropyLoss, losses.MeanSquaredLoss]
+)
+@pytest.mark.parametrize("options", [{}, {"run_eagerly": True}, {"jit_compile": True}])
+def test_trains_as_with_the_loss_of_keras(ours, options, normal):
+    """A score for each example, labels of 0 and 1."""
+    features = normal(64, WIDTH)
+    labels = (features[:, :1] > 0.5).astype("float32")
+    of_keras = {
+        losses.SigmoidCrossEntropyLoss: keras.losses.BinaryCrossentropy(
+            from_logits=True
+        ),
+        losses.MeanSquaredLoss: keras.losses.MeanSquaredError(),
+    }
+    results = []
+    for loss in (ours(), of_keras[ours]):
+        keras.utils.set_random_seed(1)
+        model = linear(
+            WIDTH, 1, optimizer=keras.optimizers.SGD(0.5), loss=loss, **options
+        )
+        history = model.fit(
+            features, labels, batch_size=16, epochs=3, shuffle=False, verbose=0
+        )
+        results.append([np.array(history.history["loss"]), *model.get_weights()])
+    assert_all_close(*results, 1e-5, 1e-6)
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from rank4class_tf import metrics, ops
 from rank4class_tf._lists import positives
-from rank4class_tf._tf import search, sizes
+from rank4class_tf._tf import gather, search, sizes
 from rank4class_tf._tf.search import top_k_by_blocks
 from rank4class_tf.ops import ranks
 from rank4class_tf.ops.blocks import count_others_by_blocks
 
 from ..contract import tables
+from ..derivatives import value_and_gradient
 
 
 @pytest.mark.parametrize("route", ["eager", "graph", "xla", "any shape"])
@@ -63,6 +64,37 @@ def test_excess(rng, num_levels, offset, jit_compile):
     assert_allclose(sums, np.maximum(above, 0).sum(axis=2), rtol=1e-6)
     assert_allclose(of_items, shares.sum(axis=1), rtol=1e-5, atol=1e-6)
     assert_allclose([counts, of_levels], np.sum([above > 0, -shares], 3), rtol=1e-5)
+
+
+FEW, MANY = [[3, 0, 3], [1, 1, 1]], [[3, 0, 3, 2] * 5, [1, 2, 1, 1] * 5]
+PLACES: dict = {
+    "items": ((2, 4), FEW),
+    "one item": ((2, 4), [3, 1]),
+    "blocks": ((2, 4, 5), FEW),
+    "many": ((2, 4), MANY),
+    "many blocks": ((2, 4, 5), MANY),
+    "no lists": ((0, 4), np.zeros((0, 3))),
+    "many of none": ((0, 4), np.zeros((0, 20))),
+}
+
+
+@pytest.mark.parametrize("shape, places", PLACES.values(), ids=PLACES)
+def test_gather_and_its_gradient(shape, places, jit_compile, rng):
+    places = np.asarray(places, np.int32)
+    values = rng.normal(size=shape)
+    rows = np.arange(shape[0]).reshape([-1] + [1] * (places.ndim - 1))
+    expected = values[rows, places]
+    upstream = rng.normal(size=expected.shape)
+
+    @tf.function(jit_compile=jit_compile)
+    def gathered(values):
+        return value_and_gradient(lambda x: gather.gather(x, places), values, upstream)
+
+    result, gradient = gathered(tf.constant(values))
+    assert_array_equal(result, expected)
+    of_values = np.zeros(shape)
+    np.add.at(of_values, (rows, places), upstream)
+    assert_allclose(gradient, of_values, rtol=1e-12)
 
 
 @pytest.fixture(params=["distinct", "ties"])
