@@ -140,6 +140,8 @@ def _of_shard(formula: Function, products: ClassProducts, shard: Shard) -> Tenso
             gradients = (found.encodings[own_rows], tf.zeros_like(anchor))
             if not variables:
                 return gradients
+            if exchange.size == 1:
+                return gradients, found.variables
             # All replicas have the same gradient of a variable; optimizers add them up.
             # `tf.truediv`, since they may be `IndexedSlices`.
             size = exchange.size

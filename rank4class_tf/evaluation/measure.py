@@ -143,6 +143,7 @@ class Evaluator:
         self._keeps_classes = any(mean.prefix for mean in self._metrics)
         self._mean_rank = _metrics.MeanRank()
 
+        self._items: Any = None  # Those that the graph of a `TwoTower` ranks.
         # TensorFlow warns if it often traces the same function. A new partial is
         # another function.
         self._of_model = tf.function(functools.partial(self._ranked))
@@ -182,8 +183,7 @@ class Evaluator:
     ) -> _Measured:
         """Measures a batch."""
         if self._ranks_all:
-            ranked = self._model.ranked
-            return self._of_model(ranked, features, labels, sample_weight)
+            return self._of_model(features, labels, sample_weight)
         labels = one_output("`dataset` must give labels", labels)
         scores, mask = self._scores(features)
         exclude = None if self._exclude is None else self._exclude(features)
@@ -202,11 +202,8 @@ class Evaluator:
             measured.values.update(self._of_own(given))
         return measured
 
-    def _ranked(
-        self, _: Any, features: Any, labels: Any, sample_weight: Any
-    ) -> _Measured:
+    def _ranked(self, features: Any, labels: Any, sample_weight: Any) -> _Measured:
         """Measures a batch of a model that ranks all items itself."""
-        # The items are an argument so that others get a graph of their own.
         encodings = self._model(features, training=False)
         ranks, positions = self._model.ranks_of_batch(
             features, labels, encodings, tf.float64
@@ -256,6 +253,10 @@ class Evaluator:
         """Measures a dataset, the argument `name`; see `evaluate`."""
         if isinstance(self._model, TwoTower):
             self._model.encode_what_changed()  # As `TwoTower.evaluate` does.
+            items = self._model.ranked_items()
+            if items is not self._items:
+                self._items = items
+                self._of_model = tf.function(functools.partial(self._ranked))
         results = []
         for batch in batches(dataset, batch_size, name):
             measured = self._measure(*batch)

@@ -148,6 +148,7 @@ class LearnedSorter(Sorter):
         return tf.cast(ranks, scores.dtype)
 
     def build(self, input_shape: Shape) -> None:
+        self._names = ()
         self._build_network()
         self.built = True
 

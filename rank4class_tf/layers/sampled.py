@@ -360,8 +360,8 @@ class SampledScores(Head):
             the same, itself included. Scores are the same up to what float32 may round
             in any order of the sum, about $n \|h\| \|c\| 2^{-23}$ for rows of $n$
             numbers, one and a half times as much with `normalize`. So identical rows
-            tie on every processor. An id outside [0, K) raises; where XLA compiles,
-            both numbers of its example are -1.
+            tie on every processor. An id, also of `exclude`, that is neither in [0, K)
+            nor -1 raises; where XLA compiles, both numbers of its example are -1.
         """
         return at_positions(self._built_scores().ranks, encodings, class_ids, exclude)
 

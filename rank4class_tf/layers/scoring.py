@@ -1,7 +1,7 @@
 """Scores of classes as dot products, the best classes, and the ranks of given classes.
 
-All classes are searched block by block, in one table or in shards (`shards.py`). The
-loops over blocks are in `_tf/search.py` and `ops/blocks.py`.
+All classes are searched block by block, in one table or in shards
+(`table_shards.py`). The loops over blocks are in `_tf/search.py` and `ops/blocks.py`.
 """
 
 from __future__ import annotations

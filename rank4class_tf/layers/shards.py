@@ -162,7 +162,9 @@ class ShardedClassTable(_registry.Configured, Classes):
 
     def assign(self, rows: Array) -> None:
         """Sets the rows of all classes; each process takes the rows of its shards."""
-        self.shards.assign({"rows": np.asarray(rows)})
+        # Rows in a file are read a part at a time.
+        values: Any = np.asarray(rows) if isinstance(rows, list | tuple) else rows
+        self.shards.assign({"rows": values})
 
     def rows(self, ids: Array | None = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""

@@ -218,8 +218,7 @@ class RetrievalModel(MultiWorker, keras.Model):
         ignores = self._scores_all  # Else labels are columns, not classes.
         return self.loss.per_example(labels, scores, sample_weight, ignores)
 
-    @property
-    def ranked(self) -> Any:
+    def ranked_items(self) -> Any:
         """The items, if they may be replaced: a graph knows only those it read."""
         return None
 

@@ -178,7 +178,6 @@ class TwoTower(RetrievalModel):
         self._index = Index(
             candidate_encoder, self._encode_candidates, self._reader.ids
         )
-        self._sources = Sources(self._index, frequencies, self._memory, self._random)
         self._build_parts()
 
     def _add_layers(self, seed: int | None) -> None:
@@ -554,7 +553,11 @@ class TwoTower(RetrievalModel):
         return exclude
 
     @property
-    def ranked(self) -> Catalogue:
+    def _sources(self) -> Sources:
+        """Where a step's candidates come from."""
+        return Sources(self._index, self.frequencies, self._memory, self._random)
+
+    def ranked_items(self) -> Catalogue:
         return self._index.catalogue
 
     def ranks_of_batch(
