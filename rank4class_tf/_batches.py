@@ -111,10 +111,15 @@ def compiled_scores(
 
     # A user's function may read static shapes; a Keras model is used to do without.
     reads_shapes = not (model is None or isinstance(model, keras.Model))
+    return graph_of(scores_and_mask, reduce_retracing=not reads_shapes)
+
+
+def graph_of(function: Callable, reduce_retracing: bool = False) -> Any:
+    """A `tf.function` of its own, also of a method of which there are others."""
     # TensorFlow warns if it often traces the same function. A new partial is another
     # function.
-    traced = functools.partial(scores_and_mask)
-    return tf.function(traced, reduce_retracing=not reads_shapes)
+    traced = functools.partial(function)
+    return tf.function(traced, reduce_retracing=reduce_retracing)
 
 
 def one_output(rule: str, values: Any) -> Any:

@@ -167,10 +167,9 @@ def names_made(tree):
 def names_asked_for(tree):
     """The names that `private` is called with."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            if ast.unparse(node.func) == "private":
-                name = node.args[1]
-                yield from [name.value] if isinstance(name, ast.Constant) else []
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "private":
+            name = node.args[1]
+            yield from [name.value] if isinstance(name, ast.Constant) else []
 
 
 def all_of(find):

@@ -222,7 +222,7 @@ def test_a_softmax_at_the_end_warns_once(how, place, mode, rng, normal):
     model.compile("sgd", loss=loss, **in_mode(mode))
     features = normal(8, *SHAPES[place])
     labels = rng.integers(0, NUM_CLASSES, (8, *model.output_shape[1:-1]))
-    # Dropout does nothing in an evaluation alone.
+    # In an evaluation alone, dropout does nothing.
     uses = ["evaluate"] * 3 if how == "dropout" else ["fit", "fit", "evaluate"]
     with warns_once("`y_pred` should hold scores, not probabilities"):
         for use in uses:

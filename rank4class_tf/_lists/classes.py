@@ -393,7 +393,7 @@ class Record:
         parameters: dict[str, Any],
         is_used: Tensor | None = None,
     ) -> Tensor:
-        """The sum of terms whose value is known, recorded for its gradient alone."""
+        """Records a sum whose value is known, so that its terms get a gradient."""
         self._check_is_first_sum()
         value = tf.stop_gradient(value)
         self.tape.watch(value)

@@ -26,7 +26,7 @@ class Items(NamedTuple):
 
     @classmethod
     def of_ranks(cls, ranks: Ranks, ranked: _metrics.RankedIds | None = None) -> Items:
-        """Those of ranks, of which only `ranked` tells the highest."""
+        """The items of ranks. Only `ranked` tells which are the highest."""
         positives = tf.where(ranks.relevance > 0, ranks.class_ids, -1)
         most_relevant = tf.cast(tf.reduce_max(positives, axis=-1), tf.int64)
         top = tf.zeros([tf.shape(positives)[0], 0], tf.int64)
@@ -36,7 +36,7 @@ class Items(NamedTuple):
 
     @classmethod
     def of_labels(cls, batch: Batch) -> Items:
-        """Those of labels and scores."""
+        """The items of labels and scores."""
         labels = batch.labels
         highest = tf.reduce_max(labels.relevance, axis=-1, keepdims=True)
         most_relevant = tf.where(labels.relevance == highest, labels.positives, -1)

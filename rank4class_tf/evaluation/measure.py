@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +17,7 @@ from rank4class_tf._batches import (
     Scorer,
     batches,
     compiled_scores,
+    graph_of,
     one_output,
 )
 from rank4class_tf._lists.batch import Batch
@@ -144,16 +144,12 @@ class Evaluator:
         self._mean_rank = _metrics.MeanRank()
 
         self._items: Any = None  # Those that the graph of a `TwoTower` ranks.
-        # TensorFlow warns if it often traces the same function. A new partial is
-        # another function.
-        self._of_model = tf.function(functools.partial(self._ranked))
+        self._of_model = graph_of(self._ranked)
         self._scores = compiled_scores(model)
         # Batches of many widths share a graph. A user's `per_list` may read static
         # shapes.
-        self._of_scores = tf.function(
-            functools.partial(self._measured), reduce_retracing=True
-        )
-        self._of_own = tf.function(functools.partial(self._measured_by_own))
+        self._of_scores = graph_of(self._measured, reduce_retracing=True)
+        self._of_own = graph_of(self._measured_by_own)
 
     def _check_exclude(self) -> None:
         exclude = self._exclude
@@ -256,7 +252,7 @@ class Evaluator:
             items = self._model.ranked_items()
             if items is not self._items:
                 self._items = items
-                self._of_model = tf.function(functools.partial(self._ranked))
+                self._of_model = graph_of(self._ranked)
         results = []
         for batch in batches(dataset, batch_size, name):
             measured = self._measure(*batch)

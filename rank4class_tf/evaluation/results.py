@@ -114,9 +114,9 @@ class Evaluation:
 def average(evaluations: Sequence[Evaluation], confidence: float = 0.95) -> Evaluation:
     """Averages evaluations of several models on the same lists, such as several seeds.
 
-    The value of each list is the mean over the models. The intervals are those of
-    `evaluate(method="normal")`, which show the uncertainty from the choice of lists,
-    not of models.
+    The value of each list is the mean over the models. The intervals are computed as by
+    `evaluate(method="normal")`. They show how much the choice of lists matters, not the
+    choice of models.
 
     Args:
         evaluations: one or more, of the same metrics and lists in the same order.

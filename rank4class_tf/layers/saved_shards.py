@@ -19,7 +19,7 @@ from rank4class_tf.layers.table_shards import ROWS_PER_BLOCK, Shards, TableShard
 
 
 class _Rows(Protocol):
-    """Rows in memory or in files, of which a slice reads only what it asks for."""
+    """Rows in memory or in a file. A slice reads only the rows that it names."""
 
     shape: Any  # That of all rows.
 

@@ -169,13 +169,11 @@ class Shards:
         # In a step each replica has some examples and some classes: all examples meet
         # all shards.
         exchange = Exchange()
-        num_examples = tf.shape(batch[0])[0]
-        first_row = exchange.first_row(batch[0])
         joined = []
         for x in batch:
             joined.append(None if x is None else exchange.joined_lists(x, padding=-1))
         results = function(*joined)
-        own = slice(first_row, first_row + num_examples)
+        own = exchange.own_rows(batch[0])
         return tf.nest.map_structure(lambda x: x[own], results)
 
     def _run(self, function: Callable, *args: Tensor | None) -> Any:

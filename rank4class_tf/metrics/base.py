@@ -410,6 +410,13 @@ def read(
     )
 
 
+def ids_of_positives(ranks: ops.Ranks) -> Tensor:
+    """The class ids of ranks, which may have none."""
+    rule = "`y_true` must have the class ids of its positives."
+    _checks.require(ranks.class_ids is not None, rule, None)
+    return ranks.class_ids
+
+
 def _wide(x: Tensor | int | None) -> Tensor | int | None:
     is_narrow = getattr(x, "dtype", None) == tf.float32
     return tf.cast(x, tf.float64) if is_narrow else x

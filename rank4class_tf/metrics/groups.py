@@ -13,6 +13,7 @@ from rank4class_tf._tf.raising import checked
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.metrics.base import (
     RankingMetric,
+    ids_of_positives,
     weighted,
     without_weightless,
 )
@@ -110,9 +111,7 @@ class MacroAverage(RankingMetric):
             if batch.positions is not None:
                 groups = batch.positions.flat(groups, "groups")
         elif batch.given_labels is None:
-            groups = batch.ranks.class_ids
-            rule = "`y_true` must have the class ids of its positives."
-            _checks.require(groups is not None, rule, None)
+            groups = ids_of_positives(batch.ranks)
         else:
             # A list counts in the class of each of its positives.
             labels = without_weightless(batch)

@@ -15,6 +15,7 @@ from rank4class_tf.metrics.base import (
     CutoffMetric,
     ReadsBestPositive,
     ReadsLeadingRanks,
+    ids_of_positives,
 )
 from rank4class_tf.ops import Ranks
 from rank4class_tf.ops.ranks import (
@@ -375,10 +376,8 @@ class PropensityScored(ReadsLeadingRanks):
 
         ranks = batch.ranks
         relevance = ranks.relevance
-        rule = "`y_true` must have the class ids of its positives."
-        _checks.require(ranks.class_ids is not None, rule, None)
         # Under XLA, which cannot raise, ranks are NaN where an id has no propensity.
-        class_ids, above = padded_ids(ranks.class_ids, number, ranks.above)
+        class_ids, above = padded_ids(ids_of_positives(ranks), number, ranks.above)
         relevance = inverse(class_ids, relevance, relevance.dtype)
         ranks = ranks._replace(above=above, relevance=relevance)
         return batch._replace(given_ranks=ranks)

@@ -165,7 +165,7 @@ def of_boosting(number, seed, parts):
 
 
 def study_of(path, method, parts_of, args):
-    """The runs of a method on a file, of which each seed has its own parts."""
+    """The runs of a method on a file. Each seed has its own parts."""
 
     def make(number, seed, test):
         if method == BOOSTING:
