@@ -145,7 +145,14 @@ def test_models_of_an_older_commit_are_read(name):
     folder = pathlib.Path(make.__file__).parent
     model = keras.models.load_model(folder / f"{name}.keras")
     expected = np.load(folder / "answers.npz")[name]
-    assert_allclose(make.answers(name, model), expected, rtol=1e-4, atol=1e-6)
+    answers = make.answers(name, model)
+    if name == "classifier":
+        # The loss does not depend on a shift of all scores. The gradient of such a
+        # shift is rounding, of which Adam makes a step that differs by processor.
+        answers, expected = (
+            x - x.mean(axis=1, keepdims=True) for x in (answers, expected)
+        )
+    assert_allclose(answers, expected, rtol=1e-4, atol=1e-6)
     untrained = make.MODELS[name]()
     assert np.abs(make.answers(name, untrained) - expected).max() > 1e-2
 
