@@ -448,12 +448,9 @@ class Record:
         found, of_totals = self.tape.gradient(values, [leaves, totals], upstream)
         of_encodings = tf.zeros_like(products.encodings)
         of_rows = None
-        used = None
         if total is not None and of_totals[0] is not None:
-            if total.is_used is not None:
-                used = _Used.of(total.is_used, products.num_local)
             of_encodings, of_rows, of_parameters = self._backward_pass(
-                total, used, of_totals[0]
+                total, of_totals[0]
             )
             through_sum = self.tape.gradient(total.parameters, leaves, of_parameters)
             found = found.plus(through_sum)
@@ -464,12 +461,8 @@ class Record:
             singles, upstreams = zip(*with_gradient, strict=True)
             through_singles, more_rows = self._of_singles(singles, upstreams)
             of_encodings += through_singles
-            if of_rows is None:
-                of_rows = more_rows.once()
-            elif used is None:
-                of_rows = of_rows.plus(more_rows)
-            else:
-                of_rows = used.sum(of_rows, more_rows)
+            of_rows = more_rows.once() if of_rows is None else of_rows.plus(more_rows)
+
         of_encodings, of_rows = together([of_encodings, of_rows])
         of_tables: list[TableGradient] = [None] * len(products.tables)
         if of_rows is not None:
@@ -502,16 +495,16 @@ class Record:
         return of_encodings, _RowGradients([*map(flat, of_rows)], flat(places))
 
     def _backward_pass(
-        self, total: _Sum, used: _Used | None, upstream: Tensor
+        self, total: _Sum, upstream: Tensor
     ) -> tuple[Tensor, _RowGradients, dict[str, Any]]:
         """The gradients of the sum in encodings, tables and parameters."""
         products = self._products
-        num_rows = products.num_local if used is None else tf.size(used.places)
+        taken = _Taken.of(total.is_used, products.num_local)
 
         def step(indices: Tensor, sums: _PerBlock) -> list[_PerBlock]:
             # The scores of the block are made again: all of them, kept from the forward
             # pass, would be the matrix that blocks are there to avoid.
-            places = indices if used is None else tf.gather(used.places, indices)
+            places = taken.at(indices)
             read = _PerBlock(products.encodings, self._rows(places), total.parameters)
             with tf.GradientTape() as tape:
                 tape.watch(read)
@@ -533,13 +526,39 @@ class Record:
 
         start = _PerBlock(
             tf.zeros_like(products.encodings),
-            [_empty(x, num_rows) for x in products.tables],
+            [_empty(x, taken.size) for x in products.tables],
             tf.nest.map_structure(tf.zeros_like, total.parameters),
         )
-        (sums,) = fold_blocks(step, num_rows, self._block_size, [start])
+        (sums,) = fold_blocks(step, taken.size, self._block_size, [start])
         of_parameters = tf.nest.map_structure(self.exchange.total, sums.parameters)
-        of_rows = _RowGradients(sums.rows, None if used is None else used.places)
+        of_rows = _RowGradients(sums.rows, taken.places, taken.are_few)
         return sums.encodings, of_rows, of_parameters
+
+
+class _Taken(NamedTuple):
+    """The classes of this replica that a backward pass takes."""
+
+    size: int | Tensor
+    places: Tensor | None = None  # int32 `[m]`, rising; None for all in order.
+    # Whether they are only those with a gradient, known when the graph runs; None if
+    # they are all whatever their gradients.
+    are_few: Tensor | None = None
+
+    @classmethod
+    def of(cls, is_used: Tensor | None, num_local: int) -> _Taken:
+        """Chooses from which classes have a gradient, `[K]`; None if all may have."""
+        if is_used is None:
+            return cls(num_local)
+        # Where most have none, the pass gathers the others; where few have none, it
+        # takes all in order, since gathering costs more than it saves.
+        used = tf.cast(tf.where(is_used)[:, 0], tf.int32)
+        are_few = tf.size(used) * _CLASSES_PER_USED <= num_local
+        places = tf.cond(are_few, lambda: used, lambda: tf.range(num_local))
+        return cls(tf.size(places), places, are_few)
+
+    def at(self, indices: Tensor) -> Tensor:
+        """The places of some of them."""
+        return indices if self.places is None else tf.gather(self.places, indices)
 
 
 class _RowGradients(NamedTuple):
@@ -547,15 +566,30 @@ class _RowGradients(NamedTuple):
 
     rows: list[Tensor]
     places: Tensor | None  # Of the rows, `[m]`; None for all rows in order.
+    are_few: Tensor | None = None  # As of what a backward pass has `_Taken`.
 
     def once(self) -> _RowGradients:
         """The same, with the sum of a place where it occurs first, and then 0."""
         return self._replace(rows=[sums_once(self.places, x) for x in self.rows])
 
     def plus(self, more: _RowGradients) -> _RowGradients:
-        """Adds further rows to all rows in order."""
-        pairs = zip(self.rows, more.rows, strict=True)
-        return self._replace(rows=[_add_rows(x, more.places, new) for x, new in pairs])
+        """The gradients of a backward pass, and those of further rows."""
+        pairs = [*zip(self.rows, more.rows, strict=True)]
+
+        def added() -> list[Tensor]:
+            return [_add_rows(rows, more.places, new) for rows, new in pairs]
+
+        if self.are_few is None:
+            return _RowGradients(added(), self.places)
+        places = tf.concat([self.places, more.places], axis=0)
+
+        def joined() -> list[Tensor]:
+            return [sums_once(places, tf.concat(pair, axis=0)) for pair in pairs]
+
+        return _RowGradients(
+            rows=tf.cond(self.are_few, joined, added),
+            places=tf.cond(self.are_few, lambda: places, lambda: self.places),
+        )
 
     def by_table(self, products: ClassProducts) -> list[TableGradient]:
         """The gradient of each table."""
@@ -568,35 +602,6 @@ class _RowGradients(NamedTuple):
             return tf.IndexedSlices(rows, self.places, tf.constant([*table.shape]))
 
         return list(map(gradient, self.rows, products.tables))
-
-
-class _Used(NamedTuple):
-    """The classes that a backward pass takes."""
-
-    places: Tensor  # int32 `[m]`, rising.
-    is_few: Tensor  # Whether they are those that have a gradient; else they are all.
-
-    @classmethod
-    def of(cls, is_used: Tensor, num_rows: int) -> _Used:
-        """Chooses from which classes have a gradient: a term that is not 0."""
-        # Where most have none, the pass gathers the others; where few have none, it
-        # takes all in order, since gathering costs more than it saves.
-        places = tf.cast(tf.where(is_used)[:, 0], tf.int32)
-        is_few = tf.size(places) * _CLASSES_PER_USED <= num_rows
-        chosen = tf.cond(is_few, lambda: places, lambda: tf.range(num_rows))
-        return cls(chosen, is_few)
-
-    def sum(self, of_rows: _RowGradients, more: _RowGradients) -> _RowGradients:
-        """The gradients of these classes, and those of further rows."""
-        places = tf.concat([self.places, more.places], axis=0)
-
-        def joined() -> list[Tensor]:
-            pairs = zip(of_rows.rows, more.rows, strict=True)
-            return [sums_once(places, tf.concat(x, axis=0)) for x in pairs]
-
-        rows = tf.cond(self.is_few, joined, lambda: of_rows.plus(more).rows)
-        chosen = tf.cond(self.is_few, lambda: places, lambda: self.places)
-        return _RowGradients(rows, chosen)
 
 
 def _flat(x: Tensor) -> Tensor:
