@@ -20,7 +20,7 @@ from rank4class_tf._tf.raising import replaced
 from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors
 from rank4class_tf.layers.classes import Classes
 from rank4class_tf.layers.shards import ShardedClassTable
-from rank4class_tf.layers.table_shards import Shards, TableShard
+from rank4class_tf.layers.table_shards import AllShards, OwnShard, TableShard
 from rank4class_tf.ops import blocks
 
 
@@ -88,13 +88,14 @@ class ClassScores:
         """The k highest scores and their ids, `[batch, k]`; -inf for an excluded id."""
         encodings = self.scaled(encodings)
         exclude, encodings = self._excluded(exclude, encodings)
-        parts = _parts_of(self.classes)
 
-        def best(encodings: Tensor, exclude: Tensor | None) -> TensorPair:
+        def best(
+            parts: _Parts, encodings: Tensor, exclude: Tensor | None
+        ) -> TensorPair:
             queries = _Queries(self, encodings, exclude)
             return parts.search(lambda part: queries.top_k(part, k), k)
 
-        return parts.on_joined_batch(best, encodings, exclude)
+        return _on_parts(self.classes, best, encodings, exclude)
 
     def ranks(
         self, encodings: Array, class_ids: Array, exclude: Array | None
@@ -107,10 +108,12 @@ class ClassScores:
             class_ids, self.classes.num_classes, nan_or_0, "class_ids"
         )
         exclude, nan_or_0 = self._excluded(exclude, nan_or_0)
-        parts = _parts_of(self.classes)
 
         def count(
-            encodings: Tensor, class_ids: Tensor, exclude: Tensor | None
+            parts: _Parts,
+            encodings: Tensor,
+            class_ids: Tensor,
+            exclude: Tensor | None,
         ) -> TensorPair:
             queries = _Queries(self, encodings, exclude)
             # First the scores of the ids, each from the shard that has its class.
@@ -125,7 +128,7 @@ class ClassScores:
             is_ranked = tf.cast((class_ids >= 0) & ~tf.math.is_nan(scores), tf.int32)
             return above * is_ranked, (tied + 1) * is_ranked
 
-        above, tied = parts.on_joined_batch(count, encodings, class_ids, exclude)
+        above, tied = _on_parts(self.classes, count, encodings, class_ids, exclude)
         is_broken = tf.math.is_nan(nan_or_0)
         return replaced(above, is_broken, -1), replaced(tied, is_broken, -1)
 
@@ -183,9 +186,6 @@ class _WholeTable:
         self.last = classes.num_classes
         self.table = classes
 
-    def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
-        return function(*batch)
-
     def search(self, function: Callable, k: Size) -> TensorPair:
         return function(self)
 
@@ -193,14 +193,16 @@ class _WholeTable:
         return function(self)
 
 
-# Some classes [first, last) in a `table` of their own, and all classes in such parts.
+# Some classes [first, last) in a `table` of their own, and what asks all such parts.
 _Part: TypeAlias = TableShard | _WholeTable
-_Parts: TypeAlias = Shards | _WholeTable
+_Parts: TypeAlias = OwnShard | AllShards | _WholeTable
 
 
-def _parts_of(classes: Classes) -> _Parts:
-    is_divided = isinstance(classes, ShardedClassTable)
-    return classes.shards if is_divided else _WholeTable(classes)
+def _on_parts(classes: Classes, function: Callable, *batch: Tensor | None) -> Any:
+    """Results for a batch of a function of the parts of classes and the batch."""
+    if isinstance(classes, ShardedClassTable):
+        return classes.shards.on_joined_batch(function, *batch)
+    return function(_WholeTable(classes), *batch)
 
 
 class _Queries(NamedTuple):

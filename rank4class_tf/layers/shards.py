@@ -4,7 +4,8 @@ Searches and losses over all classes run on each shard (`table_shards.py`), and 
 their results by `_tf/exchange.py`. `saved_shards.py` has the files.
 """
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,37 +14,11 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
-from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._types import Array, PathLike, Tensor, Tensors, WithGradient
 from rank4class_tf.layers.classes import Classes, at_joined_ids
 from rank4class_tf.layers.saved_shards import SavedShards
-from rank4class_tf.layers.table_shards import Found, TableShard
-
-
-class _AskedIds(NamedTuple):
-    """Where the ids that a replica reads in a step stand among those of all replicas.
-
-    All replicas' local ids come first, one replica after another, and then the shared
-    ids. A replica's own ids are its local ids and the shared ones.
-    """
-
-    first: Tensor  # The place of this replica's first local id.
-    num_local: Tensor  # Of this replica.
-    num_local_of_all: Tensor
-
-    def own(self, rows: Tensor) -> Tensor:
-        """The rows of this replica's ids, of those of all ids."""
-        local = rows[self.first : self.first + self.num_local]
-        return tf.concat([local, rows[self.num_local_of_all :]], axis=0)
-
-    def among_all(self, gradients: Tensor) -> Tensor:
-        """Gradients of this replica's rows as those of all ids, 0 for other ids."""
-        num_after = self.num_local_of_all - self.first - self.num_local
-        places = [[self.first, num_after], [0, 0]]
-        local = tf.pad(gradients[: self.num_local], places)
-        return tf.concat([local, gradients[self.num_local :]], axis=0)
-
+from rank4class_tf.layers.table_shards import Found, OwnShard, TableShard
 
 # With these options a step needs the gradients of all shards, or changes rows without
 # one.
@@ -154,17 +129,16 @@ class ShardedClassTable(_registry.Configured, Classes):
             self.num_classes, self.width, self.seed, self.optimizer
         )
         if self.optimizer is not None:
-            # Rows are no weights of Keras's, since all replicas would hold those. A
-            # gradient tape reaches the rows through this number, whose value nothing
-            # uses.
+            # A tape reaches the rows through this number, whose value nothing uses.
             self.anchor = self.add_weight(name="anchor", shape=(), initializer="zeros")
         self.built = True
 
     def assign(self, rows: Array) -> None:
         """Sets the rows of all classes; each process takes the rows of its shards."""
-        # Rows in a file are read a part at a time.
-        values: Any = np.asarray(rows) if isinstance(rows, list | tuple) else rows
-        self.shards.assign({"rows": values})
+        # Rows in a file stay there: they are read a part at a time.
+        if isinstance(rows, Sequence | float):
+            rows = np.asarray(rows)
+        self.shards.assign({"rows": rows})
 
     def rows(self, ids: Array | None = None) -> Tensor:
         """As in `Classes`; NaN for an id that is out of range."""
@@ -188,42 +162,38 @@ class ShardedClassTable(_registry.Configured, Classes):
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*local_ids, *shared_ids)]
         num_local = tf.add_n([tf.constant(0), *map(tf.size, local_ids)])
+        own = self.shards.own
 
         def rows_of(flat_ids: Tensor) -> Tensor:
-            if self.shards.in_replica:
-                return self._exchanged_rows(flat_ids, num_local)
-            return self.shards.read(flat_ids)
+            if own is None:
+                return self.shards.read(flat_ids)
+            return self._exchanged_rows(own, flat_ids, num_local)
 
         return at_joined_ids(rows_of, ids)
 
-    def _exchanged_rows(self, ids: Tensor, num_local: Tensor) -> Tensor:
+    def _exchanged_rows(self, own: OwnShard, ids: Tensor, num_local: Tensor) -> Tensor:
         """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""
-        exchange = Exchange()
-        shard = self.shards.replica_shard
-        local_ids = ids[:num_local]
         # Every replica asks its shard for the ids of all, and takes the sum over the
         # shards.
+        shard, exchange = own.shard, own.exchange
+        local_ids = ids[:num_local]
         joined_ids = exchange.joined(local_ids)
-        asked = _AskedIds(
-            first=exchange.first_row(local_ids),
-            num_local=num_local,
-            num_local_of_all=tf.size(joined_ids),
-        )
         found = shard.lookup(tf.concat([joined_ids, ids[num_local:]], axis=0))
 
-        # The gradient takes the optimizer's step. The model's optimizer cannot: it
-        # never sees the rows, which are no weights of Keras's, and only in the backward
-        # pass does a shard meet the gradients of all replicas.
         @tf.custom_gradient
-        def rows_by(anchor: Tensor) -> WithGradient:
-            def step_of_shard(upstream: Tensor) -> Tensor:
-                total = exchange.total(asked.among_all(upstream))
-                self._update(shard, self._gradient_of_shard(shard, found, total))
+        def rows_of_all(anchor: Tensor) -> WithGradient:
+            def gradient(upstream: Tensor) -> Tensor:
+                total = exchange.total(upstream)
+                self._take_step(shard, self._gradient_of_shard(shard, found, total))
                 return tf.zeros_like(anchor)
 
-            return asked.own(exchange.total(found.values)), step_of_shard
+            return exchange.total(found.values), gradient
 
-        return rows_by(self._anchor_value())
+        rows = rows_of_all(self._watched())
+        sizes = [tf.size(joined_ids), tf.size(ids) - num_local]
+        joined_rows, shared_rows = tf.split(rows, sizes)
+        own_rows = joined_rows[exchange.own_rows(local_ids)]
+        return tf.concat([own_rows, shared_rows], axis=0)
 
     def _gradient_of_shard(
         self, shard: TableShard, found: Found, total: Tensor
@@ -236,38 +206,43 @@ class ShardedClassTable(_registry.Configured, Classes):
             rows = tf.boolean_mask(rows, found.is_here)
         return tf.IndexedSlices(total, rows, shard.variable.shape)
 
+    def tables(self) -> tuple[tf.Variable | Tensor]:
+        own = self.shards.own
+        return (self.rows() if own is None else own.shard.variable,)
+
+    def shard(self) -> Shard | None:
+        own = self.shards.own
+        if own is None:
+            return None
+        return Shard(
+            first=own.shard.first,
+            num_classes=self.num_classes,
+            exchange=own.exchange,
+            anchor=self._watched(),
+            # Of its one table.
+            update=lambda gradients: self._take_step(own.shard, gradients[0]),
+        )
+
+    # How rows are trained: the gradient of what reads them takes the optimizer's step.
+    # The model's optimizer cannot take it, since it never sees the rows, which are no
+    # weights of Keras's. Only in the backward pass does a shard meet the gradients of
+    # all replicas. So what reads rows in a step takes `_watched()` as its input, for
+    # which a tape asks it for a gradient, and that gradient calls `_take_step`.
+
     @property
     def _is_trained(self) -> bool:
         return self.optimizer is not None and self.trainable
 
-    def _anchor_value(self) -> Tensor:
-        """What shows tapes that rows are trained; a constant where they are not."""
+    def _watched(self) -> Tensor:
+        """A 0 that tapes watch if rows are trained."""
         return tf.convert_to_tensor(self.anchor) if self._is_trained else tf.zeros([])
 
-    def _update(
+    def _take_step(
         self, shard: TableShard, gradient: tf.IndexedSlices | Tensor | None
     ) -> None:
-        """Takes the step of a shard's optimizer, where rows are trained."""
+        """Takes the step of a shard's optimizer if rows are trained."""
         if self._is_trained and gradient is not None:
             shard.update(gradient)
-
-    def tables(self) -> tuple[tf.Variable | Tensor]:
-        if self.shards.in_replica:
-            return (self.shards.replica_shard.variable,)
-        return (self.rows(),)
-
-    def shard(self) -> Shard | None:
-        if not self.shards.in_replica:
-            return None
-        shard = self.shards.replica_shard
-        return Shard(
-            first=shard.first,
-            num_classes=self.num_classes,
-            exchange=Exchange(),
-            anchor=self._anchor_value(),
-            # Of its one table.
-            update=lambda gradients: self._update(shard, gradients[0]),
-        )
 
     def save_shards(self, folder: PathLike) -> None:
         """Writes rows and optimizer states of this process's shards to `.npy` files.

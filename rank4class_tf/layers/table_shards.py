@@ -1,13 +1,23 @@
-"""The shards of a table of classes: their rows, optimizers, and what replicas ask them.
+"""The shards of a table of classes: their rows, their optimizers, and who asks them.
 
 Rows never become weights of Keras, which would put all of them on each replica.
 `shards.py` makes a layer of them, and `saved_shards.py` reads and writes their files.
+
+Code that asks all shards runs in one of three places:
+
+1. In a replica, as a step does. It has one shard. All replicas run the same code, so
+   they exchange their results: `OwnShard`.
+2. Outside of replicas, in a process that has all shards: `AllShards`.
+3. Outside of replicas, in one of several processes, each with some shards. All
+   processes make the same call, and `Shards` runs it in the replicas, as in 1.
+
+Without a strategy all code runs in a replica, the only one.
 """
 
 import concurrent.futures
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
@@ -15,7 +25,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._tf.exchange import Exchange, best_of_shards
 from rank4class_tf._tf.gather import within
-from rank4class_tf._types import Size, Tensor, TensorPair
+from rank4class_tf._types import Size, Tensor, TensorPair, Tensors
 from rank4class_tf.layers.classes import ClassTable
 
 # Rows in a block, which has its own seed whatever the number of shards, and is written
@@ -97,7 +107,55 @@ class TableShard:
         self._optimizer.iterations.assign_add(1)
 
 
-def _outside_of_strategies(function: Callable) -> Any:
+class OwnShard:
+    """Asks the shard of the replica that runs this code, and exchanges its answer."""
+
+    def __init__(self, shard: TableShard, exchange: Exchange):
+        self.shard = shard
+        self.exchange = exchange
+
+    def search(self, function: Callable, k: Size) -> TensorPair:
+        """The k highest values and their ids, of a function of shards."""
+        values, ids = function(self.shard)
+        return self.exchange.best(values, ids, k)
+
+    def total(self, function: Callable) -> Tensors:
+        """The sums of a function's results for each shard."""
+        return [self.exchange.total(x) for x in function(self.shard)]
+
+    def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
+        """Results for this replica's batch, of a function of all replicas' batches."""
+        # Each replica has some examples and some classes: all examples meet all shards.
+        joined = []
+        for x in batch:
+            of_all = None if x is None else self.exchange.joined_lists(x, padding=-1)
+            joined.append(of_all)
+        results = function(self, *joined)
+
+        own = self.exchange.own_rows(batch[0])
+        return tf.nest.map_structure(lambda x: x[own], results)
+
+
+class AllShards:
+    """Asks all shards, which this process has."""
+
+    def __init__(self, shards: Iterable[TableShard]):
+        self._shards = shards
+
+    def search(self, function: Callable, k: Size) -> TensorPair:
+        """As `OwnShard.search`."""
+        return best_of_shards([function(shard) for shard in self._shards], k)
+
+    def total(self, function: Callable) -> Tensors:
+        """As `OwnShard.total`."""
+        results = [function(shard) for shard in self._shards]
+        return [tf.add_n(x) for x in zip(*results, strict=True)]
+
+
+_Result = TypeVar("_Result")
+
+
+def _outside_of_strategies(function: Callable[[], _Result]) -> _Result:
     """The result of a function that creates variables.
 
     A strategy would put each of them on all replicas, and `tf.distribute` has no call
@@ -139,10 +197,10 @@ class Shards:
         self.local = _outside_of_strategies(build)
 
     @property
-    def in_replica(self) -> bool:
-        """Whether this code runs in a strategy's replica, and the others run it too."""
+    def own(self) -> OwnShard | None:
+        """What asks the shard of this replica; None outside of replicas."""
         if tf.distribute.get_replica_context() is None:
-            return False
+            return None
         is_same = tf.distribute.get_strategy() is self._strategy
         rule = (
             "A `ShardedClassTable` must be built in the scope of the strategy that "
@@ -150,68 +208,51 @@ class Shards:
         )
         received = f"a table of {self.size} shards, built in another"
         _checks.require(is_same or not tf.distribute.has_strategy(), rule, received)
-        return is_same
+        if not is_same:
+            return None
+        exchange = Exchange()
+        return OwnShard(self.local[exchange.rank], exchange)
 
     @property
-    def replica_shard(self) -> TableShard:
-        """The shard of the replica that runs this code."""
-        return self.local[Exchange().rank]
+    def _all(self) -> AllShards | None:
+        """All shards; None if another process has some of them."""
+        # In a graph that never runs, those of this process do for all.
+        has_all = len(self.local) == self.size or _keras.builds_symbolically()
+        return AllShards(self.local.values()) if has_all else None
 
     def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
-        """Results for this batch of a function of all replicas' joined batches."""
-        if self.in_replica:
-            return self._on_batches_of_replicas(function, *batch)
-        if self.has_all_shards:
-            return function(*batch)
-        return self._run(lambda *batch: self.on_joined_batch(function, *batch), *batch)
+        """Results for this batch of a function of shards and all replicas' batches.
 
-    def _on_batches_of_replicas(self, function: Callable, *batch: Tensor | None) -> Any:
-        # In a step each replica has some examples and some classes: all examples meet
-        # all shards.
-        exchange = Exchange()
-        joined = []
-        for x in batch:
-            joined.append(None if x is None else exchange.joined_lists(x, padding=-1))
-        results = function(*joined)
-        own = exchange.own_rows(batch[0])
-        return tf.nest.map_structure(lambda x: x[own], results)
+        The function gets an `OwnShard` or `AllShards`, and the batch of all replicas.
+        """
+        own = self.own
+        if own is not None:
+            return own.on_joined_batch(function, *batch)
+        if self._all is not None:
+            return function(self._all, *batch)
 
-    def _run(self, function: Callable, *args: Tensor | None) -> Any:
-        """Calls a function on all replicas outside a step; all workers must do so."""
+        return self._in_replicas(
+            lambda own, *batch: own.on_joined_batch(function, *batch), *batch
+        )
+
+    def read(self, ids: Tensor, name: str = "rows") -> Tensor:
+        """Rows of ids `[m]`, for code outside of replicas."""
+
+        def rows(shards: OwnShard | AllShards, ids: Tensor) -> Tensor:
+            (rows,) = shards.total(lambda shard: [shard.lookup(ids, name).values])
+            return rows
+
+        if self._all is not None:
+            return rows(self._all, ids)
+        return self._in_replicas(rows, ids)
+
+    def _in_replicas(self, function: Callable, *args: Tensor | None) -> Any:
+        """Calls a function of each replica's `OwnShard`; all processes must do so."""
         rule = "Outside a training step, a graph needs all shards in one process."
         _checks.require(
             tf.executing_eagerly(), rule, f"{len(self.local)} of {self.size} shards"
         )
-        results = self._strategy.run(tf.function(function), args=args)
+        in_replica = tf.function(lambda *args: function(self.own, *args))
+        results = self._strategy.run(in_replica, args=args)
         local_results = self._strategy.experimental_local_results
         return tf.nest.map_structure(lambda x: local_results(x)[0], results)
-
-    @property
-    def has_all_shards(self) -> bool:
-        """Whether a loop over `local` reads all shards, or the graph never runs."""
-        return len(self.local) == self.size or _keras.builds_symbolically()
-
-    def read(self, ids: Tensor, name: str = "rows") -> Tensor:
-        """Rows of ids `[m]` from outside of a step."""
-        if self.has_all_shards:
-            found = [shard.lookup(ids, name) for shard in self.local.values()]
-            return tf.add_n([part.values for part in found])
-
-        def read_in_replica(ids: Tensor) -> Tensor:
-            return Exchange().total(self.replica_shard.lookup(ids, name).values)
-
-        return self._run(read_in_replica, ids)
-
-    def search(self, function: Callable, k: Size) -> TensorPair:
-        """The k highest values and their ids, of a function of shards."""
-        if self.in_replica:
-            values, ids = function(self.replica_shard)
-            return Exchange().best(values, ids, k)
-        return best_of_shards([function(x) for x in self.local.values()], k)
-
-    def total(self, function: Callable) -> list[Tensor]:
-        """The sums of a function's results for each shard."""
-        if self.in_replica:
-            return [Exchange().total(x) for x in function(self.replica_shard)]
-        results = [function(shard) for shard in self.local.values()]
-        return [tf.add_n(x) for x in zip(*results, strict=True)]
