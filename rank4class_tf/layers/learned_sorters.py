@@ -83,6 +83,30 @@ class _Lists(NamedTuple):
         return values * tf.cast(self.mask, tf.float32)[:, :, None]
 
 
+class _Saved(NamedTuple):
+    """What a file of weights holds."""
+
+    sorter: str  # The name of its class.
+    config: dict[str, Any]
+    values: dict[str, np.ndarray]  # Of the weights.
+
+
+def _read(file: pathlib.Path) -> _Saved:
+    """What `save_pretrained` wrote."""
+    content = io.BytesIO(file.read_bytes())  # `np.load` leaves a damaged file open.
+    try:
+        with np.load(content, allow_pickle=False) as arrays:
+            values = {name: arrays[name] for name in arrays.files}
+        description = json.loads(str(values.pop("description")))
+        return _Saved(description["sorter"], description["config"], values)
+    # NumPy and zipfile raise errors of many types on a damaged file; the format has
+    # checksums.
+    except Exception as error:
+        rule = "`path` must be a file of weights that `save_pretrained` wrote."
+        received = f"path={os.fspath(file)!r}, which cannot be read: {error!r}"
+        raise ValueError(f"{rule} Received: {received}.") from error
+
+
 class LearnedSorter(Sorter):
     """Base of the sorters that are trained on lists and their exact ranks.
 
@@ -102,8 +126,9 @@ class LearnedSorter(Sorter):
         super().__init__(trainable=trainable, **kwargs)
         self.frequencies = _checks.positive_int("frequencies", frequencies)
         self.units = _checks.positive_int("units", units)
-        self._names: tuple[str, ...] = ()  # Of the weights, in their order.
-        self._trained = False
+        self._names: tuple[str, ...] = ()  # Of the weights, as files know them.
+        self._has_random_weights = True
+        # Where the weights come from, for a configuration: a path or `_SHIPPED_NAME`.
         self._weights_file: str | None = None
 
     def _build_network(self) -> None:
@@ -128,11 +153,14 @@ class LearnedSorter(Sorter):
         return lists.zero_masked(tf.concat(columns, axis=2))
 
     def soft_ranks(self, scores: Tensor, mask: Tensor | None) -> Tensor:
-        if not (self._trained or self.trainable):
+        if self._has_random_weights and not self.trainable:
             name = type(self).__name__
-            problem = f"{name} has random weights, so its ranks are meaningless."
-            remedy = "or train one with scripts/reproductions/train_sorter.py."
-            warnings.warn(f"{problem} Use {name}.pretrained(), {remedy}", stacklevel=2)
+            warnings.warn(
+                f"{name} has random weights, so its ranks are meaningless. Use "
+                f"{name}.pretrained(), or train one with "
+                "scripts/reproductions/train_sorter.py.",
+                stacklevel=2,
+            )
 
         standardized = tf.cast(standardize(scores, mask), tf.float32)
         valid = tf.ones_like(scores) if mask is None else mask
@@ -154,7 +182,7 @@ class LearnedSorter(Sorter):
 
     @property
     def _weights_by_name(self) -> dict[str, tf.Variable]:
-        return dict(zip(self._names, self.weights, strict=True))
+        return {name: getattr(self, f"_of_{name}") for name in self._names}
 
     def _add(
         self, name: str, shape: tuple[int, ...], initializer: _Initializer
@@ -195,34 +223,25 @@ class LearnedSorter(Sorter):
         """
         shipped = _SHIPPED_FOLDER / f"{_registry.snake_case(cls.__name__)}.npz"
         file = shipped if path is None else pathlib.Path(path)
-        content = io.BytesIO(file.read_bytes())  # `np.load` leaves a damaged file open.
-        try:
-            with np.load(content, allow_pickle=False) as arrays:
-                values = {name: arrays[name] for name in arrays.files}
-            description = json.loads(str(values.pop("description")))
-            name, config = description["sorter"], description["config"]
-        # NumPy and zipfile raise errors of many types on a damaged file; the format has
-        # checksums.
-        except Exception as error:
-            rule = "`path` must be a file of weights that `save_pretrained` wrote."
-            received = f"path={os.fspath(file)!r}, which cannot be read: {error!r}"
-            raise ValueError(f"{rule} Received: {received}.") from error
+        saved = _read(file)
         rule = f"`path` must be a file of a {cls.__name__}."
-        _checks.require(name == cls.__name__, rule, f"one of a {name}")
+        _checks.require(saved.sorter == cls.__name__, rule, f"one of a {saved.sorter}")
 
-        sorter = cls(**config, trainable=trainable, **kwargs)
+        sorter = cls(**saved.config, trainable=trainable, **kwargs)
         sorter.build((None, None))
-        weights = sorter._weights_by_name
+        sorter._assign(saved.values, file)
+        sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
+        return sorter
+
+    def _assign(self, values: dict[str, np.ndarray], file: pathlib.Path) -> None:
+        """Sets the weights to the values of a file; checks their names and shapes."""
+        weights = self._weights_by_name
         expected = {name: tuple(weight.shape) for name, weight in weights.items()}
         shapes = {name: value.shape for name, value in values.items()}
         rule = f"`path` must have weights of the shapes {expected}."
         received = f"path={os.fspath(file)!r} with {shapes}"
         _checks.require(shapes == expected, rule, received)
-        for name, weight in weights.items():
-            weight.assign(values[name])
-        sorter._trained = True
-        sorter._weights_file = _SHIPPED_NAME if path is None else os.fspath(path)
-        return sorter
+        self.set_weights([values[name] for name in weights])
 
     def save_pretrained(self, path: PathLike, **card: Any) -> None:
         """Writes the weights to a file that `pretrained` reads, and a card beside it.
@@ -238,7 +257,7 @@ class LearnedSorter(Sorter):
         config = _registry.constructor_arguments(self)
         del config["trainable"]
         description = {"sorter": type(self).__name__, "config": config}
-        arrays: dict[str, Any] = {"description": np.array(json.dumps(description))}
+        arrays: dict[str, Any] = {"description": json.dumps(description)}
         for name, weight in self._weights_by_name.items():
             arrays[name] = weight.numpy()
         with _files.replacing(file) as temporary:
@@ -256,21 +275,24 @@ class LearnedSorter(Sorter):
         # weights.
         config = dict(config)
         file = config.pop("weights_file")
-        if file is None or not (file == _SHIPPED_NAME or os.path.exists(file)):
-            sorter = cls(**config)
-            sorter._weights_file = file
-            return sorter
-        names = config.keys() & {"name", "trainable", "dtype"}
-        options = {name: config[name] for name in names}
-        return cls.pretrained(None if file == _SHIPPED_NAME else file, **options)
+        is_shipped = file == _SHIPPED_NAME
+        if is_shipped or (file is not None and os.path.exists(file)):
+            # The file has the rest of the configuration.
+            names = config.keys() & {"name", "trainable", "dtype"}
+            options = {name: config[name] for name in names}
+            return cls.pretrained(None if is_shipped else file, **options)
+
+        sorter = cls(**config)
+        sorter._weights_file = file
+        return sorter
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
         super().set_weights(weights)
-        self._trained = True
+        self._has_random_weights = False
 
     def load_own_variables(self, store: Mapping[str, np.ndarray]) -> None:
         super().load_own_variables(store)
-        self._trained = True
+        self._has_random_weights = False
 
 
 @_registry.register("sorter")

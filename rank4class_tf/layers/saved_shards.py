@@ -32,14 +32,12 @@ class SavedShards(Shards, Trackable):
 
     def values(self) -> dict[str, np.ndarray]:
         """The values of all shards by name, such as the rows `[K, width]`."""
+        ids = tf.range(self.num_classes)
         starts = range(0, self.num_classes, ROWS_PER_BLOCK)
-        blocks = [
-            tf.range(i, min(i + ROWS_PER_BLOCK, self.num_classes)) for i in starts
-        ]
         values = {}
         for name, variable in next(iter(self.local.values())).saved.items():
             if len(variable.shape):
-                read = [self.read(ids, name).numpy() for ids in blocks]
+                read = [self.read(ids[i : i + ROWS_PER_BLOCK], name) for i in starts]
                 values[name] = np.concatenate(read)
             else:
                 values[name] = variable.numpy()
@@ -63,8 +61,8 @@ class SavedShards(Shards, Trackable):
         is_right = shape.is_compatible_with(values.shape)
         _checks.require(is_right, rule, f"{values.shape}")
         for first in range(shard.first, shard.last, ROWS_PER_BLOCK):
-            last = min(first + ROWS_PER_BLOCK, shard.last)
-            shard.set(name, first, last, values[first:last])
+            stop = first + ROWS_PER_BLOCK
+            shard.set(name, first, stop, values[first:stop])
 
     def _serialize_to_tensors(self) -> dict[str, Tensor]:
         # `tf.train.Checkpoint` writes these; in TensorFlow 2.15 it takes tensors only.

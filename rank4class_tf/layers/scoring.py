@@ -110,10 +110,7 @@ class ClassScores:
         exclude, nan_or_0 = self._excluded(exclude, nan_or_0)
 
         def count(
-            parts: _Parts,
-            encodings: Tensor,
-            class_ids: Tensor,
-            exclude: Tensor | None,
+            parts: _Parts, encodings: Tensor, class_ids: Tensor, exclude: Tensor | None
         ) -> TensorPair:
             queries = _Queries(self, encodings, exclude)
             # First the scores of the ids, each from the shard that has its class.

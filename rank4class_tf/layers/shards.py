@@ -15,7 +15,7 @@ from rank4class_tf import _checks, _keras, _registry
 from rank4class_tf._lists.classes import Shard
 from rank4class_tf._random import start_seed
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._types import Array, PathLike, Tensor, Tensors, WithGradient
+from rank4class_tf._types import Array, PathLike, Size, Tensor, Tensors, WithGradient
 from rank4class_tf.layers.classes import Classes, at_joined_ids
 from rank4class_tf.layers.saved_shards import SavedShards
 from rank4class_tf.layers.table_shards import Found, OwnShard, TableShard
@@ -152,16 +152,17 @@ class ShardedClassTable(_registry.Configured, Classes):
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         # One exchange for all: first ids `[batch, m]`, which differ between replicas,
         # then ids `[m]`, which do not.
-        local = [i for i, x in enumerate(ids) if x.shape.rank > 1]
-        shared = [i for i, x in enumerate(ids) if x.shape.rank == 1]
-        rows = self._joint_rows([ids[i] for i in local], [ids[i] for i in shared])
-        rows_by_place = dict(zip([*local, *shared], rows, strict=True))
-        return [rows_by_place[i] for i in range(len(ids))]
+        local = [x for x in ids if x.shape.rank > 1]
+        shared = [x for x in ids if x.shape.rank == 1]
+        rows = self._joint_rows(local, shared)
+        local_rows = iter(rows[: len(local)])
+        shared_rows = iter(rows[len(local) :])
+        return [next(local_rows if x.shape.rank > 1 else shared_rows) for x in ids]
 
     def _joint_rows(self, local_ids: Tensors, shared_ids: Tensors) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""
         ids = [tf.cast(x, tf.int32) for x in (*local_ids, *shared_ids)]
-        num_local = tf.add_n([tf.constant(0), *map(tf.size, local_ids)])
+        num_local = sum(map(tf.size, local_ids))
         own = self.shards.own
 
         def rows_of(flat_ids: Tensor) -> Tensor:
@@ -171,14 +172,14 @@ class ShardedClassTable(_registry.Configured, Classes):
 
         return at_joined_ids(rows_of, ids)
 
-    def _exchanged_rows(self, own: OwnShard, ids: Tensor, num_local: Tensor) -> Tensor:
+    def _exchanged_rows(self, own: OwnShard, ids: Tensor, num_local: Size) -> Tensor:
         """Rows of ids `[m]`; the first `num_local` ids may differ between replicas."""
         # Every replica asks its shard for the ids of all, and takes the sum over the
         # shards.
         shard, exchange = own.shard, own.exchange
-        local_ids = ids[:num_local]
+        local_ids, shared_ids = ids[:num_local], ids[num_local:]
         joined_ids = exchange.joined(local_ids)
-        found = shard.lookup(tf.concat([joined_ids, ids[num_local:]], axis=0))
+        found = shard.lookup(tf.concat([joined_ids, shared_ids], axis=0))
 
         @tf.custom_gradient
         def rows_of_all(anchor: Tensor) -> WithGradient:
@@ -190,8 +191,9 @@ class ShardedClassTable(_registry.Configured, Classes):
             return exchange.total(found.values), gradient
 
         rows = rows_of_all(self._watched())
-        sizes = [tf.size(joined_ids), tf.size(ids) - num_local]
-        joined_rows, shared_rows = tf.split(rows, sizes)
+        joined_rows, shared_rows = tf.split(
+            rows, [tf.size(joined_ids), tf.size(shared_ids)]
+        )
         own_rows = joined_rows[exchange.own_rows(local_ids)]
         return tf.concat([own_rows, shared_rows], axis=0)
 

@@ -17,7 +17,7 @@ Without a strategy all code runs in a replica, the only one.
 import concurrent.futures
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -68,10 +68,9 @@ class TableShard:
     def _draw_rows(self, seed: int) -> None:
         width = self.variable.shape[1]
         limit = math.sqrt(3 / width)  # Rows have a length of about 1.
-        for block in range(
-            self.first // ROWS_PER_BLOCK, -(-self.last // ROWS_PER_BLOCK)
-        ):
-            start = block * ROWS_PER_BLOCK
+        first_start = self.first - self.first % ROWS_PER_BLOCK
+        for start in range(first_start, self.last, ROWS_PER_BLOCK):
+            block = start // ROWS_PER_BLOCK
             draws = ops.uniform([ROWS_PER_BLOCK, width], ops.fold_in([seed, 1], block))
             self.set("rows", start, start + ROWS_PER_BLOCK, limit * (2 * draws - 1))
 
@@ -107,12 +106,11 @@ class TableShard:
         self._optimizer.iterations.assign_add(1)
 
 
-class OwnShard:
+class OwnShard(NamedTuple):
     """Asks the shard of the replica that runs this code, and exchanges its answer."""
 
-    def __init__(self, shard: TableShard, exchange: Exchange):
-        self.shard = shard
-        self.exchange = exchange
+    shard: TableShard
+    exchange: Exchange
 
     def search(self, function: Callable, k: Size) -> TensorPair:
         """The k highest values and their ids, of a function of shards."""
@@ -126,43 +124,29 @@ class OwnShard:
     def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
         """Results for this replica's batch, of a function of all replicas' batches."""
         # Each replica has some examples and some classes: all examples meet all shards.
-        joined = []
-        for x in batch:
-            of_all = None if x is None else self.exchange.joined_lists(x, padding=-1)
-            joined.append(of_all)
+        joined = [
+            None if x is None else self.exchange.joined_lists(x, padding=-1)
+            for x in batch
+        ]
         results = function(self, *joined)
 
         own = self.exchange.own_rows(batch[0])
         return tf.nest.map_structure(lambda x: x[own], results)
 
 
-class AllShards:
+class AllShards(NamedTuple):
     """Asks all shards, which this process has."""
 
-    def __init__(self, shards: Iterable[TableShard]):
-        self._shards = shards
+    shards: Iterable[TableShard]
 
     def search(self, function: Callable, k: Size) -> TensorPair:
         """As `OwnShard.search`."""
-        return best_of_shards([function(shard) for shard in self._shards], k)
+        return best_of_shards([function(shard) for shard in self.shards], k)
 
     def total(self, function: Callable) -> Tensors:
         """As `OwnShard.total`."""
-        results = [function(shard) for shard in self._shards]
+        results = [function(shard) for shard in self.shards]
         return [tf.add_n(x) for x in zip(*results, strict=True)]
-
-
-_Result = TypeVar("_Result")
-
-
-def _outside_of_strategies(function: Callable[[], _Result]) -> _Result:
-    """The result of a function that creates variables.
-
-    A strategy would put each of them on all replicas, and `tf.distribute` has no call
-    that leaves its scope. A new thread is in no scope.
-    """
-    with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
 
 
 class Shards:
@@ -194,7 +178,10 @@ class Shards:
                     shards[rank] = TableShard(first, last, width, seed, optimizer)
             return shards
 
-        self.local = _outside_of_strategies(build)
+        # A strategy would put each variable on all replicas, and `tf.distribute` has no
+        # call that leaves its scope. A new thread is in no scope.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            self.local = thread.submit(build).result()
 
     @property
     def own(self) -> OwnShard | None:
@@ -217,8 +204,9 @@ class Shards:
     def _all(self) -> AllShards | None:
         """All shards; None if another process has some of them."""
         # In a graph that never runs, those of this process do for all.
-        has_all = len(self.local) == self.size or _keras.builds_symbolically()
-        return AllShards(self.local.values()) if has_all else None
+        if len(self.local) == self.size or _keras.builds_symbolically():
+            return AllShards(self.local.values())
+        return None
 
     def on_joined_batch(self, function: Callable, *batch: Tensor | None) -> Any:
         """Results for this batch of a function of shards and all replicas' batches.
@@ -239,8 +227,7 @@ class Shards:
         """Rows of ids `[m]`, for code outside of replicas."""
 
         def rows(shards: OwnShard | AllShards, ids: Tensor) -> Tensor:
-            (rows,) = shards.total(lambda shard: [shard.lookup(ids, name).values])
-            return rows
+            return shards.total(lambda shard: [shard.lookup(ids, name).values])[0]
 
         if self._all is not None:
             return rows(self._all, ids)
