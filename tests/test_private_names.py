@@ -5,6 +5,7 @@ with newer versions, `NAMES` and `OVERRIDDEN` say what has gone.
 """
 
 import ast
+import enum
 import importlib
 import inspect
 import pathlib
@@ -218,7 +219,9 @@ def classes():
         if module.name.startswith("rank4class_tf.tfr."):
             continue  # Needs TF-Ranking.
         for x in vars(importlib.import_module(module.name)).values():
-            if isinstance(x, type) and x.__module__.startswith("rank4class_tf"):
+            # Python itself gives each enumeration private methods.
+            is_class = isinstance(x, type) and not isinstance(x, enum.EnumType)
+            if is_class and x.__module__.startswith("rank4class_tf"):
                 yield x
 
 

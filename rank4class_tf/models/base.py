@@ -1,12 +1,13 @@
 """What `ExtremeClassifier` and `TwoTower` share: how losses and ranks reach Keras.
 
-`MultiWorker` repairs Keras 3 on several machines. It overrides private methods of
-Keras, each by a function of `_keras` that says what it repairs, and why.
+Keras gives its losses and metrics scores. A model of very many items has no scores of
+all of them. So a step computes the losses of its examples, which Keras only reduces,
+and the metrics get ranks among all items.
 """
 
 import contextvars
+import enum
 import inspect
-from collections.abc import Callable
 from typing import Any, Self
 
 import tensorflow as tf
@@ -19,46 +20,16 @@ from rank4class_tf._tf.memory import owned
 from rank4class_tf._types import Array, Tensor
 from rank4class_tf.losses import RankingLoss, WeightedSumLoss
 from rank4class_tf.metrics import ExpectedCalibrationError, MacroAverage, RankingMetric
+from rank4class_tf.models.multi_worker import MultiWorker
 
 
-class MultiWorker:
-    """Lets a Keras model train on several machines.
+class Scored(enum.StrEnum):
+    """What a step scores, which decides what losses a model takes."""
 
-    Keras 3.15 fails under `tf.distribute.MultiWorkerMirroredStrategy` in `fit` and
-    `evaluate`, with any model. In your own model, put this class before Keras's class
-    among the bases, `keras.Model` or `keras.Sequential`; `ExtremeClassifier` and
-    `TwoTower` do so. Nothing changes without a strategy, or in Keras 2, which does not
-    need this class. Under any strategy, the first batch may be uneven, labels may be
-    ragged, and only the first call after `compile` skips batches of a generator.
-    `docs/distribution.md` has an example program.
-
-    Example:
-        >>> from tensorflow import keras
-        >>> class MyModel(MultiWorker, keras.Model):
-        ...     pass
-        >>> inputs = keras.layers.Input((4,))
-        >>> MyModel(inputs, keras.layers.Dense(3)(inputs)).predict(
-        ...     tf.ones([2, 4]), verbose=0
-        ... ).shape
-        (2, 3)
-    """
-
-    # Each calls a function that says what Keras asks here. Only Keras 3 calls the first
-    # two. Keras 2 and 3 name the third differently.
-
-    def _make_function(self: Any, step_function: Callable) -> Callable:
-        step_function = _keras.step_of_workers(self, step_function)
-        return super()._make_function(step_function)  # type: ignore[misc]
-
-    def _maybe_symbolic_build(
-        self: Any, iterator: Any = None, data_batch: Any = None
-    ) -> None:
-        _keras.build_from_one_device(self, iterator, data_batch)
-
-    def _get_metrics_result_or_logs(self: Any, logs: dict[str, Any]) -> dict[str, Any]:
-        return _keras.logs_over_workers(self, logs)
-
-    _validate_and_get_metrics_result = _get_metrics_result_or_logs
+    # The values are words of error messages.
+    ALL_CLASSES = "all classes in blocks"  # In the order of their ids.
+    SOME_CLASSES = "a sample of the classes"
+    CANDIDATES = "the candidates of a batch"  # Labels are no class ids.
 
 
 # Whether Keras is tracing, or running, a step of evaluation. Keras does not tell
@@ -68,14 +39,18 @@ _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 
 
 class RetrievalModel(MultiWorker, keras.Model):
-    """Base: a training step scores some of very many items; evaluation ranks all."""
+    """Base: a training step scores some of very many items; evaluation ranks all.
+
+    A subclass says what it scores, its losses (`_losses_of_step`) and its ranks
+    (`ranks_of_batch`).
+    """
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
-    _scored: str  # What a step scores, in the words of an error message.
-    # Whether a step scores all classes, in the order of their ids.
-    _scores_all: bool = False
-    _has_class_ids: bool = False  # Whether labels are class ids.
     _metrics_in_training: bool = False
+
+    @property
+    def _scored(self) -> Scored:
+        raise NotImplementedError
 
     def compile(
         self, optimizer: Any = "rmsprop", loss: Any = None, **kwargs: Any
@@ -95,6 +70,7 @@ class RetrievalModel(MultiWorker, keras.Model):
             loss = loss()  # As Keras does.
         if loss is not None:
             self._check_loss(loss)
+
         ignored = getattr(loss, "ignore_class", None)
         for argument in ("metrics", "weighted_metrics"):
             for metric in tf.nest.flatten(kwargs.get(argument)):
@@ -127,22 +103,22 @@ class RetrievalModel(MultiWorker, keras.Model):
     ) -> Tensor:
         if training is None:  # Of Keras 2.
             training = not _is_test_step.get()
-        given_weight = sample_weight
-        losses, sample_weight = self._losses_of_step(
+        losses, weights = self._losses_of_step(
             x,
             y_pred,
             _keras.given_labels(y),
             _example_weights(sample_weight),
             training,
         )
+        # Metrics of training read the weights that made the losses. Keras calls
+        # `compute_metrics` only after the optimizer's step.
         if training and self._metrics_in_training:
-            # Here the classes are those that made the loss; `compute_metrics` comes
-            # after the optimizer's step.
-            self._update_metrics(x, y, y_pred, given_weight)
+            self._update_metrics(x, y, y_pred, sample_weight)
+
         # Keras passes these losses as labels and as scores to the loss, which only
         # reduces them.
         losses = _keras.as_losses(losses)
-        return super().compute_loss(x, losses, losses, sample_weight)
+        return super().compute_loss(x, losses, losses, weights)
 
     def test_step(self, data: Any) -> dict[str, Any]:
         token = _is_test_step.set(True)
@@ -212,10 +188,13 @@ class RetrievalModel(MultiWorker, keras.Model):
     def _compiled_losses(
         self, labels: Any, scores: Any, sample_weight: Array
     ) -> tuple[Tensor, Array]:
-        """`per_example` of the compiled loss; without one, zeros unread by Keras."""
+        """`per_example` of the compiled loss."""
+        # A model without a loss may still train, by `add_loss`. Keras then reads no
+        # losses of examples, so that any do.
         if self.loss is None:
             return tf.zeros([1]), None
-        ignores = self._scores_all  # Else labels are columns, not classes.
+        # Only there labels are classes; else they are columns.
+        ignores = self._scored is Scored.ALL_CLASSES
         return self.loss.per_example(labels, scores, sample_weight, ignores)
 
     def ranked_items(self) -> Any:
@@ -245,17 +224,17 @@ class RetrievalModel(MultiWorker, keras.Model):
             for part in loss.losses:
                 self._check_loss(part)
             return
-        scored = "all classes in blocks" if self._scores_all else self._scored
+        scored = self._scored
         rule = (
             "`loss` must be a loss of rank4class_tf.losses that is a `RankingLoss`, "
             f"such as `SoftmaxLoss()`: the model scores {scored}, which others would "
             "misread."
         )
         _checks.require(isinstance(loss, RankingLoss), rule, repr(loss))
-        if not self._has_class_ids:
+        if scored is Scored.CANDIDATES:
             rule = "`loss` must have no `ignore_class`, since no labels are class ids."
             _checks.require(loss.ignore_class is None, rule, loss.ignore_class)
-        if self._scores_all:
+        if scored is Scored.ALL_CLASSES:
             return
         for name in loss.by_class_id:
             rule = (

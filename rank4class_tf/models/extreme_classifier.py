@@ -20,7 +20,7 @@ from rank4class_tf._lists.positions import (
 from rank4class_tf._tf.raising import check
 from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
 from rank4class_tf.layers import Classes, SampledScores, ShardedClassTable
-from rank4class_tf.models.base import RetrievalModel, arguments_of_fit
+from rank4class_tf.models.base import RetrievalModel, Scored, arguments_of_fit
 from rank4class_tf.optimizers import Rowwise
 
 # With these options SGD writes to rows that a step has not touched, or reads a row's
@@ -109,8 +109,6 @@ class ExtremeClassifier(RetrievalModel):
     """
 
     _parts = ("encoder",)
-    _scored = "a sample of the classes"
-    _has_class_ids = True
 
     def __init__(
         self,
@@ -138,8 +136,10 @@ class ExtremeClassifier(RetrievalModel):
         return self.scores.classes
 
     @property
-    def _scores_all(self) -> bool:  # type: ignore[override]
-        return self.scores.num_negatives == self.classes.num_classes
+    def _scored(self) -> Scored:
+        if self.scores.num_negatives == self.classes.num_classes:
+            return Scored.ALL_CLASSES
+        return Scored.SOME_CLASSES
 
     def compile(
         self,
@@ -307,7 +307,9 @@ class ExtremeClassifier(RetrievalModel):
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
-        if self._scores_all:  # The loss asks for the scores block by block.
+        if (
+            self._scored is Scored.ALL_CLASSES
+        ):  # The loss asks for the scores block by block.
             products = self.scores.over_classes(y_pred)
             # A tied table has another gradient, through the encoder, and Keras's rules
             # need one part for each row. The sum of the two has that if one of them is
@@ -370,7 +372,7 @@ class ExtremeClassifier(RetrievalModel):
             return
         # Over all classes the gradient is dense, and any optimizer takes the right
         # step.
-        if not (self._takes_slices or self._scores_all):
+        if self._scored is Scored.SOME_CLASSES and not self._takes_slices:
             warnings.warn(
                 "`optimizer` should be one of rank4class_tf.optimizers: others write "
                 "to the whole table of classes, and take wrong steps if the encoder "

@@ -13,7 +13,7 @@ from rank4class_tf._tf.exchange import Exchange
 from rank4class_tf._tf.loops import Arguments, in_pieces
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._types import Array, Features, PathLike, Size, Tensor, TensorPair
-from rank4class_tf.models.base import RetrievalModel, arguments_of_fit
+from rank4class_tf.models.base import RetrievalModel, Scored, arguments_of_fit
 from rank4class_tf.models.candidates import (
     Candidates,
     Reader,
@@ -120,7 +120,7 @@ class TwoTower(RetrievalModel):
     """
 
     _parts = ("query_encoder", "candidate_encoder", "frequencies")
-    _scored = "the candidates of a batch"
+    _scored = Scored.CANDIDATES
 
     def __init__(
         self,
