@@ -33,8 +33,9 @@ class Scored(enum.StrEnum):
 
 
 # Whether Keras is tracing, or running, a step of evaluation. Keras does not tell
-# `compute_metrics`, and Keras 2 does not tell `compute_loss` either. This is no
-# attribute of the model, since each replica of a strategy traces in its own thread.
+# `compute_metrics`, and Keras 2 does not tell `compute_loss` either, so `test_step`
+# tells both. This is no attribute of the model, since each replica of a strategy traces
+# in its own thread.
 _is_test_step = contextvars.ContextVar("is_test_step", default=False)
 
 
@@ -46,7 +47,7 @@ class RetrievalModel(MultiWorker, keras.Model):
     """
 
     _parts: tuple[str, ...]  # Names of the constructor's arguments that are layers.
-    _metrics_in_training: bool = False
+    _metrics_in_training: bool = False  # Whether `fit` reports metrics, too.
 
     @property
     def _scored(self) -> Scored:
@@ -130,7 +131,10 @@ class RetrievalModel(MultiWorker, keras.Model):
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Array | None = None
     ) -> dict:
-        """Updates the metrics of evaluation, and of training if it reports them."""
+        """Updates the metrics of evaluation; returns the results of a step.
+
+        `compute_loss` has updated those of training.
+        """
         metrics = _keras.compiled_metrics(self)  # Built, as Keras's report needs them.
         is_test_step = _is_test_step.get()
         if is_test_step:
