@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 import tensorflow as tf
 
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._types import Tensor
+from rank4class_tf._types import Size, Tensor
 from rank4class_tf.layers import (
     CandidateFrequencies,
     CrossBatchMemory,
@@ -80,6 +80,10 @@ class Expected(NamedTuple):
     rate: Tensor | float  # `[n]`, or one number for all columns.
     base: Tensor | float
 
+    def counts(self, num_draws: Tensor) -> Tensor:
+        """How often each column is expected among so many draws."""
+        return num_draws * self.rate + self.base
+
     def weighted(self, weights: Tensor) -> Expected:
         """The same for columns of which one of weight w is expected 1 / w times."""
         return Expected(self.rate / weights, self.base / weights)
@@ -114,8 +118,11 @@ class Sources:
         batch = BatchOfAll.gathered(candidates, encodings)
         if self.frequencies is not None:
             self.frequencies(batch.drawn_keys, training=training)
+
+        # The batch comes first: a label is the column of a candidate in it.
         num_draws = tf.math.count_nonzero(batch.is_draw, dtype=tf.int32)
         sources = [Source(batch.encodings, batch.keys, batch.is_present)]
+
         if self.memory is not None:
             encodings, keys, is_filled = self.memory(
                 batch.encodings, batch.drawn_keys, training=training
@@ -123,6 +130,7 @@ class Sources:
             earlier = Source(encodings, keys, is_filled & (keys != -1))
             num_draws += tf.math.count_nonzero(earlier.is_present, dtype=tf.int32)
             sources.append(earlier)
+
         if self.random is not None:
             catalogue = self.index.catalogue
             rows = self.random(catalogue.keys, training=training)
@@ -142,6 +150,17 @@ class Sources:
             num_draws=tf.cast(num_draws, tf.float32),
             expected=self._expected(batch, keys, tf.size(is_present)),
         )
+
+    def num_draws(self, labels: Tensor, columns: Columns) -> Tensor:
+        """How many draws are negatives of a query: its own positives are none."""
+        num_positives: Size = 1
+        if labels.shape.rank == 2:
+            num_positives = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True)
+        num_draws = columns.num_draws - tf.cast(num_positives, tf.float32)
+        if self.random is not None:
+            return num_draws
+        # A batch of one example has no draws, and 0 no logarithm.
+        return tf.maximum(num_draws, 1.0)
 
     def _check_ids(self, candidates: Candidates) -> None:
         needs_ids = self.frequencies is not None or self.memory is not None

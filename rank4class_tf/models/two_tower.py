@@ -143,19 +143,24 @@ class TwoTower(RetrievalModel):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        # The towers, and the ids among their features.
         self.query_encoder = _keras.checked_layer("query_encoder", query_encoder)
         self.candidate_encoder = _keras.checked_layer(
             "candidate_encoder", candidate_encoder
         )
         self.candidate_id = _checks.string_or_none("candidate_id", candidate_id)
         self.exclude = _checks.string_or_none("exclude", exclude)
+
+        # The score of a query and a candidate.
         self.normalize = _checks.flag("normalize", normalize)
         if temperature is None:
             temperature = 0.1 if normalize else 1.0
         self.temperature = _checks.positive_float("temperature", temperature)
         if frequencies is not None:
-            frequencies = _keras.checked_layer("frequencies", frequencies)
+            _keras.checked_layer("frequencies", frequencies)
         self.frequencies = frequencies
+
+        # The negatives in the list of a query.
         self.memory_size = _checks.non_negative_int("memory_size", memory_size)
         self.num_random = _checks.non_negative_int("num_random", num_random)
         self.num_mined = _checks.positive_int_or_none("num_mined", num_mined)
@@ -163,13 +168,17 @@ class TwoTower(RetrievalModel):
         self.negative_weight = _checks.string_or_none(
             "negative_weight", negative_weight
         )
+
+        # How much of a batch is in memory at once.
         self.encode_in = _checks.positive_int_or_none("encode_in", encode_in)
         self.score_in = _checks.positive_int_or_none("score_in", score_in)
+
         if negatives is not None and candidate_id is None:
             raise ValueError(
                 "`candidate_id` must be given with `negatives`. Received: None."
             )
         _check_widths(query_encoder, candidate_encoder)
+
         self._add_layers(seed)
         # These are plain objects, which Keras neither tracks nor saves.
         self._reader = Reader(
@@ -178,6 +187,7 @@ class TwoTower(RetrievalModel):
         self._index = Index(
             candidate_encoder, self._encode_candidates, self._reader.ids
         )
+        self._sources = Sources(self._index, frequencies, self._memory, self._random)
         self._build_parts()
 
     def _add_layers(self, seed: int | None) -> None:
@@ -446,6 +456,9 @@ class TwoTower(RetrievalModel):
         """
         return None  # No second loss; else a scalar, such as a mean over the batch.
 
+    # One step, in the order of what it calls: candidates, encodings, columns, scores,
+    # losses.
+
     def _losses_of_step(
         self,
         x: Features,
@@ -454,44 +467,36 @@ class TwoTower(RetrievalModel):
         sample_weight: Array | None,
         training: bool,
     ) -> tuple[Tensor, Array]:
+        # Candidates are rows of features. Each query has the rows of its own.
         ids = self._reader.ids(y)
         if not training and not self._reader.has_features(y, ids):
             return self._unknown_losses(y_pred, sample_weight)
-
         candidates = self._reader.candidates(y, ids, training)
         encodings = self._encodings_of_step(candidates, training)
         rule = "`y` must have the features of a candidate for each query."
         rows = same_sizes(candidates.positive_rows, y_pred, rule)
+
         positives = tf.gather(encodings, tf.maximum(rows, 0))
         extra = self.extra_loss(y_pred, positives, x, y, training)
         if extra is not None:
             _keras.add_loss(self, extra)
 
-        # A label is the column of a positive among the candidates of all replicas.
+        # All queries score the same columns: first the candidates of all replicas. A
+        # label is the column of a positive.
         encodings = self._scaled(encodings)
-        labels = Exchange().first_row(encodings) + rows
-        if candidates.allows_several:
-            labels = tf.where(rows < 0, -1, labels)
+        first_column = Exchange().first_row(encodings)
+        labels = tf.where(rows < 0, -1, first_column + rows)
         columns = self._sources.columns(candidates, encodings, training)
+
+        # The loss sees the scores of each query, without those that do not count.
         queries = self._scaled_queries(y_pred)
         if candidates.is_invalid is not None:
             is_invalid = candidates.is_invalid[:, tf.newaxis]
             queries = tf.where(is_invalid, float("nan"), queries)
         if self.score_in is not None:
-            size = self.score_in
-            losses = self._losses_in_pieces(size, queries, labels, columns)
-            return losses, sample_weight
+            return self._losses_in_pieces(queries, labels, columns), sample_weight
         scores, labels = self._lists(queries, labels, columns)
         return self._compiled_losses(labels, scores, sample_weight)
-
-    def _unknown_losses(
-        self, queries: Tensor, sample_weight: Array | None
-    ) -> tuple[Tensor, Array]:
-        """NaN, for an evaluation that reads only ids."""
-        # It goes through the compiled loss, since Keras 2 reports what that has seen.
-        labels = tf.zeros(tf.shape(queries)[:1], tf.int32)
-        unknown = tf.fill([tf.shape(queries)[0], 2], float("nan"))
-        return self._compiled_losses(labels, unknown, sample_weight)
 
     def _encodings_of_step(self, candidates: Candidates, training: bool) -> Tensor:
         encodings = self._encoded(self.candidate_encoder, candidates.features, training)
@@ -502,81 +507,6 @@ class TwoTower(RetrievalModel):
         is_right = encodings.shape.rank == 2
         _checks.require(is_right, rule, f"encodings of shape {encodings.shape}")
         return encodings
-
-    def _losses_in_pieces(
-        self, size: int, queries: Tensor, labels: Tensor, columns: Columns
-    ) -> Tensor:
-        """The same losses, of `size` queries at once."""
-
-        def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
-            in_piece = columns._replace(encodings=encodings)
-            scores, labels = self._lists(queries, labels, in_piece)
-            return self._compiled_losses(labels, scores, None)[0]
-
-        spec = tf.TensorSpec([size], tf.float32)
-        arguments = Arguments(labels, [queries], [columns.encodings])
-        return in_pieces(piece_losses, arguments, spec)
-
-    def get_config(self) -> dict[str, Any]:
-        names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
-        plain = {name: getattr(self, name) for name in names if name not in self._parts}
-        return {**super().get_config(), **plain}
-
-    def _check_loss(self, loss: keras.losses.Loss) -> None:
-        super()._check_loss(loss)
-        rule = (
-            "`loss` must draw no random numbers with `score_in`, since all pieces of a "
-            "batch would draw the same."
-        )
-        _checks.require(
-            self.score_in is None or not getattr(loss, "is_random", False), rule, loss
-        )
-
-    def _read_new_index(self) -> None:
-        """Makes Keras trace again the steps that read the older index."""
-        if _keras.KERAS_3 and self._index.catalogue.ids.dtype == tf.string:
-            # XLA compiles no strings, and Keras asks a model only when it is compiled.
-            self.supports_jit = self.jit_compile = False
-        self.train_function = self.test_function = None
-
-    def encode_what_changed(self) -> None:
-        """Encodes the candidates again if the weights of their encoder have changed."""
-        # What reads the index calls this first; a graph cannot, and reads the older
-        # encodings.
-        if tf.executing_eagerly() and not self._index.is_current:
-            self.index()
-
-    def _excluded(self, queries: Features, exclude: Array | None) -> Array | None:
-        # The argument takes precedence over ids in the features of the queries.
-        if exclude is None and self.exclude is not None:
-            return feature_at("exclude", self.exclude, queries)
-        return exclude
-
-    @property
-    def _sources(self) -> Sources:
-        """Where a step's candidates come from."""
-        return Sources(self._index, self.frequencies, self._memory, self._random)
-
-    def ranked_items(self) -> Catalogue:
-        return self._index.catalogue
-
-    def ranks_of_batch(
-        self, x: Features, y: Features, y_pred: Tensor, dtype: tf.DType
-    ) -> tuple[ops.Ranks, None]:
-        return self._index.ranks(
-            self._scaled_queries(y_pred), y, self._excluded(x, None)
-        ), None
-
-    def _encode_candidates(self, features: Features, training: bool = False) -> Tensor:
-        inputs = inputs_for(self.candidate_encoder, features, "candidates")
-        return self._scaled(self._encoded(self.candidate_encoder, inputs, training))
-
-    def _scaled(self, encodings: Tensor) -> Tensor:
-        encodings = tf.cast(encodings, tf.float32)
-        return unit_rows(encodings) if self.normalize else encodings
-
-    def _scaled_queries(self, encodings: Tensor) -> Tensor:
-        return self._scaled(encodings) / self.temperature
 
     def _encoded(
         self, encoder: keras.layers.Layer, features: Features, training: bool | None
@@ -592,6 +522,17 @@ class TwoTower(RetrievalModel):
         states = _keras.states_of(encoder)
         return in_pieces(encode, Arguments(features), spec, states)
 
+    def _encode_candidates(self, features: Features, training: bool = False) -> Tensor:
+        inputs = inputs_for(self.candidate_encoder, features, "candidates")
+        return self._scaled(self._encoded(self.candidate_encoder, inputs, training))
+
+    def _scaled(self, encodings: Tensor) -> Tensor:
+        encodings = tf.cast(encodings, tf.float32)
+        return unit_rows(encodings) if self.normalize else encodings
+
+    def _scaled_queries(self, encodings: Tensor) -> Tensor:
+        return self._scaled(encodings) / self.temperature
+
     def _lists(self, queries: Tensor, labels: Tensor, columns: Columns) -> TensorPair:
         """Scores `[batch, n]`, -inf where masked, and the columns of the positives."""
         scores = tf.matmul(queries, columns.encodings, transpose_b=True)
@@ -600,25 +541,84 @@ class TwoTower(RetrievalModel):
         if columns.keys is not None:
             scores = self._remove_hits(scores, labels, columns.keys)
         if columns.expected is not None:
-            num_draws = self._num_draws(labels, columns)
-            rate, base = columns.expected
-            scores = self._correct(scores, labels, num_draws * rate + base)
+            num_draws = self._sources.num_draws(labels, columns)
+            counts = columns.expected.counts(num_draws)
+            scores = self._correct(scores, labels, counts)
         scores = _with_a_negative(scores, labels)
         num_mined = self.num_mined or (self.loss and self.loss.num_mined)
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
 
-    def _num_draws(self, labels: Tensor, columns: Columns) -> Tensor:
-        """How many draws are negatives of a query: its own positives are none."""
-        num_positives: Size = 1
-        if labels.shape.rank == 2:
-            num_positives = tf.math.count_nonzero(labels >= 0, axis=1, keepdims=True)
-        num_draws = columns.num_draws - tf.cast(num_positives, tf.float32)
-        if self._random is not None:
-            return num_draws
-        # A batch of one example has no draws, and 0 no logarithm.
-        return tf.maximum(num_draws, 1.0)
+    def _losses_in_pieces(
+        self, queries: Tensor, labels: Tensor, columns: Columns
+    ) -> Tensor:
+        """The same losses, of `score_in` queries at once."""
+
+        def piece_losses(labels: Tensor, queries: Tensor, encodings: Tensor) -> Tensor:
+            in_piece = columns._replace(encodings=encodings)
+            scores, labels = self._lists(queries, labels, in_piece)
+            return self._compiled_losses(labels, scores, None)[0]
+
+        spec = tf.TensorSpec([self.score_in], tf.float32)
+        arguments = Arguments(labels, [queries], [columns.encodings])
+        return in_pieces(piece_losses, arguments, spec)
+
+    def _unknown_losses(
+        self, queries: Tensor, sample_weight: Array | None
+    ) -> tuple[Tensor, Array]:
+        """NaN, for an evaluation that reads only ids."""
+        # It goes through the compiled loss, since Keras 2 reports what that has seen.
+        labels = tf.zeros(tf.shape(queries)[:1], tf.int32)
+        unknown = tf.fill([tf.shape(queries)[0], 2], float("nan"))
+        return self._compiled_losses(labels, unknown, sample_weight)
+
+    # The index: what keeps it current, and the ranks that it gives to metrics.
+
+    def encode_what_changed(self) -> None:
+        """Encodes the candidates again if the weights of their encoder have changed."""
+        # What reads the index calls this first; a graph cannot, and reads the older
+        # encodings.
+        if tf.executing_eagerly() and not self._index.is_current:
+            self.index()
+
+    def _read_new_index(self) -> None:
+        """Makes Keras trace again the steps that read the older index."""
+        if _keras.KERAS_3 and self._index.catalogue.ids.dtype == tf.string:
+            # XLA compiles no strings, and Keras asks a model only when it is compiled.
+            self.supports_jit = self.jit_compile = False
+        self.train_function = self.test_function = None
+
+    def _excluded(self, queries: Features, exclude: Array | None) -> Array | None:
+        # The argument takes precedence over ids in the features of the queries.
+        if exclude is None and self.exclude is not None:
+            return feature_at("exclude", self.exclude, queries)
+        return exclude
+
+    def ranked_items(self) -> Catalogue:
+        return self._index.catalogue
+
+    def ranks_of_batch(
+        self, x: Features, y: Features, y_pred: Tensor, dtype: tf.DType
+    ) -> tuple[ops.Ranks, None]:
+        return self._index.ranks(
+            self._scaled_queries(y_pred), y, self._excluded(x, None)
+        ), None
+
+    def get_config(self) -> dict[str, Any]:
+        names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
+        plain = {name: getattr(self, name) for name in names if name not in self._parts}
+        return {**super().get_config(), **plain}
+
+    def _check_loss(self, loss: keras.losses.Loss) -> None:
+        super()._check_loss(loss)
+        rule = (
+            "`loss` must draw no random numbers with `score_in`, since all pieces of a "
+            "batch would draw the same."
+        )
+        _checks.require(
+            self.score_in is None or not getattr(loss, "is_random", False), rule, loss
+        )
 
 
 def _check_widths(*encoders: keras.layers.Layer) -> None:
