@@ -1,7 +1,19 @@
-"""The candidates of a `TwoTower` step, which `Reader` reads from the `y` of `fit`."""
+"""The candidates of a `TwoTower` step, which `Reader` reads from the `y` of `fit`.
+
+A query has one candidate, or several, all positives. The form of the ids tells which:
+
+- none, or ids `[batch]`: one.
+- ids `[batch, P]`, padded with -1, or ragged ids: several.
+- ids `[batch, 1]`: one, unless a feature has the axis of P = 1, too: `_are_one_each`.
+- ids of unknown rank, as `y` has them where Keras trains on several ranks: one, unless
+  the encoder takes only ids: `Reader._with_known_rank`.
+
+`Candidates.positive_rows` keeps the answer, as `[batch]` or `[batch, P]`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -67,25 +79,19 @@ class _Batch(NamedTuple):
     is_invalid: Tensor | None = None
 
 
+@dataclasses.dataclass(frozen=True)
 class Reader:
     """Reads candidates from features; the arguments are those of `TwoTower`."""
 
-    def __init__(
-        self,
-        encoder: keras.layers.Layer,
-        candidate_id: str | None,
-        negatives: str | None,
-        negative_weight: str | None,
-    ):
-        self._encoder = encoder
-        self._candidate_id = candidate_id
-        self._negatives = negatives
-        self._negative_weight = negative_weight
+    encoder: keras.layers.Layer  # Of candidates.
+    candidate_id: str | None
+    negatives: str | None
+    negative_weight: str | None
 
     def ids(self, features: Features) -> Ids | None:
         """The ids among features of candidates; None if they have no ids."""
-        if self._candidate_id is not None:
-            ids = feature_at("candidate_id", self._candidate_id, features)
+        if self.candidate_id is not None:
+            ids = feature_at("candidate_id", self.candidate_id, features)
             return _checks.ids("candidate_id", ids)
         if isinstance(features, (dict, tuple, list)):
             return None
@@ -97,12 +103,12 @@ class Reader:
         return features if is_id and features.shape.rank in (None, 2) else None
 
     def has_features(self, candidates: Features, ids: Ids | None) -> bool:
-        """Whether the features of several candidates are present, not only the ids."""
-        if ids is None or ids.shape.rank in (None, 1) or ids.shape[1:] == [1]:
+        """Whether the features of the candidates are present, not only the ids."""
+        if not _hold_several(ids):
             return True
         if not isinstance(candidates, dict):
             return self._encodes_ids
-        inputs = _keras.symbolic_inputs(self._encoder)
+        inputs = _keras.symbolic_inputs(self.encoder)
         if isinstance(inputs, dict):
             return set(inputs) <= set(candidates)
         return len(candidates) > 1
@@ -110,13 +116,14 @@ class Reader:
     @property
     def _encodes_ids(self) -> bool:
         """Whether the encoder takes a number of each candidate, and nothing else."""
-        shape = getattr(_keras.symbolic_inputs(self._encoder), "shape", None)
+        shape = getattr(_keras.symbolic_inputs(self.encoder), "shape", None)
         return shape is not None and len(shape) == 1
 
     def candidates(self, y: Features, ids: Ids | None, training: bool) -> Candidates:
         """A batch's positives, and the user's own negatives, from features and ids."""
         batch = self._with_known_rank(y, ids, training)
-        inputs = _keras.symbolic_inputs(self._encoder)
+        self._check_id_key(batch.ids)
+        inputs = _keras.symbolic_inputs(self.encoder)
         positives = self._in_rows("y", batch.features, batch.ids, inputs)
         is_invalid = batch.is_invalid
         if training and positives.keys is not None and not positives.allows_several:
@@ -128,32 +135,22 @@ class Reader:
             is_invalid = missing if is_invalid is None else is_invalid | missing
         positives = positives._replace(is_invalid=is_invalid)
 
-        if self._negatives is None:
+        if self.negatives is None:
             return positives
         names = batch.features if isinstance(batch.features, dict) else ()
-        if not training and self._negatives not in names:
+        if not training and self.negatives not in names:
             return positives
-        features = feature_at("negatives", self._negatives, batch.features)
+        features = feature_at("negatives", self.negatives, batch.features)
         ids = self.ids(features)
         negatives = self._in_rows("negatives", features, ids, positives.features)
         return positives.with_negatives(negatives)
 
     def _with_known_rank(self, y: Features, ids: Ids | None, training: bool) -> _Batch:
         """The labels; Keras may have traced the step for ids of several ranks."""
-        if ids is None:
-            return _Batch(y, ids)
-        features_are_ids = self._candidate_id is None
-        if ids.shape.rank is not None:
-            is_one = ids.shape.rank != 2 or ids.shape[1] == 1
-            if features_are_ids and not self._encodes_ids and not is_one:
-                raise ValueError(
-                    "`candidate_id` must be given where the features of a candidate "
-                    "are several integers. Received: candidate_id=None, ids of shape "
-                    f"{ids.shape}."
-                )
+        if ids is None or ids.shape.rank is not None:
             return _Batch(y, ids)
         rows = _labels.in_rows(ids)
-        if features_are_ids and self._encodes_ids:
+        if self.candidate_id is None and self._encodes_ids:
             return _Batch(rows, rows)
 
         # Features of several candidates would need another rank too: one id each.
@@ -165,8 +162,19 @@ class Reader:
             )
             check(has_several, rows, rule)
         ids = rows[:, 0]
-        features = {**y, self._candidate_id: ids} if isinstance(y, dict) else ids
+        features = {**y, self.candidate_id: ids} if isinstance(y, dict) else ids
         return _Batch(features, ids, is_invalid=has_several[:, 0])
+
+    def _check_id_key(self, ids: Ids | None) -> None:
+        """Raises where the integers that one candidate has would be read as ids."""
+        if ids is None or self.candidate_id is not None:
+            return
+        if _hold_several(ids) and not self._encodes_ids:
+            raise ValueError(
+                "`candidate_id` must be given where the features of a candidate "
+                "are several integers. Received: candidate_id=None, ids of shape "
+                f"{ids.shape}."
+            )
 
     def _in_rows(
         self, argument: str, features: Features, ids: Ids | None, of_one: Features
@@ -181,9 +189,9 @@ class Reader:
         weights = None
         if isinstance(features, dict):
             features = {**features}
-            weights = features.pop(self._negative_weight, None)
-            features.pop(self._negatives, None)
-        features = inputs_for(self._encoder, features, argument)
+            weights = features.pop(self.negative_weight, None)
+            features.pop(self.negatives, None)
+        features = inputs_for(self.encoder, features, argument)
 
         if isinstance(ids, tf.RaggedTensor):
             _check_ragged(argument, features, weights)
@@ -198,6 +206,13 @@ class Reader:
         return candidates._replace(weights=_checked_weights(weights, candidates.keys))
 
 
+def _hold_several(ids: Ids | None) -> bool:
+    """Whether ids are ragged or `[batch, P]`; those `[batch, 1]` may be of one each."""
+    if ids is None or ids.shape.rank in (None, 1):
+        return False
+    return ids.shape[1:] != [1]
+
+
 def _check_ragged(argument: str, features: Features, weights: Features) -> None:
     rule = f"`{argument}` must be ragged where ids are, weights too."
     for part in (*tf.nest.flatten(features), weights):
@@ -208,19 +223,15 @@ def _check_ragged(argument: str, features: Features, weights: Features) -> None:
 def _are_one_each(
     argument: str, features: Features, ids: Tensor | None, of_one: Features
 ) -> bool:
-    """Whether each query has one candidate, rather than P of them.
-
-    Ids `[batch]` say that it has one, and ids `[batch, P]` that it has P. Ids
-    `[batch, 1]` may mean either: it has P = 1 if a feature has the axis of P, too.
-    """
+    """Whether each query has one candidate, rather than P of them."""
     if ids is None or ids.shape.rank == 1:
         return True
-    is_column = ids.shape[1:] == [1]  # Also False where the rank is unknown.
-    if not is_column:
+    if ids.shape.rank is None or _hold_several(ids):
         return False
 
-    # In `y`, numbers `[batch, 1]` are features of one candidate, since Keras drops a
-    # last axis of size 1 itself.
+    # Ids are `[batch, 1]`, where P = 1 if a feature has the axis of P. In `y`, numbers
+    # `[batch, 1]` are features of one candidate, since Keras drops a last axis of size
+    # 1 itself.
     min_rank = 3 if argument == "y" else 2
     ranks = zip(_ranks(features), _ranks(of_one), strict=False)
     for rank, rank_of_one in ranks:
