@@ -80,10 +80,6 @@ class Expected(NamedTuple):
     rate: Tensor | float  # `[n]`, or one number for all columns.
     base: Tensor | float
 
-    def counts(self, num_draws: Tensor) -> Tensor:
-        """How often each column is expected among so many draws."""
-        return num_draws * self.rate + self.base
-
     def weighted(self, weights: Tensor) -> Expected:
         """The same for columns of which one of weight w is expected 1 / w times."""
         return Expected(self.rate / weights, self.base / weights)

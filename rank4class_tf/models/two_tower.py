@@ -542,8 +542,8 @@ class TwoTower(RetrievalModel):
             scores = self._remove_hits(scores, labels, columns.keys)
         if columns.expected is not None:
             num_draws = self._sources.num_draws(labels, columns)
-            counts = columns.expected.counts(num_draws)
-            scores = self._correct(scores, labels, counts)
+            rate, base = columns.expected
+            scores = self._correct(scores, labels, num_draws * rate + base)
         scores = _with_a_negative(scores, labels)
         num_mined = self.num_mined or (self.loss and self.loss.num_mined)
         if num_mined is not None:
