@@ -14,6 +14,7 @@ removed.
 - `exact`: differences that graph rewriting would spoil; sums beyond float32.
 - `exchange`: tensors between the replicas of a strategy, in code that all of them run
   alike.
+- `checksums`: whether weights have changed.
 - `memory`: copies of what a caller's arrays share with a batch.
 - `private`: names that are not public. There should be few.
 - `raising`: errors for bad values, from graphs that XLA does not compile; for sizes,

@@ -12,7 +12,7 @@ from tensorflow import keras
 
 from rank4class_tf import _checks, _keras, ops
 from rank4class_tf._lists import labels as _labels
-from rank4class_tf._tf.loops import fold_blocks
+from rank4class_tf._tf.checksums import checksums
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import places_in
 from rank4class_tf._types import Array, Features, Size, Tensor, TensorPair
@@ -62,7 +62,6 @@ class Catalogue:
 
         # None until the candidates are encoded, which comes after the checks of ids.
         self._head: SampledScores | None = None
-        self._search: Callable | None = None
         # The class id of each candidate in `Ranks`: at first its row, which may move
         # later. That of a removed candidate is not given again.
         self.numbers = np.arange(self.size, dtype=np.int32)
@@ -98,11 +97,6 @@ class Catalogue:
         head = SampledScores(classes, normalize=False, dtype="float32")
         head.build((None, encodings.shape[1]))
         self._head = head
-        # Eagerly, a query of a million rows would make thousands of calls. Replicas
-        # that exchange scores cannot do so inside a function of their own.
-        self._search = head.top_k
-        if not self.in_shards:
-            self._search = tf.function(head.top_k, reduce_retracing=True)
 
     @property
     def head(self) -> SampledScores:
@@ -110,11 +104,14 @@ class Catalogue:
         assert self._head is not None
         return self._head
 
-    @property
+    @functools.cached_property
     def search(self) -> Callable:
         """`head.top_k`, compiled where it can be."""
-        assert self._search is not None
-        return self._search
+        # Replicas that exchange scores cannot do so inside a function of their own.
+        if self.in_shards:
+            return self.head.top_k
+        # Eagerly, a query of a million rows would make thousands of calls.
+        return tf.function(self.head.top_k, reduce_retracing=True)
 
     def with_candidates(
         self, features: Features, ids: Tensor, encodings: Tensor
@@ -265,6 +262,21 @@ class Index:
         self._batch_size = batch_size
         self._encoded_with = self._fingerprint()
 
+    def add(self, candidates: Features) -> None:
+        """Encodes further candidates; one with a known id replaces the older."""
+        candidates = arrays(candidates)
+        ids = self._read_ids(candidates)
+        rule = "`candidates` must have ids to be added."
+        _checks.require(ids is not None, rule, "candidate_id=None")
+        num_rows = _num_candidates(candidates, 0)
+        parts = self._encoded_in_turn(candidates, num_rows, self._batch_size)
+        encodings = tf.concat(parts, axis=0)
+        self._catalogue = self.catalogue.with_candidates(candidates, ids, encodings)
+
+    def remove(self, ids: Array) -> None:
+        """Removes the candidates with these ids `[n]`."""
+        self._catalogue = self.catalogue.without_candidates(tf.convert_to_tensor(ids))
+
     def _from_dataset(self, dataset: tf.data.Dataset, in_shards: bool) -> Catalogue:
         all_ids = []
         all_encodings = []
@@ -320,21 +332,6 @@ class Index:
         _checks.require(len(encodings) == num_rows, rule, received)
         return np.stack([encodings[row] for row in range(num_rows)])
 
-    def add(self, candidates: Features) -> None:
-        """Encodes further candidates; one with a known id replaces the older."""
-        candidates = arrays(candidates)
-        ids = self._read_ids(candidates)
-        rule = "`candidates` must have ids to be added."
-        _checks.require(ids is not None, rule, "candidate_id=None")
-        num_rows = _num_candidates(candidates, 0)
-        parts = self._encoded_in_turn(candidates, num_rows, self._batch_size)
-        encodings = tf.concat(parts, axis=0)
-        self._catalogue = self.catalogue.with_candidates(candidates, ids, encodings)
-
-    def remove(self, ids: Array) -> None:
-        """Removes the candidates with these ids `[n]`."""
-        self._catalogue = self.catalogue.without_candidates(tf.convert_to_tensor(ids))
-
     def top_k(self, encodings: Tensor, k: Size, exclude: Array | None) -> TensorPair:
         """The k best candidates' scores and ids, `[batch, k]`; see `TwoTower.top_k`."""
         excluded = self._excluded_rows(exclude)
@@ -348,20 +345,7 @@ class Index:
     ) -> ops.Ranks:
         """Ranks of given candidates among all, in float64; see `TwoTower.ranks`."""
         catalogue = self.catalogue
-        ids = self._read_ids(candidates)
-        if ids is None:
-            rule = (
-                "`candidate_id` must be given to rank candidates, unless their "
-                "features are ids."
-            )
-            raise ValueError(
-                f"{rule} Received: candidate_id=None, candidates={candidates!r}."
-            )
-        rule = "`candidates` must have a row for each query."
-        ids = same_sizes(_labels.in_rows(ids), encodings, rule)
-        rows = catalogue.rows(ids, "candidate_id")
-        is_padding = (id_keys(ids) == -1) & (ids.dtype != tf.string)
-        has_unknown = tf.reduce_any((rows < 0) & ~is_padding, axis=1, keepdims=True)
+        rows, has_unknown = self._rows_of_lists(candidates, encodings)
 
         # An excluded candidate has no rank, and the others are ranked among fewer.
         excluded = self._excluded_rows(exclude)
@@ -389,6 +373,24 @@ class Index:
         size = tf.constant(catalogue.size)
         return ops.Ranks(above, tied, relevance, num_items, size, class_ids=numbers)
 
+    def _rows_of_lists(self, candidates: Features, queries: Tensor) -> TensorPair:
+        """Rows `[batch, P]`, -1 for none, and `[batch, 1]`, True for an unknown id."""
+        ids = self._read_ids(candidates)
+        if ids is None:
+            rule = (
+                "`candidate_id` must be given to rank candidates, unless their "
+                "features are ids."
+            )
+            raise ValueError(
+                f"{rule} Received: candidate_id=None, candidates={candidates!r}."
+            )
+        rule = "`candidates` must have a row for each query."
+        ids = same_sizes(_labels.in_rows(ids), queries, rule)
+        rows = self.catalogue.rows(ids, "candidate_id")
+        is_padding = (id_keys(ids) == -1) & (ids.dtype != tf.string)
+        is_unknown = (rows < 0) & ~is_padding
+        return rows, tf.reduce_any(is_unknown, axis=1, keepdims=True)
+
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:
         """The rows `[batch, E]` of ids to omit, -1 for no candidate; None for none."""
         if exclude is None:
@@ -399,54 +401,6 @@ class Index:
             rows = self.catalogue.rows(exclude.flat_values, "exclude")
             return exclude.with_flat_values(rows).to_tensor(-1)
         return self.catalogue.rows(exclude, "exclude")
-
-
-# Weights of at most so many numbers are summed word by word. Of larger ones, so many
-# numbers are read at once: 8 times as many took 1.1 of the time, an eighth 2.4.
-_WORDS = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
-_MOST_WORDS = 1 << 16
-_READ_AT_ONCE = 1 << 19
-
-
-def checksums(weights: list[tf.Variable]) -> list[Tensor]:
-    """Sums of each weight's words, or of its rows' sums, times odd numbers."""
-    # So swaps are seen. In a large table, a change that rounding hides in the sum of a
-    # row stays unseen. A search of a million rows of 64 numbers would take less time
-    # than the sum of all their words.
-
-    def odd_numbers(count: int | Tensor) -> Tensor:
-        draws = tf.random.stateless_uniform([count], [0, 1], None, None, tf.int64)
-        return 2 * draws + 1
-
-    def checksum(values: Tensor) -> Tensor:
-        values = tf.reshape(values, [-1])
-        if values.dtype != tf.bool:
-            values = tf.bitcast(values, _WORDS[values.dtype.size])
-        # The sum of an even number of signs would be 0 in the words' own size.
-        words = tf.cast(values, tf.int64)
-        return tf.reduce_sum(words * odd_numbers(tf.size(words)))
-
-    def checksum_of(weight: tf.Variable) -> Tensor:
-        size = weight.shape.num_elements()  # Keras 2 counts documents in `(None,)`.
-        if size is None or size <= _MOST_WORDS:
-            return checksum(tf.convert_to_tensor(weight))
-        is_short = weight.dtype.is_floating and weight.dtype.size <= 4
-        dtype = tf.float32 if is_short else tf.float64
-        row_size = weight.shape[1:].num_elements()
-        factors = tf.random.stateless_uniform([row_size, 1], [0, 2], 1, 2, dtype)
-
-        # In blocks, since TensorFlow copies a table that it reads whole, once rows of
-        # it have been looked up.
-        def add_rows(rows: Tensor, total: Tensor) -> list[Tensor]:
-            values = tf.reshape(tf.gather(weight, rows), [-1, row_size])
-            return [3 * total + checksum(tf.matmul(tf.cast(values, dtype), factors))]
-
-        num_rows = weight.shape[0]
-        rows_at_once = max(_READ_AT_ONCE // row_size, 1)
-        zero = tf.constant(0, tf.int64)
-        return fold_blocks(add_rows, num_rows, rows_at_once, [zero])[0]
-
-    return [checksum_of(weight) for weight in weights]
 
 
 def arrays(

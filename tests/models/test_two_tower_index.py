@@ -8,7 +8,7 @@ from tensorflow import keras
 
 import rank4class_tf
 from rank4class_tf import _keras, evaluation, losses, metrics, models
-from rank4class_tf.models.catalogue import checksums
+from rank4class_tf._tf.checksums import checksums
 
 from ..refused import refused
 from ..rounding import assert_all_close, assert_same_sums
