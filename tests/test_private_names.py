@@ -218,6 +218,8 @@ def classes():
     for module in pkgutil.walk_packages(r4c.__path__, "rank4class_tf."):
         if module.name.startswith("rank4class_tf.tfr."):
             continue  # Needs TF-Ranking.
+        if module.name.endswith("_beam"):
+            continue  # Needs Apache Beam.
         for x in vars(importlib.import_module(module.name)).values():
             # Python itself gives each enumeration private methods.
             is_class = isinstance(x, type) and not isinstance(x, enum.EnumType)

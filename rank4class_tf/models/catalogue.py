@@ -384,11 +384,18 @@ class Index:
             raise ValueError(
                 f"{rule} Received: candidate_id=None, candidates={candidates!r}."
             )
-        rule = "`candidates` must have a row for each query."
-        ids = same_sizes(_labels.in_rows(ids), queries, rule)
-        rows = self.catalogue.rows(ids, "candidate_id")
-        is_padding = (id_keys(ids) == -1) & (ids.dtype != tf.string)
+        ids = _labels.in_rows(ids)
+        is_ragged = isinstance(ids, tf.RaggedTensor)
+        flat = ids.flat_values if is_ragged else ids
+        rows = self.catalogue.rows(flat, "candidate_id")
+        is_padding = (id_keys(flat) == -1) & (flat.dtype != tf.string)
         is_unknown = (rows < 0) & ~is_padding
+        if is_ragged:
+            # Rows are padded, not ids, since any string may be an id.
+            rows = ids.with_flat_values(rows).to_tensor(-1)
+            is_unknown = ids.with_flat_values(is_unknown).to_tensor(False)
+        rule = "`candidates` must have a row for each query."
+        rows = same_sizes(rows, queries, rule)
         return rows, tf.reduce_any(is_unknown, axis=1, keepdims=True)
 
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:

@@ -122,7 +122,8 @@ def test_steps_are_those_of_a_keras_model(kind, optimizer, name):
         model.compile(OPTIMIZERS[optimizer](), loss, run_eagerly=run_eagerly)
         model.fit(x, y, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
         results.append([*encoder.get_weights(), *layer.get_weights()])
-        assert_all_close(results[-1], results[0], 1e-4, 2e-6)
+        # An entry near 0 has the rounding of its row, whose entries are of about 1.
+        assert_all_close(results[-1], results[0], 1e-4, 1e-5)
 
 
 LOSSES = {

@@ -435,6 +435,21 @@ def test_an_id_that_is_not_in_the_index_shows_as_nan(pairs, candidates):
     assert found == pytest.approx([np.mean(1 / ranks), np.median(ranks)], rel=1e-5)
 
 
+@pytest.mark.parametrize("row_splits", [tf.int32, tf.int64])
+def test_ragged_candidates_have_the_ranks_of_padded_ones(pairs, candidates, row_splits):
+    model = make(candidates, metrics=[metrics.MRR()])
+    some = {k: v[1:] for k, v in candidates.items()}
+    lengths = [2, 0, *[1, 3] * 11]
+    ids = np.resize(IDS, sum(lengths))
+    ragged = tf.RaggedTensor.from_row_lengths(ids, tf.cast(lengths, row_splits))
+    padded = ragged.to_tensor(-1)
+    for index in (candidates, some):  # The second lacks an id, whose ranks are NaN.
+        model.index(index)
+        found, expected = (model.ranks(pairs[0], {"id": x}) for x in (ragged, padded))
+        assert_all_close(found[:4], expected[:4], 0)
+    assert np.isnan(expected.above).any() and np.isfinite(expected.above).any()
+
+
 def test_an_index_that_fails_leaves_the_older_one(pairs):
     model = by_ids()
     before = model.top_k(pairs[0], 3)
