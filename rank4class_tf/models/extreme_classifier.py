@@ -307,9 +307,8 @@ class ExtremeClassifier(RetrievalModel):
         positions = positions_of(y_pred)
         if positions is None:
             y = _class_ids(y, self.classes.num_classes)
-        if (
-            self._scored is Scored.ALL_CLASSES
-        ):  # The loss asks for the scores block by block.
+        if self._scored is Scored.ALL_CLASSES:
+            # The loss asks for the scores block by block.
             products = self.scores.over_classes(y_pred)
             # A tied table has another gradient, through the encoder, and Keras's rules
             # need one part for each row. The sum of the two has that if one of them is
