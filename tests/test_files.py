@@ -147,8 +147,8 @@ def test_models_of_an_older_commit_are_read(name):
     expected = np.load(folder / "answers.npz")[name]
     answers = make.answers(name, model)
     if name == "classifier":
-        # The loss does not depend on a shift of all scores. The gradient of such a
-        # shift is rounding, of which Adam makes a step that differs by processor.
+        # The loss does not depend on a shift of all scores. The gradient of a shift is
+        # only rounding, which differs by processor and which Adam scales up.
         answers, expected = (
             x - x.mean(axis=1, keepdims=True) for x in (answers, expected)
         )

@@ -22,9 +22,9 @@ def _of_weight(weight: tf.Variable) -> Tensor:
     if size is None or size <= _MOST_WORDS:
         return _of_words(tf.convert_to_tensor(weight))
 
-    # Of a large table, the words of its rows' sums: a search of a million rows of 64
-    # numbers would take less time than the sum of all their words. A change that
-    # rounding hides in the sum of a row stays unseen.
+    # A large table has the checksum of its rows' sums. The words of a million rows of
+    # 64 numbers would take more time to sum than a search of these rows takes. A change
+    # that rounding hides in the sum of a row stays unseen.
     is_short = weight.dtype.is_floating and weight.dtype.size <= 4
     dtype = tf.float32 if is_short else tf.float64
     row_size = weight.shape[1:].num_elements()

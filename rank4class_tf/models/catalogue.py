@@ -385,17 +385,13 @@ class Index:
                 f"{rule} Received: candidate_id=None, candidates={candidates!r}."
             )
         ids = _labels.in_rows(ids)
-        is_ragged = isinstance(ids, tf.RaggedTensor)
-        flat = ids.flat_values if is_ragged else ids
+        flat = _values(ids)
         rows = self.catalogue.rows(flat, "candidate_id")
         is_padding = (id_keys(flat) == -1) & (flat.dtype != tf.string)
         is_unknown = (rows < 0) & ~is_padding
-        if is_ragged:
-            # Rows are padded, not ids, since any string may be an id.
-            rows = ids.with_flat_values(rows).to_tensor(-1)
-            is_unknown = ids.with_flat_values(is_unknown).to_tensor(False)
+        is_unknown = _padded(is_unknown, ids, False)
         rule = "`candidates` must have a row for each query."
-        rows = same_sizes(rows, queries, rule)
+        rows = same_sizes(_padded(rows, ids, -1), queries, rule)
         return rows, tf.reduce_any(is_unknown, axis=1, keepdims=True)
 
     def _excluded_rows(self, exclude: Array | None) -> Tensor | None:
@@ -403,11 +399,21 @@ class Index:
         if exclude is None:
             return None
         exclude = _checks.rows_of_ids("exclude", exclude)
-        if isinstance(exclude, tf.RaggedTensor):
-            # Rows are padded, not ids, since any string may be an id.
-            rows = self.catalogue.rows(exclude.flat_values, "exclude")
-            return exclude.with_flat_values(rows).to_tensor(-1)
-        return self.catalogue.rows(exclude, "exclude")
+        rows = self.catalogue.rows(_values(exclude), "exclude")
+        return _padded(rows, exclude, -1)
+
+
+def _values(ids: Ids) -> Tensor:
+    """All ids: of ragged ones, their values `[n]`."""
+    return ids.flat_values if isinstance(ids, tf.RaggedTensor) else ids
+
+
+def _padded(values: Tensor, ids: Ids, padding: int | bool) -> Tensor:
+    """What was found for ids, with padding where these are ragged."""
+    # Ids are not padded themselves, since any string may be an id.
+    if isinstance(ids, tf.RaggedTensor):
+        return ids.with_flat_values(values).to_tensor(padding)
+    return values
 
 
 def arrays(
