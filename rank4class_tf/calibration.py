@@ -127,9 +127,15 @@ class _Examples(NamedTuple):
     ) -> Self:
         """Reads a dataset, as `calibrate` does."""
         found = []
-        for labels, weights in _labelled_scores(
-            model, dataset, label_format, batch_size, ignore_class, logits=True
-        ):
+        examples = _labelled_scores(
+            model,
+            dataset,
+            label_format=label_format,
+            batch_size=batch_size,
+            ignore_class=ignore_class,
+            logits=True,
+        )
+        for labels, weights in examples:
             lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
             found.append((labels.scores, lists.item_relevance(), weights))
         columns = zip(*found, strict=True)
@@ -195,10 +201,15 @@ def conformalize(
     coverage = _checks.inner_fraction("coverage", coverage)
     sets = PredictionSets(0.0, method, probabilities)
     conformities = []
-    logits = isinstance(sets.probabilities, Probabilities)
-    for labels, weights in _labelled_scores(
-        model, dataset, label_format, batch_size, ignore_class, logits
-    ):
+    examples = _labelled_scores(
+        model,
+        dataset,
+        label_format=label_format,
+        batch_size=batch_size,
+        ignore_class=ignore_class,
+        logits=isinstance(sets.probabilities, Probabilities),
+    )
+    for labels, weights in examples:
         num_positives = labels.num_positives.numpy()
         rule = "`dataset` must have one positive per example."
         _checks.require((num_positives == 1).all(), rule, num_positives)
@@ -405,6 +416,7 @@ def _conformal_threshold(conformity: np.ndarray, coverage: float) -> float:
 def _labelled_scores(
     model: Scorer,
     dataset: Dataset,
+    *,
     label_format: str | None,
     batch_size: int,
     ignore_class: int | None,

@@ -42,15 +42,32 @@ class PretrainedEncoder:
             `[batch, d]`.
     """
 
-    # A subclass has `_run(model, inputs, is_whole)` for the backbone or, if not
-    # `is_whole`, its lower part, `_run_above(backbone, cut, output, features)` for the
-    # rest, and `_pool(hidden, upper_inputs, from_features)`, from inputs or `features`.
     frozen: int
     lower: keras.Model | None
     upper: keras.Model
 
+    # What a subclass says of its backbone.
+
+    def _run(self, model: keras.Model, inputs: Tensor) -> Tensor:
+        """The output of the backbone, or of its lower part."""
+        raise NotImplementedError
+
+    def _features(self, hidden: Tensor, inputs: Tensor) -> Tensor:
+        """What `lower` makes of the output of the lower part."""
+        return hidden
+
+    def _run_above(
+        self, backbone: keras.Model, cut: Tensor, output: Tensor, features: Tensor
+    ) -> Tensor:
+        """The output of the backbone, from features at the cut."""
+        raise NotImplementedError
+
+    def _pool(self, hidden: Tensor, upper_inputs: Tensor) -> Tensor:
+        """Encodings of outputs, which come from inputs or from features."""
+        raise NotImplementedError
+
     def _build(
-        self: Any,
+        self,
         backbone: keras.Model,
         inputs: Any,
         output: Any,
@@ -63,7 +80,7 @@ class PretrainedEncoder:
         rule = "`preset` must be a transformer encoder, a ResNet or a VGG of keras-hub."
         received = f"preset={preset!r}, a {type(backbone).__name__}"
         _checks.require(bool(blocks), rule, received)
-        self.frozen = len(blocks) if frozen == "all" else frozen
+        self.frozen = len(blocks) if isinstance(frozen, str) else frozen
         rule = f"`frozen` must be 'all' or at most {len(blocks)}, the number of blocks."
         _checks.require(self.frozen <= len(blocks), rule, f"frozen={frozen}")
         self.lower = None
@@ -71,11 +88,11 @@ class PretrainedEncoder:
             # Cut the backbone behind the last frozen block.
             cut = blocks[self.frozen - 1].output
             lower = keras.Model(backbone.input, cut)
-            outputs = self._run(lower, inputs, is_whole=False)
+            outputs = self._features(self._run(lower, inputs), inputs)
             self.lower = keras.Model(inputs, outputs, name="frozen")
             features = keras.Input(cut.shape[1:])
             hidden = self._run_above(backbone, cut, output, features)
-            encodings = self._pool(hidden, features, from_features=True)
+            encodings = self._pool(hidden, features)
         else:
             features = inputs
             uncut = keras.Model(backbone.input, output)
@@ -135,7 +152,7 @@ class ImageEncoder(PretrainedEncoder):
         images = keras.Input(shape, name="images")
         self._build(backbone, images, backbone.output, preset, frozen)
 
-    def _run(self, model: keras.Model, images: Tensor, is_whole: bool = True) -> Tensor:
+    def _run(self, model: keras.Model, images: Tensor) -> Tensor:
         return model(keras.layers.Rescaling(self._scale, self._offset)(images))
 
     def _run_above(
@@ -143,9 +160,7 @@ class ImageEncoder(PretrainedEncoder):
     ) -> Tensor:
         return keras.Model(cut, output)(features)
 
-    def _pool(
-        self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False
-    ) -> Tensor:
+    def _pool(self, hidden: Tensor, upper_inputs: Tensor) -> Tensor:
         return keras.ops.mean(keras.ops.cast(hidden, "float32"), axis=(1, 2))
 
 
@@ -232,20 +247,19 @@ class TextEncoder(PretrainedEncoder):
             return outputs["pooled_output" if is_first else "sequence_output"]
         return outputs[:, 0] if is_first else outputs
 
-    def _run(self, model: keras.Model, tokens: Tensor, is_whole: bool = True) -> Tensor:
+    def _run(self, model: keras.Model, tokens: Tensor) -> Tensor:
         ops = keras.ops
-        mask = ops.cast(ops.not_equal(tokens, 0), "int32")
         backbone_inputs = {
             "token_ids": ops.maximum(tokens - 1, 0),
             "segment_ids": ops.zeros_like(tokens),
-            "padding_mask": mask,
+            "padding_mask": ops.cast(_is_token(tokens), "int32"),
         }
-        hidden = model({name: backbone_inputs[name] for name in model.input})
-        if is_whole:
-            return hidden
+        return model({name: backbone_inputs[name] for name in model.input})
+
+    def _features(self, hidden: Tensor, tokens: Tensor) -> Tensor:
         # Padding becomes zero, so that it is the same if a user stores features without
         # padding.
-        return hidden * ops.cast(mask, hidden.dtype)[..., None]
+        return hidden * keras.ops.cast(_is_token(tokens), hidden.dtype)[..., None]
 
     def _run_above(
         self, backbone: keras.Model, cut: Tensor, output: Tensor, features: Tensor
@@ -253,25 +267,21 @@ class TextEncoder(PretrainedEncoder):
         upper = keras.Model([cut, backbone.input["padding_mask"]], output)
         return upper([features, keras.ops.cast(_is_token(features), "int32")])
 
-    def _pool(
-        self, hidden: Tensor, upper_inputs: Tensor, from_features: bool = False
-    ) -> Tensor:
+    def _pool(self, hidden: Tensor, upper_inputs: Tensor) -> Tensor:
         ops = keras.ops
         hidden = ops.cast(hidden, "float32")
         if self._pooling == "first":
             return hidden
-        if from_features:
-            mask = _is_token(upper_inputs)
-        else:
-            mask = ops.not_equal(upper_inputs, 0)
-        weights = ops.cast(mask, "float32")[..., None]
+        weights = ops.cast(_is_token(upper_inputs), "float32")[..., None]
         count = ops.maximum(ops.sum(weights, axis=1), 1.0)
         return ops.sum(hidden * weights, axis=1) / count
 
 
-def _is_token(hidden: Tensor) -> Tensor:
-    """Which rows hold a token: a layer's normalisation leaves no other row at 0."""
-    return keras.ops.any(keras.ops.not_equal(hidden, 0), axis=-1)
+def _is_token(inputs: Tensor) -> Tensor:
+    """Where tokens `[batch, length]` or their features, of rank 3, are no padding."""
+    is_used = keras.ops.not_equal(inputs, 0)
+    # A layer's normalisation leaves no row of a token at 0.
+    return is_used if len(inputs.shape) == 2 else keras.ops.any(is_used, axis=-1)
 
 
 def _tokenizer(preset: str, backbone_class: type) -> Any:

@@ -2,6 +2,6 @@
 
 `labels` is the grammar: which forms of labels are accepted, and what is wrong with any
 other. `lists` is the type that formulas read; `dense`, and `blocked` with `classes`,
-are its two kinds. `positives` is policy: how to sum over the items for few and for many
-positives.
+are its two kinds, and `block_rows` says what a pass over blocks sums for. `positives`
+is policy: how to sum over the items for few and for many positives.
 """

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NamedTuple, NoReturn
 
 import tensorflow as tf
 
 from rank4class_tf._checks import require
 from rank4class_tf._lists import positives as _positives
+from rank4class_tf._lists.block_rows import (
+    ByList,
+    BySum,
+    ColumnPositives,
+    FlatPositives,
+    RowKind,
+)
 from rank4class_tf._lists.classes import Block, ClassProducts, Record, with_record
 from rank4class_tf._lists.dense import (
     ChosenLists,
@@ -25,13 +32,7 @@ from rank4class_tf._lists.dense import (
 )
 from rank4class_tf._lists.labels import distinct_ids
 from rank4class_tf._lists.lists import LOWEST, EveryItemNeeded, Lists
-from rank4class_tf._lists.positives import (
-    ColumnPositives,
-    FlatPositives,
-    are_few,
-    excess,
-    masked,
-)
+from rank4class_tf._lists.positives import are_few, excess, masked
 from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exact import is_zero, violation
 from rank4class_tf._tf.gather import scatter_add
@@ -104,28 +105,6 @@ def _by_classes(
     )
 
 
-class _Lists:
-    """A row for each list, whose values are `[batch, 1]`."""
-
-    def terms(self, function: Function, items: Tensors, values: Tensors) -> Tensor:
-        return function(*items, *values)
-
-
-class _ManyPositives(NamedTuple):
-    """A row for each positive, where these are many: its one term is their sum."""
-
-    positives: ColumnPositives | FlatPositives
-    sum_columns: Function  # Of `(function, items, values, relevance)`, `[batch, P]`.
-
-    def terms(self, function: Function, items: Tensors, values: Tensors) -> Tensor:
-        sums = self.positives.sums(self.sum_columns, function, items, values)
-        return sums[..., tf.newaxis]
-
-
-# Each has a method `terms`: the terms `[rows, m]` of items `[batch, m]` and values.
-_Rows: TypeAlias = _Lists | _ManyPositives | ColumnPositives | FlatPositives
-
-
 class _Terms(NamedTuple):
     """What is summed: `function(scores, *items, *values)` of each class."""
 
@@ -135,7 +114,7 @@ class _Terms(NamedTuple):
     items: Sequence[Function] = ()  # Of the ids of a block, its values of each class.
     tends_to_zero: bool = False
     vanishes: bool = False
-    rows: _Rows = _Lists()
+    rows: RowKind = ByList()
 
     def of_block(self, scores: Tensor, ids: Tensor, values: Tensors) -> Tensor:
         """The terms of a block, with the values of the rows of the sum."""
@@ -301,7 +280,7 @@ class BlockedLists(Lists):
             tends_to_zero=terms.tends_to_zero or terms.vanishes,
             # Only terms of single classes show which classes have a gradient.
             vanishes=terms.vanishes and has_few,
-            rows=positives if has_few else _ManyPositives(positives, sum_columns),
+            rows=positives if has_few else BySum(positives, sum_columns),
         )
         result = self._sum(
             terms,

@@ -178,7 +178,7 @@ class _Single(NamedTuple):
 class _Sum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
-    terms: Function  # Of a block and `**parameters`, `[batch, ..., m]`.
+    terms_of: Function  # Of a block and `**parameters`, `[batch, ..., m]`.
     parameters: dict[str, Any]  # Tensors, in any structure, that get a gradient.
     result: Tensor
     # `[K]` booleans, the classes with a term above 0; None if terms of 0 may have
@@ -280,7 +280,7 @@ class Record:
     def top_k(self, scores_of: Function, k: int) -> TensorPair:
         """The k highest `scores_of(block)` and their ids, `[batch, k]`."""
         if k > sizes.TRAINED.classes:
-            raise EveryItemNeeded(f"A block of classes is smaller than k={k}.")
+            raise EveryItemNeeded(f"k={k} is above {sizes.TRAINED.classes}.")
         num_local = self._products.num_local
         with self.tape.stop_recording():
             values, places = top_k_by_blocks(
@@ -359,13 +359,13 @@ class Record:
 
     def sum(
         self,
-        terms: Function,
+        terms_of: Function,
         parameters: dict[str, Any],
         start: Tensor,
         has_gradient: bool,
         vanishes: bool = False,
     ) -> Tensor:
-        """Sums `terms(block, **parameters)`, `[batch, ..., m]`, over all classes."""
+        """Sums `terms_of(block, **parameters)`, `[batch, ..., m]`, over all classes."""
         # The parameters are tensors, in any structure, which get gradients. `start` is
         # zeros of the shape of the sum. Terms that vanish are never negative, have no
         # slope where they are 0, and are one for each class.
@@ -373,23 +373,23 @@ class Record:
             self._check_is_first_sum()
         is_used = None
         if vanishes and has_gradient and not raising.in_xla():
-            value, is_used = self._sum_and_used(terms, parameters, start)
+            value, is_used = self._sum_and_used(terms_of, parameters, start)
         else:
 
             def add(block: Block, total: Tensor) -> list[Tensor]:
-                return [total + tf.reduce_sum(terms(block, **parameters), axis=-1)]
+                return [total + tf.reduce_sum(terms_of(block, **parameters), axis=-1)]
 
             (value,) = self.fold(add, start)
         with self.tape.stop_recording():
             value = self.exchange.total(value)
         if not has_gradient:
             return tf.stop_gradient(value)
-        return self.known_sum(value, terms, parameters, is_used)
+        return self.known_sum(value, terms_of, parameters, is_used)
 
     def known_sum(
         self,
         value: Tensor,
-        terms: Function,
+        terms_of: Function,
         parameters: dict[str, Any],
         is_used: Tensor | None = None,
     ) -> Tensor:
@@ -399,7 +399,7 @@ class Record:
         self.tape.watch(value)
         # Copies: the gradient of a tensor passed twice would count twice.
         copies = tf.nest.map_structure(tf.identity, parameters)
-        self._sum = _Sum(terms, copies, value, is_used)
+        self._sum = _Sum(terms_of, copies, value, is_used)
         return value
 
     def _check_is_first_sum(self) -> None:
@@ -510,7 +510,7 @@ class Record:
                 tape.watch(read)
                 scores = products.score(read.encodings, *read.rows)
                 block = Block(self._ids(places), scores)
-                terms = total.terms(block, **read.parameters)
+                terms = total.terms_of(block, **read.parameters)
                 value = tf.reduce_sum(terms, axis=-1)
             found = tape.gradient(value, read, upstream, unconnected_gradients="zero")
             # All blocks share the encodings and parameters, so their gradients add up;

@@ -464,7 +464,15 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     most = min(
         (x for x in (labels.shape[1], max_positives) if x is not None), default=None
     )
-    return Labels(scores, labels >= 0, None, tf.nn.relu(labels), value, most, highest)
+    return Labels(
+        scores=scores,
+        mask=labels >= 0,
+        class_ids=None,
+        relevance=tf.nn.relu(labels),
+        value_if_empty=value,
+        max_positives=most,
+        highest=highest,
+    )
 
 
 def as_scores(name: str, values: Array) -> Tensor:

@@ -26,9 +26,8 @@ class Positions(NamedTuple):
     """The leading axes of scores or encodings, at each of which a list stands."""
 
     tensor: Tensor  # The scores or encodings, `[..., r]`.
-    mask: Tensor | None = (
-        None  # Booleans `[...]`, False for a position that counts for nothing.
-    )
+    # Booleans `[...]`, False for a position that counts for nothing.
+    mask: Tensor | None = None
 
     @property
     def shape(self) -> tf.TensorShape:
@@ -158,15 +157,17 @@ def at_positions(
     class_ids: Array | None = None,
     exclude: Array | None = None,
 ) -> Any:
-    """Applies a function of `[batch, d]`, class ids and excluded ids to `[..., d]`."""
+    """Applies a function of `[batch, d]` to `[..., d]`, with the ids that are given."""
+    ids = {"class_ids": class_ids, "exclude": exclude}
+    ids = {name: x for name, x in ids.items() if x is not None}
     positions = positions_of(rows)
     if positions is None or positions.shape.rank == 1:
-        return function(rows, class_ids, exclude)
+        return function(rows, **ids)
     if class_ids is not None:
-        class_ids = positions.labels(class_ids)
+        ids["class_ids"] = positions.labels(class_ids)
     if exclude is not None:
-        exclude = positions.broadcast(exclude, "exclude", 1)
-    results = function(positions.rows(), class_ids, exclude)
+        ids["exclude"] = positions.broadcast(exclude, "exclude", 1)
+    results = function(positions.rows(), **ids)
     return tf.nest.map_structure(positions.unflat, results)
 
 

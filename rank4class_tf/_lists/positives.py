@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from rank4class_tf._checks import require
 from rank4class_tf._tf import raising
-from rank4class_tf._tf.gather import gather_rows, scatter_add
-from rank4class_tf._tf.gradients import cond, keep_nan
+from rank4class_tf._tf.gather import scatter_add
+from rank4class_tf._tf.gradients import keep_nan
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.search import searchsorted
 from rank4class_tf._types import (
@@ -39,9 +39,6 @@ SHORT = 128
 # except under XLA. A loop over blocks is 2 to 9 times slower for few positives, a fifth
 # to a half slower for many.
 _ITEMS_AT_ONCE = 256
-
-# Compared with a block of 1,024 classes, so many positives take 128 MB.
-_POSITIVES_AT_ONCE = 1 << 15
 
 # Entries per list of a block of positives. In a graph, 8,192 take two to three times as
 # long if one of 1,000 items is positive; eagerly, 1,024 take four times as long (all
@@ -225,93 +222,6 @@ def _put(stack: Tensor, index: Tensor, value: Tensor) -> Tensor:
     count = tf.minimum(tf.size(value), 1)
     places = tf.fill([count, 1], index)
     return tf.tensor_scatter_nd_update(stack, places, value[tf.newaxis][:count])
-
-
-class ColumnPositives(NamedTuple):
-    """Positives as they are given, in columns `[batch, P]` with padding."""
-
-    relevance: Tensor  # `[batch, P]`, 0 where padded.
-
-    def from_columns(self, columns: Tensor) -> Tensor:
-        return columns
-
-    def to_columns(self, values: Tensor) -> Tensor:
-        return values
-
-    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> Tensor:
-        """`function` of items `[batch, n]` and positives, `[batch, P, n]`."""
-        return terms(function, items, positives)
-
-    def sums(
-        self, sum_columns: Callable, function: Callable, items: Tensors, values: Tensors
-    ) -> Tensor:
-        """The sums over items `[batch, n]` of all positives, `[batch, P]`."""
-        return sum_columns(function, items, values, self.relevance)
-
-
-class FlatPositives(NamedTuple):
-    """Positives of all lists, joined, `[T]`, without the padding of `[batch, P]`."""
-
-    # With 5 of at most 22 positives, the value and gradient of Rankmax take a fifth of
-    # the time.
-    relevance: Tensor  # `[batch, P]`, 0 where padded.
-    lists: Tensor  # `[T]` int32, the list of each positive, a row of the batch.
-    padded_index: Tensor  # `[T]` int32, the index of each in `[batch P]`.
-    # `[batch, P]` int32, the index in `[T]`; padding has that of column 0.
-    flat_index: Tensor
-
-    @classmethod
-    def from_relevance(cls, relevance: Tensor) -> FlatPositives:
-        """Positives of relevance `[batch, P]`, 0 where padded; lists keep column 0."""
-        width = tf.shape(relevance)[1]
-        is_kept = (relevance > 0) | (tf.range(width) == 0)
-        flat = tf.reshape(is_kept, [-1])
-        padded_index = tf.cast(tf.where(flat)[:, 0], tf.int32)
-
-        number = tf.cumsum(tf.cast(flat, tf.int32)) - 1
-        number = tf.reshape(number, tf.shape(relevance))
-        flat_index = tf.where(is_kept, number, number[:, :1])
-        lists = padded_index // width
-        return cls(relevance, lists, padded_index, flat_index)
-
-    @property
-    def are_few(self) -> Tensor:
-        """Whether lists have few on average, and not too many in all, a scalar."""
-        num_lists = tf.shape(self.flat_index)[0]
-        most = tf.minimum(FEW_POSITIVES * num_lists, _POSITIVES_AT_ONCE)
-        return tf.size(self.lists) <= most
-
-    def from_columns(self, columns: Tensor) -> Tensor:
-        """`[batch, P]` -> `[T]`."""
-        flat = tf.reshape(columns, [-1])
-        return gather_rows(flat, self.padded_index, tf.size(self.flat_index))
-
-    def to_columns(self, values: Tensor) -> Tensor:
-        """`[T]` -> `[batch, P]`."""
-        return gather_rows(values, self.flat_index, tf.size(self.lists))
-
-    def terms(self, function: Callable, items: Sequence, positives: Sequence) -> Tensor:
-        """`function` of items `[batch, n]` and positives `[T]`, `[T, n]`."""
-        num_lists = tf.shape(self.flat_index)[0]
-        items = [gather_rows(x, self.lists, num_lists) for x in items]
-        positives = [x[:, tf.newaxis] for x in positives]
-        return function(*items, *positives)
-
-    def sums(
-        self, sum_columns: Callable, function: Callable, items: Tensors, values: Tensors
-    ) -> Tensor:
-        """The sums over items `[batch, n]` of all positives, `[T]`."""
-
-        def sums_of_few(items: Tensors, values: Tensors) -> Tensor:
-            return tf.reduce_sum(self.terms(function, items, values), axis=-1)
-
-        def sums_of_many(items: Tensors, values: Tensors) -> Tensor:
-            columns = [self.to_columns(x) for x in values]
-            sums = sum_columns(function, items, columns, self.relevance)
-            return self.from_columns(sums)
-
-        # Few on average, or many: known only at run time.
-        return cond(self.are_few, sums_of_few, sums_of_many, [*items], values)
 
 
 def excess(scores: Tensor, levels: Tensor, margin: Array) -> TensorPair:

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from rank4class_tf._types import Array, Tensor
 
-# A seed's halves are sums of hashes of six half words, told apart by multiples of 2**32
-# / 1.618.
+# A seed's halves are sums of hashes of six half words, told apart by multiples of
+# 2**32 / 1.618.
 _SALT = (np.arange(1, 13) * 0x9E3779B9 % 2**32).reshape(2, 6)
 
 

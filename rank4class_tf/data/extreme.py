@@ -197,10 +197,12 @@ def write_extreme_classification(
     with _replacing_text(path) as file:
         file.write(f"{len(points)} {num_features} {num_labels}\n")
         for number, (labels, ids, values) in enumerate(points, start=2):
-            labels, ids = ([*map(operator.index, numbers)] for numbers in (labels, ids))
-            _check_point(
-                path, number, (labels, num_labels), (ids, num_features), values
-            )
+            labels = [*map(operator.index, labels)]
+            ids = [*map(operator.index, ids)]
+            where = f"{path}, line {number}"
+            _check_numbers(where, "label", labels, num_labels)
+            _check_numbers(where, "feature", ids, num_features)
+            _check_values(where, values)
             file.write(",".join(map(str, labels)) + " " + _pairs(ids, values))
 
 
@@ -237,10 +239,15 @@ def write_top_k(path: PathLike, batches: Iterable, num_labels: int) -> None:
     with _replacing_text(path) as file:
         file.write(f"{len(points)} {num_labels}\n")
         for number, (scores, class_ids) in enumerate(points, start=2):
-            scores, class_ids = scores[class_ids != -1], class_ids[class_ids != -1]
+            is_class = class_ids != -1
+            scores = scores[is_class]
+            class_ids = class_ids[is_class]
             order = np.lexsort([scores, class_ids])
-            scores, class_ids = scores[order], class_ids[order]
-            _check_point(path, number, (class_ids, num_labels), ((), 0), scores)
+            scores = scores[order]
+            class_ids = class_ids[order]
+            where = f"{path}, line {number}"
+            _check_numbers(where, "label", class_ids, num_labels)
+            _check_values(where, scores)
             file.write(_pairs(class_ids, scores))
 
 
@@ -300,9 +307,10 @@ def _points(path: PathLike) -> Iterator[tuple]:
             except ValueError as error:
                 rule = f"{path}, line {number}: must be `l1,l2 f:v f:v`."
                 raise ValueError(f"{rule} Received: {line[:80]!r}.") from error
-            _check_point(
-                path, number, (labels, num_labels), (ids, num_features), values
-            )
+            where = f"{path}, line {number}"
+            _check_numbers(where, "label", labels, num_labels)
+            _check_numbers(where, "feature", ids, num_features)
+            _check_values(where, values)
             yield labels, ids, values
     rule = f"{path}, line 1: must have the number of points."
     _checks.require(
@@ -310,18 +318,15 @@ def _points(path: PathLike) -> Iterator[tuple]:
     )
 
 
-def _check_point(
-    path: PathLike, line: int, labels: tuple, features: tuple, values: Iterable
-) -> None:
-    """Raises unless numbers of `(numbers, n)` are in [0, n) and values are finite."""
+def _check_numbers(where: str, quantity: str, numbers: Iterable, n: int) -> None:
+    for x in numbers:
+        if not 0 <= x < n:
+            rule = f"a {quantity} must be in [0, {n})"
+            raise ValueError(f"{where}: {rule}. Received: {x}.")
+
+
+def _check_values(where: str, values: Iterable) -> None:
     largest = float(np.finfo(np.float32).max)
-    for quantity, (numbers, n) in (("label", labels), ("feature", features)):
-        for x in numbers:
-            if not 0 <= x < n:
-                rule = f"a {quantity} must be in [0, {n})"
-                raise ValueError(f"{path}, line {line}: {rule}. Received: {x}.")
     for x in values:
         if not -largest <= x <= largest:
-            raise ValueError(
-                f"{path}, line {line}: a value must be finite. Received: {x}."
-            )
+            raise ValueError(f"{where}: a value must be finite. Received: {x}.")

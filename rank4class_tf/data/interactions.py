@@ -301,26 +301,33 @@ def _read(path: PathLike) -> tuple[array, array, array]:
     with splits.opened(path) as lines:
         for line_number, line in enumerate(lines, 1):
             line = line.strip()
+            matches = (x.fullmatch(line) for x in formats.values())
+            match = next(filter(None, matches), None)
+            if match is None:
+                raise _line_error(path, line_number, line, formats)
             try:
-                matches = (x.fullmatch(line) for x in formats.values())
-                match = next(filter(None, matches))
-                if match.re.groups:
-                    columns = zip((users, items, times), match.groups(), strict=False)
-                    for column, digits in columns:
-                        column.append(int(digits))
-                else:
+                if match.re is _LINE_FORMATS[_ITEMS]:
                     ids = [*map(int, line.split())]
                     items.extend(ids)
                     users.extend([line_number] * len(ids))
-            except (StopIteration, OverflowError):
-                known = " or ".join(formats)
-                rule = f"{path}, line {line_number}: must be {known}, with ids"
-                received = f"{line[:80]!r}, of {len(line)} characters"
-                raise ValueError(f"{rule} below 2**31. Received: {received}.") from None
+                else:
+                    columns = zip((users, items, times), match.groups(), strict=False)
+                    for column, digits in columns:
+                        column.append(int(digits))
+            except OverflowError:
+                raise _line_error(path, line_number, line, formats) from None
 
             if line_number == 1:  # All lines must have the format of the first.
                 formats = {name: x for name, x in formats.items() if x is match.re}
     return users, items, times
+
+
+def _line_error(
+    path: PathLike, number: int, line: str, formats: Iterable[str]
+) -> ValueError:
+    rule = f"{path}, line {number}: must be {' or '.join(formats)}, with ids below"
+    received = f"{line[:80]!r}, of {len(line)} characters"
+    return ValueError(f"{rule} 2**31. Received: {received}.")
 
 
 def _possible_formats(path: PathLike) -> dict[str, re.Pattern]:

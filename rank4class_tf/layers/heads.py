@@ -116,7 +116,7 @@ class Head(keras.layers.Layer):
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         return at_positions(self._row_scores, inputs)
 
-    def _row_scores(self, inputs: tf.Tensor, *_: None) -> tf.Tensor:
+    def _row_scores(self, inputs: tf.Tensor) -> tf.Tensor:
         """Scores `[batch, num_classes]` of encodings `[batch, d]`."""
         if not tf.as_dtype(inputs.dtype).is_floating:
             inputs = tf.cast(inputs, self.compute_dtype)
@@ -283,9 +283,7 @@ class CosineHead(Head):
                 warnings.warn(f"{problem}: {remedy}", stacklevel=2)
             return super().call(inputs)
 
-        def score_with_margin(
-            inputs: tf.Tensor, class_ids: Tensor, _: None
-        ) -> tf.Tensor:
+        def score_with_margin(inputs: tf.Tensor, class_ids: Tensor) -> tf.Tensor:
             scores = self._row_scores(inputs)
             positives, scores = _labels.padded_ids(
                 class_ids, self.num_classes, scores, "class_ids"

@@ -69,7 +69,7 @@ class _Decoder:
         return self.output(tf.concat([hidden, crossed], axis=2))[:, :, 0]
 
 
-class _Lists(NamedTuple):
+class _Standardized(NamedTuple):
     """Lists as a network reads them."""
 
     scores: Tensor  # `[batch, d]`, standardised float32, 0 if masked.
@@ -134,7 +134,7 @@ class LearnedSorter(Sorter):
     def _build_network(self) -> None:
         raise NotImplementedError
 
-    def _network(self, lists: _Lists) -> Tensor:
+    def _network(self, lists: _Standardized) -> Tensor:
         """The formula: ranks `[batch, d]`, anything finite if masked."""
         raise NotImplementedError
 
@@ -143,7 +143,7 @@ class LearnedSorter(Sorter):
         """Features of an item: score, its sines and cosines, and the list's length."""
         return 2 * self.frequencies + 2
 
-    def _features(self, lists: _Lists) -> Tensor:
+    def _features(self, lists: _Standardized) -> Tensor:
         """The features of each item, `[batch, d, number of features]`."""
         scores = lists.scores[:, :, None]
         angles = scores * tf.range(1, self.frequencies + 1, dtype=tf.float32) / 2
@@ -166,7 +166,7 @@ class LearnedSorter(Sorter):
         valid = tf.ones_like(scores) if mask is None else mask
         count = tf.reduce_sum(tf.cast(valid, tf.float32), axis=1, keepdims=True)
         num_items = tf.maximum(count, 1)
-        ranks = self._network(_Lists(standardized, mask, num_items))
+        ranks = self._network(_Standardized(standardized, mask, num_items))
 
         # Ranks end at most half a rank beyond 1 and d; those between change by at most
         # .01.
@@ -367,7 +367,7 @@ class ConvolutionalSorter(LearnedSorter):
         ranks = super().soft_ranks(scores, mask)
         return tf.gather(ranks, tf.argsort(order, axis=1), batch_dims=1)
 
-    def _network(self, lists: _Lists) -> Tensor:
+    def _network(self, lists: _Standardized) -> Tensor:
         # `features` are the $x_i$ of the formula; `items` are the inputs of the
         # convolutions.
         features = self._features(lists)
@@ -435,7 +435,7 @@ class RecurrentSorter(LearnedSorter):
             self._add(f"{name}_bias", (width,), _running_mean_bias),
         )
 
-    def _network(self, lists: _Lists) -> Tensor:
+    def _network(self, lists: _Standardized) -> Tensor:
         features = self._features(lists)
         states = bidirectional_lstm(features, self._forward, self._backward, lists.mask)
         return 0.5 + lists.num_items * (0.5 + self._decoder(features, states))
@@ -574,7 +574,7 @@ class SetSorter(LearnedSorter):
         self._set = self._add_dense("set", self.units, self.units)
         self._decoder = self._add_decoder(self.units)
 
-    def _network(self, lists: _Lists) -> Tensor:
+    def _network(self, lists: _Standardized) -> Tensor:
         ranks = [laplace_ranks(lists.scores, t, lists.mask) for t in _TEMPERATURES]
         differences = [narrow - wide for wide, narrow in itertools.pairwise(ranks)]
         features = self._features(lists)

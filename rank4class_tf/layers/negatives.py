@@ -1,7 +1,7 @@
 """Layers that choose and correct a step's negatives, for `TwoTower` or a user's model.
 
-Negatives that a head scores by class id are in `sampled.py`. The dtype of all layers
-here is float32, also under mixed precision, unless another is set.
+Negatives that a head scores by class id are in `sampled.py`. The dtype of layers
+of scores or encodings is float32, also under mixed precision, unless another is set.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from rank4class_tf._types import Array, Shape, Tensor, TensorPair
 from rank4class_tf.layers.serving import ScoreLayer
 
 
-class _Lists(NamedTuple):
+class _Checked(NamedTuple):
     """Scores and labels that were checked."""
 
     scores: Tensor  # `[batch, n]`, floating.
@@ -261,7 +261,7 @@ class HardNegativeMining(ScoreLayer):
         )
 
     def call(self, scores: Tensor, labels: Tensor) -> TensorPair:
-        lists = _Lists.of(scores, labels)
+        lists = _Checked.of(scores, labels)
         scores, columns = lists.scores, lists.columns
         # An int if the width is static.
         minimum = min if scores.shape[1] else tf.minimum
@@ -316,7 +316,7 @@ class RemoveAccidentalHits(ScoreLayer):
     """
 
     def call(self, scores: Tensor, labels: Tensor, candidate_ids: Tensor) -> Tensor:
-        lists = _Lists.of(scores, labels)
+        lists = _Checked.of(scores, labels)
         scores, columns = lists.scores, lists.columns
         ids = _checks.ids("candidate_ids", candidate_ids)
         ids = _item_values("candidate_ids", ids, scores)
@@ -376,7 +376,7 @@ class SamplingProbabilityCorrection(ScoreLayer):
     """
 
     def call(self, scores: Tensor, labels: Tensor, expected_counts: Tensor) -> Tensor:
-        lists = _Lists.of(scores, labels)
+        lists = _Checked.of(scores, labels)
         scores = lists.scores
         counts = _item_values("expected_counts", expected_counts, scores)
         counts = tf.cast(counts, scores.dtype)

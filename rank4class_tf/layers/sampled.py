@@ -191,7 +191,7 @@ class SampledScores(Head):
     ) -> Tensor:
         """Scores all classes or the examples' and negatives', all or the highest."""
 
-        def score(inputs: Tensor, class_ids: Array | None, _: None) -> Tensor:
+        def score(inputs: Tensor, class_ids: Array | None = None) -> Tensor:
             encodings = self._class_scores.scaled(inputs)
             if class_ids is None:
                 return self._class_scores(encodings, tf.range(self.num_classes))[0]
@@ -335,7 +335,7 @@ class SampledScores(Head):
         _checks.require(static_k is None or bool(is_right), rule, f"k={k}")
         class_scores = self._built_scores()
 
-        def best(rows: Tensor, _: None, exclude: Array | None) -> TensorPair:
+        def best(rows: Tensor, exclude: Array | None = None) -> TensorPair:
             scores, ids = class_scores.top_k(rows, k, exclude)
             if self._has_biases():
                 return scores, ids

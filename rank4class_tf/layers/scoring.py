@@ -98,7 +98,7 @@ class ClassScores:
         return _on_parts(self.classes, best, encodings, exclude)
 
     def ranks(
-        self, encodings: Array, class_ids: Array, exclude: Array | None
+        self, encodings: Array, class_ids: Array, exclude: Array | None = None
     ) -> TensorPair:
         """How many classes score above and as high as ids, int32 `[batch, P]`."""
         encodings = self.scaled(encodings)

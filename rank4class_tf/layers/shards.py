@@ -152,12 +152,11 @@ class ShardedClassTable(_registry.Configured, Classes):
     def rows_of_step(self, *ids: Tensor) -> list[Tensor]:
         # One exchange for all: first ids `[batch, m]`, which differ between replicas,
         # then ids `[m]`, which do not.
-        local = [x for x in ids if x.shape.rank > 1]
-        shared = [x for x in ids if x.shape.rank == 1]
-        rows = self._joint_rows(local, shared)
-        local_rows = iter(rows[: len(local)])
-        shared_rows = iter(rows[len(local) :])
-        return [next(local_rows if x.shape.rank > 1 else shared_rows) for x in ids]
+        local = [i for i, x in enumerate(ids) if x.shape.rank > 1]
+        shared = [i for i, x in enumerate(ids) if x.shape.rank == 1]
+        rows = self._joint_rows([ids[i] for i in local], [ids[i] for i in shared])
+        rows_of = dict(zip([*local, *shared], rows, strict=True))
+        return [rows_of[i] for i in range(len(ids))]
 
     def _joint_rows(self, local_ids: Tensors, shared_ids: Tensors) -> list[Tensor]:
         """Rows of ids that may differ between replicas, and of others that may not."""

@@ -45,8 +45,8 @@ class GeneralizedCrossEntropyLoss(RankingLoss):
     @property
     def probabilities(self) -> Probabilities | None:
         """Softmax with temperature 1 / (1 - q); None if q = 1, which fits one class."""
-        # Where the classes have the probabilities c, the least loss is at p ~ c^(1 / (1
-        # - q)).
+        # Where the classes have the probabilities c, the least loss is at
+        # p ~ c^(1 / (1 - q)).
         q = float(present(self.q, tf.float64))
         return None if q == 1 else Probabilities(1 / (1 - q))
 

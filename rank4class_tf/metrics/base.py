@@ -81,9 +81,8 @@ class RankingMetric(Metric):
     # The lowest and the highest value that a list can have, which bound intervals.
     bounds: tuple[float, float] = (-float("inf"), float("inf"))
 
-    count_empty: bool = (
-        False  # Whether a list without positives counts, with the value 0.
-    )
+    # Whether a list without positives counts, with the value 0.
+    count_empty: bool = False
 
     def __init__(
         self,
@@ -221,6 +220,10 @@ class RankingMetric(Metric):
     def _add_batch(self, batch: Batch) -> None:
         values, weights = self._values_and_weights(batch, self.sums.dtype)
         self.sums.add(weighted(values, weights))
+
+    # A batch meets, in this order: `_prepared`, which items are relevant;
+    # `_with_item_weights` by `_shares_of_weight`, what a list weighs; `_with_gains`,
+    # what a hit is worth; `_formula`.
 
     def _formula(self) -> Function:
         """What is computed of the ranks, `compute` unless a subclass needs more."""

@@ -45,6 +45,8 @@ class Catalogue:
         dataset: tf.data.Dataset | None = None,
         num_from_dataset: int = 0,
         in_shards: bool = False,
+        numbers: np.ndarray | None = None,
+        next_number: int | None = None,
     ):
         self.features = features
         self.in_shards = in_shards
@@ -64,8 +66,9 @@ class Catalogue:
         self._head: SampledScores | None = None
         # The class id of each candidate in `Ranks`: at first its row, which may move
         # later. That of a removed candidate is not given again.
-        self.numbers = np.arange(self.size, dtype=np.int32)
-        self._next_number = self.size
+        first_numbers = np.arange(self.size, dtype=np.int32)
+        self.numbers = first_numbers if numbers is None else numbers
+        self._next_number = self.size if next_number is None else next_number
 
     def _check_ids(self) -> None:
         """Raises unless each candidate has an id of its own."""
@@ -125,9 +128,7 @@ class Catalogue:
         added = _Rows(new.features, new.ids, encodings, numbers.astype(np.int32))
 
         kept = np.setdiff1d(np.arange(self.size), replaced)
-        catalogue = self._with_rows(kept, added)
-        catalogue._next_number += int(is_new.sum())
-        return catalogue
+        return self._with_rows(kept, added, num_new=int(is_new.sum()))
 
     def without_candidates(self, ids: Tensor) -> Self:
         """A catalogue without some candidates, which must be here."""
@@ -139,8 +140,8 @@ class Catalogue:
 
     # A change makes a new catalogue, so that an error leaves the older one intact.
 
-    def _with_rows(self, kept: np.ndarray, *added: _Rows) -> Self:
-        """A catalogue of the rows `kept` of this one, and of others."""
+    def _with_rows(self, kept: np.ndarray, *added: _Rows, num_new: int = 0) -> Self:
+        """A catalogue of the rows `kept` of this one, and of others, `num_new` new."""
         # Rows of a dataset have no features here, and come first.
         kept_features = kept[kept >= self.num_from_dataset] - self.num_from_dataset
         num_from_dataset = len(kept) - len(kept_features)
@@ -163,10 +164,10 @@ class Catalogue:
             dataset=self.dataset if num_from_dataset else None,
             num_from_dataset=num_from_dataset,
             in_shards=self.in_shards,
+            numbers=np.concatenate([part.numbers for part in parts]),
+            next_number=self._next_number + num_new,
         )
         catalogue.set_encodings(tf.concat([part.encodings for part in parts], axis=0))
-        catalogue.numbers = np.concatenate([part.numbers for part in parts])
-        catalogue._next_number = self._next_number
         return catalogue
 
     def features_at(self, rows: Tensor) -> Features:
@@ -286,7 +287,9 @@ class Index:
         size = sum(map(len, all_encodings))
         has_ids = size and all_ids[0] is not None
         ids = tf.concat(all_ids, axis=0) if has_ids else None
-        catalogue = Catalogue(None, ids, dataset, size, in_shards)
+        catalogue = Catalogue(
+            None, ids, dataset, num_from_dataset=size, in_shards=in_shards
+        )
         catalogue.set_encodings(tf.concat(all_encodings, axis=0))
         return catalogue
 

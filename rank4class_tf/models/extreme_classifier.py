@@ -47,7 +47,7 @@ class _CompiledSearch:
         number = np.asarray(k).tolist()
         # Always by rows: a function that has seen two ranks takes the rank as unknown.
         return at_positions(
-            lambda rows, _, exclude: self._function(rows, number, exclude),
+            lambda rows, exclude=None: self._function(rows, number, exclude),
             encodings,
             exclude=exclude,
         )

@@ -123,9 +123,8 @@ def exponential(margins: Tensor) -> Tensor:
     return tf.exp(-tf.maximum(margins, -_EXPONENTIAL_LIMIT)) * (1 + excess)
 
 
-def _set(
-    instance: object, **values: Any
-) -> None:  # A frozen dataclass allows no assignment.
+def _set(instance: object, **values: Any) -> None:
+    # A frozen dataclass allows no assignment.
     for name, value in values.items():
         object.__setattr__(instance, name, value)
 
@@ -434,11 +433,8 @@ class NDCGLambdaWeights(_registry.Configured):
 
     def __call__(self, lists: Lists) -> PairWeights:
         """The weights of pairs of an item j and a positive i."""
-        top_k, fraction, discount = (
-            self.top_k,
-            self.smooth_fraction,
-            logarithmic_discount,
-        )
+        top_k = self.top_k
+        fraction = self.smooth_fraction
         lists = lists.dense()
         # They differ where tied.
         first_ranks, last_ranks = first_and_last_ranks(-lists.filled)
@@ -448,11 +444,8 @@ class NDCGLambdaWeights(_registry.Configured):
         positive_gains *= tf.math.divide_no_nan(lists.num_items[:, tf.newaxis], ideal)
 
         def discount_up_to_k(rank: Tensor) -> Tensor:
-            return (
-                discount(rank)
-                if top_k is None
-                else tf.where(rank <= top_k, discount(rank), 0)
-            )
+            discount = logarithmic_discount(rank)
+            return discount if top_k is None else tf.where(rank <= top_k, discount, 0)
 
         def pair_weight(j: Side, i: Side) -> Tensor:
             distance = tf.abs(i.rank - j.rank)

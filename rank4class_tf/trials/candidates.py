@@ -131,8 +131,7 @@ class Candidate:
         self._tuned = _first_tunable(self.loss, self.head)
 
         # The parameters of a setting are variables of the graph. They start mid-range.
-        self._has_decay = True
-        middle = self.setting(np.exp(np.log(RANGES).mean(axis=1)))
+        middle = self._parameters(np.exp(np.log(RANGES).mean(axis=1)))
         self._variables_of_setting = {
             name: tf.Variable(x, trainable=False) for name, x in middle.items()
         }
@@ -157,11 +156,15 @@ class Candidate:
         return [self.name, type(self.loss).__name__, configs, shapes, sources]
 
     def setting(self, drawn: np.ndarray) -> Setting:
-        """The parameters by name, from a row of `draw_settings`."""
+        """The parameters that are tuned by name, from a row of `draw_settings`."""
+        parameters = self._parameters(drawn)
+        if not self._has_decay:
+            del parameters["weight_decay"]
+        return parameters
+
+    def _parameters(self, drawn: np.ndarray) -> Setting:
         rate, decay, factor = map(float, drawn)
-        setting = {"learning_rate": rate}
-        if self._has_decay:
-            setting["weight_decay"] = decay
+        setting = {"learning_rate": rate, "weight_decay": decay}
         if self._tuned is None:
             return setting
 

@@ -395,7 +395,7 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
                 for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
             )
             detectable = (tested.high - tested.low + power.high - power.low) / 2
-            if not estimate.value + detectable <= high:
+            if not estimate.value + detectable <= high:  # Too high, or NaN.
                 detectable = math.inf
             gain = Gain(
                 **vars(comparison),

@@ -1,7 +1,6 @@
 """Time and memory of the heads, compared with their plain forms and with `Dense`.
 
-    python -m scripts.benchmarks.heads --shapes 64x1000x2048 --heads latent_cross
-    plain_latent_cross
+    python -m scripts.benchmarks.heads --heads latent_cross plain_latent_cross
 
 Each row times one head: its forward pass and the gradients of its weights and of the
 encodings. It runs in a separate process and alternates with `keras.layers.Dense` for
@@ -20,7 +19,7 @@ import functools
 from scripts.benchmarks import harness
 
 MLPS = ("latent_cross", "concat")
-# What a head alternates with: Keras's layer, and a plain form the head itself.
+# What a head alternates with: Keras's layer, and the head itself for a plain form.
 DENSE, OWN = "Dense", "own"
 
 

@@ -1,7 +1,6 @@
 """Time and memory of the losses, as ratios to softmax cross-entropy of the same run.
 
-    python -m scripts.benchmarks.losses --shapes 64x1000 --losses approx_ndcg
-    tfr_approx_ndcg
+    python -m scripts.benchmarks.losses --losses approx_ndcg tfr_approx_ndcg
 
 Every loss, forward pass and gradient, runs in a separate process and alternates with
 `tf.nn.sparse_softmax_cross_entropy_with_logits`. The best time of each is reported, so

@@ -71,8 +71,7 @@ def settings_of(method):
     ]
 
 
-# -- Data
-# --------------------------------------------------------------------------------------
+# Data.
 
 
 def read_arff(path):
@@ -141,8 +140,7 @@ def read(path, batch_size, rows=None):
     return Points(batches, features, class_ids.numpy(), num_classes)
 
 
-# -- Methods
-# --------------------------------------------------------------------------------------
+# Methods.
 
 
 def hits(points, top):
@@ -221,8 +219,7 @@ class Network:
         return np.concatenate(found)
 
 
-# -- Tuning
-# --------------------------------------------------------------------------------------
+# Tuning.
 
 
 class Parts(NamedTuple):
@@ -339,8 +336,7 @@ def runs_of(method, parts, args):
     return [study.run(chosen, seed, test=True) for seed in models.seeds]
 
 
-# -- Tables
-# --------------------------------------------------------------------------------------
+# Tables.
 
 
 def precisions(test, tops):

@@ -66,10 +66,8 @@ read = functools.lru_cache(1)(r4c.data.UserItems.from_file)
 def gbce(positive, negatives, counts, beta):
     """Binary cross-entropy `[...]` of scores `[...]` and `[..., n]`.
 
-    `counts` is 0 for no negative.
-
     The probability of the positive has the power `beta`; 1 is plain binary
-    cross-entropy.
+    cross-entropy. `counts` is 0 for no negative.
     """
     others = tf.reduce_sum(counts * tf.nn.softplus(negatives), axis=-1)
     return beta * tf.nn.softplus(-positive) + others

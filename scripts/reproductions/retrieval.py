@@ -68,8 +68,7 @@ LOSSES = {
 }
 
 
-# -- The task
-# --------------------------------------------------------------------------------------
+# The task.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,8 +231,7 @@ def figures(scores, task, held_out):
     return {name: float(results[name]) for name in COLUMNS.values()}
 
 
-# -- Other methods
-# ---------------------------------------------------------------------------------
+# Other methods.
 
 
 def item_knn(learned, neighbours, shrink):
@@ -284,8 +282,7 @@ METHODS = {
 }
 
 
-# -- Towers
-# --------------------------------------------------------------------------------------
+# Towers.
 
 
 def make_towers(task, width):
@@ -479,8 +476,7 @@ def run_towers(row, settings, task, seed, args):
     }
 
 
-# -- Tables
-# --------------------------------------------------------------------------------------
+# Tables.
 
 
 def run_method(row, settings, task, seed, args):

@@ -1,7 +1,6 @@
 """Trains a sorter on random lists and their exact ranks.
 
-    python -m scripts.reproductions.train_sorter --sorter set --minutes 20 --output
-    out/set
+    python -m scripts.reproductions.train_sorter --sorter set --output out/set
 
 It takes the minutes that `--minutes` says, and a few more for the tests (an hour for
 the recurrent sorter). The lists are those of sodeep.py. In three of five steps they

@@ -111,7 +111,7 @@ def outcome(read, right, names, refused_is_wrong=True):
     return "right"
 
 
-# ---- Files.
+# Files.
 
 
 def fault(draws, content):
@@ -351,7 +351,7 @@ def pretrained(draws, folder):
     return outcome(read, right, ["bad.npz"], content == whole)
 
 
-# ---- Labels.
+# Labels.
 
 _DTYPES = (
     "int32",

@@ -153,7 +153,7 @@ def cells(strategy, kinds=tuple(LABELS)):
     return list(dict.fromkeys(result))
 
 
-# ---- One cell. TensorFlow is imported from here on.
+# One cell. TensorFlow is imported from here on.
 
 
 def objects(kind):
@@ -525,7 +525,7 @@ def child(keras, strategy, folder, time_limit, kinds):
     faulthandler.cancel_dump_traceback_later()
 
 
-# ---- All cells.
+# All cells.
 
 
 def start(settings):

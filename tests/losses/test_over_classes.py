@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from tensorflow import keras
 
 from rank4class_tf import layers, losses, ops
-from rank4class_tf._lists import blocked, classes, positives
+from rank4class_tf._lists import block_rows, blocked, classes
 from rank4class_tf._tf import sizes
 
 from ..contract import tables
@@ -200,7 +200,7 @@ def test_under_xla(name):
 )
 def test_batches_of_an_unknown_size(name, most, monkeypatch):
     """Also where examples have more labels on average than `FEW_POSITIVES`."""
-    monkeypatch.setattr(positives, "FEW_POSITIVES", most)
+    monkeypatch.setattr(block_rows, "FEW_POSITIVES", most)
     head, loss = a_head(), LOSSES[name]
     specs = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, WIDTH])]
     step = tf.function(lambda ids, x: by_blocks(loss, ids, head, x), specs)
