@@ -125,23 +125,17 @@ def joined(name: str, x: Any, y: Any = None) -> Any:
     """Rows of `x`, then `y`; integers in a dtype that holds both, floats in `x`'s."""
     if y is None:
         return x
-    dtype, are_integers = x.dtype, (x.dtype.is_integer, y.dtype.is_integer)
-    if all(are_integers):
+    dtype = x.dtype
+    if dtype.is_integer and y.dtype.is_integer:
         dtype = tf.as_dtype(
             np.promote_types(dtype.as_numpy_dtype, y.dtype.as_numpy_dtype)
         )
         fits = dtype.is_integer
     else:
-        fits = (
-            dtype == y.dtype
-            or dtype.is_floating
-            and (y.dtype.is_floating or are_integers[1])
-        )
-    require(
-        fits,
-        f"`{name}` must have features like the others, {x.dtype.name}.",
-        y.dtype.name,
-    )
+        is_number = y.dtype.is_floating or y.dtype.is_integer
+        fits = dtype == y.dtype or (dtype.is_floating and is_number)
+    rule = f"`{name}` must have features like the others, {x.dtype.name}."
+    require(fits, rule, y.dtype.name)
     return tf.concat([tf.cast(x, dtype), tf.cast(y, dtype)], axis=0)
 
 

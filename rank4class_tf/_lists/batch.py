@@ -120,7 +120,9 @@ class Batch(NamedTuple):
             return batch
         if not item_weights:
             weights = _keras.weights_of_lists(weights, rows.y_pred)
-        weights = _labels.example_weights(weights, rows.y_pred, item_weights, signed)
+        weights = _labels.example_weights(
+            weights, rows.y_pred, per_item=item_weights, signed=signed
+        )
         if weights.shape.rank != 2:
             return batch._replace(list_weights=weights)
         weights = _labels.weights_of_items(weights, labels.scores)

@@ -233,26 +233,19 @@ class BlockedLists(Lists):
     def _sum(self, terms: _Terms, values: Tensors, start: Tensor) -> Tensor:
         """Sums terms over all classes, with a gradient of the scores and the values."""
         # `start` has the shape of the sum.
-        if not self._has_gradient:
-            self._record.check_constant(values)
         return self._record.sum(
             self._block_terms(terms),
-            {"transform": self._transform, "values": [*values]},
+            self._parameters(values),
             start=tf.zeros_like(start),
             has_gradient=self._has_gradient,
             vanishes=terms.vanishes,
         )
 
-    def _known_sum(self, sums: Tensor, terms: _Terms, values: Tensors) -> Tensor:
-        """A sum for each list that is known, but for its gradient."""
+    def _parameters(self, values: Tensors) -> dict[str, Any]:
+        """What `_block_terms` take besides a block."""
         if not self._has_gradient:
             self._record.check_constant(values)
-            return sums
-        return self._record.known_sum(
-            sums,
-            self._block_terms(terms),
-            {"transform": self._transform, "values": [*values]},
-        )
+        return {"transform": self._transform, "values": [*values]}
 
     def _block_terms(self, terms: _Terms) -> Function:
         """A function from a block to its terms, for `Record`."""
@@ -358,12 +351,11 @@ class BlockedLists(Lists):
             return share
 
         is_number = isinstance(temperature, int | float)
-        result = self._known_sum(
-            mean,
-            _Terms(softmax, tends_to_zero=not is_smoothed),
-            values=[] if is_number else [temperature],
-        )
-        return log_total + result[:, tf.newaxis], highest
+        parameters = self._parameters([] if is_number else [temperature])
+        if self._has_gradient:
+            terms = _Terms(softmax, tends_to_zero=not is_smoothed)
+            mean = self._record.known_sum(mean, self._block_terms(terms), parameters)
+        return log_total + mean[:, tf.newaxis], highest
 
     def _log_total(self, temperature: Array) -> TensorPair:
         """The highest score, and the value of `log_sum_exp`, constants `[batch, 1]`."""

@@ -19,10 +19,11 @@ import tensorflow as tf
 from rank4class_tf._lists.lists import EveryItemNeeded
 from rank4class_tf._tf import raising, sizes
 from rank4class_tf._tf.exchange import Exchange
-from rank4class_tf._tf.gather import num_rows, sums_once, within
+from rank4class_tf._tf.gather import sums_once, within
 from rank4class_tf._tf.gradients import has_nan, together
 from rank4class_tf._tf.loops import fold_blocks
 from rank4class_tf._tf.search import top_k_by_blocks
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Function, Tensor, TensorPair, Tensors, WithGradient
 
 # If at most one class of so many has a term in a sum, the backward pass leaves the
@@ -175,7 +176,7 @@ class _Single(NamedTuple):
     is_local: Tensor | None  # `[batch, m]` booleans; None if all classes are local.
 
 
-class _Sum(NamedTuple):
+class _RecordedSum(NamedTuple):
     """The sum over all classes that a formula has asked for."""
 
     terms_of: Function  # Of a block and `**parameters`, `[batch, ..., m]`.
@@ -232,7 +233,7 @@ class Record:
         self._products = products
         self._handles = handles
         self._singles: list[_Single] = []
-        self._sum: _Sum | None = None
+        self._sum: _RecordedSum | None = None
         self._block_size = self._size_of_blocks(sizes.TRAINED)
 
     def _size_of_blocks(self, on_cpu: sizes.CpuBlocks) -> int | Tensor:
@@ -240,9 +241,7 @@ class Record:
         device = sizes.device_type()
         rows = num_rows(products.encodings)
         if device == "CPU" and not products.has_positions:
-            # Few rows fit in the cache whatever their number is. Sizes that are static
-            # save a graph the loop over a single block.
-            rows = 1
+            rows = sizes.FEW_ROWS
         return sizes.block_size(device, rows, products.num_local, on_cpu)
 
     def single_scores(self, ids: Tensor) -> Tensor:
@@ -350,12 +349,9 @@ class Record:
         if self._sum is not None:
             sources.append(self._sum.result)
         with self.tape.stop_recording():
-            if tensors and any(
-                x is not None for x in self.tape.gradient(tensors, sources)
-            ):
-                raise EveryItemNeeded(
-                    "A sum over all classes reads what has a gradient."
-                )
+            found = self.tape.gradient(tensors, sources) if tensors else []
+        if any(x is not None for x in found):
+            raise EveryItemNeeded("A sum over all classes reads what has a gradient.")
 
     def sum(
         self,
@@ -370,7 +366,7 @@ class Record:
         # zeros of the shape of the sum. Terms that vanish are never negative, have no
         # slope where they are 0, and are one for each class.
         if has_gradient:
-            self._check_is_first_sum()
+            self._check_is_first_sum()  # Before the pass, which would be in vain.
         is_used = None
         if vanishes and has_gradient and not raising.in_xla():
             value, is_used = self._sum_and_used(terms_of, parameters, start)
@@ -399,7 +395,7 @@ class Record:
         self.tape.watch(value)
         # Copies: the gradient of a tensor passed twice would count twice.
         copies = tf.nest.map_structure(tf.identity, parameters)
-        self._sum = _Sum(terms_of, copies, value, is_used)
+        self._sum = _RecordedSum(terms_of, copies, value, is_used)
         return value
 
     def _check_is_first_sum(self) -> None:
@@ -495,7 +491,7 @@ class Record:
         return of_encodings, _RowGradients([*map(flat, of_rows)], flat(places))
 
     def _backward_pass(
-        self, total: _Sum, upstream: Tensor
+        self, total: _RecordedSum, upstream: Tensor
     ) -> tuple[Tensor, _RowGradients, dict[str, Any]]:
         """The gradients of the sum in encodings, tables and parameters."""
         products = self._products

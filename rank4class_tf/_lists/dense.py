@@ -26,6 +26,7 @@ from rank4class_tf._tf.gradients import (
     with_ready_gradients,
 )
 from rank4class_tf._tf.raising import same_sizes
+from rank4class_tf._tf.shapes import width_of
 from rank4class_tf._types import (
     Array,
     Function,
@@ -80,7 +81,7 @@ class DenseLists(Lists):
 
     @property
     def max_items(self) -> int | Tensor:
-        return self.filled.shape[1] or tf.shape(self.filled)[1]
+        return width_of(self.filled)
 
     def item_relevance(self) -> Tensor:
         return self.by_item(self.relevance)
@@ -360,20 +361,16 @@ def as_lists(
         class_ids = tf.fill([tf.shape(scores)[0], 1], -1)
     if isinstance(class_ids, tf.RaggedTensor):
         class_ids = class_ids.to_tensor(-1)
-    has_no_columns = tf.convert_to_tensor(class_ids).shape[1:] == [0]
-    num_items = scores.shape[1] or tf.shape(scores)[1]
+    if tf.convert_to_tensor(class_ids).shape[1:] == [0]:
+        relevance = None  # It has no columns either.
     nan_or_0 = tf.zeros_like(scores[:, :1])
+    num_items = width_of(scores)
     class_ids, nan_or_0 = padded_ids(class_ids, num_items, nan_or_0, "class_ids")
 
-    if relevance is None or has_no_columns:
+    if relevance is None:
         relevance = tf.ones_like(class_ids, scores.dtype)
     else:
-        relevance = in_rows(tf.cast(relevance, scores.dtype))
-        if relevance.shape[1] is None:  # Ids without columns have got one.
-            missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
-            relevance = tf.pad(relevance, [[0, 0], [0, missing]])
-        rule = "`relevance` must have the shape of `class_ids`."
-        relevance = same_sizes(relevance, class_ids, rule, num_axes=2)
+        relevance = _as_wide(tf.cast(relevance, scores.dtype), class_ids)
     relevance = tf.where((class_ids >= 0) & (relevance > 0), relevance, 0.0)
 
     mask = _checks.mask(mask, scores)
@@ -392,6 +389,16 @@ def as_lists(
         class_ids = tf.where(is_broken, 0, class_ids)
         relevance = tf.where(is_broken, tf.ones([], relevance.dtype), relevance)
     return dense_lists(fill_masked(scores, mask), class_ids, relevance)
+
+
+def _as_wide(relevance: Tensor, class_ids: Tensor) -> Tensor:
+    """Relevance in the shape of padded ids, `[batch, P]`."""
+    relevance = in_rows(relevance)
+    if relevance.shape[1] is None:  # Ids without columns have got one.
+        missing = tf.cast(tf.shape(relevance)[1] == 0, tf.int32)
+        relevance = tf.pad(relevance, [[0, 0], [0, missing]])
+    rule = "`relevance` must have the shape of `class_ids`."
+    return same_sizes(relevance, class_ids, rule, num_axes=2)
 
 
 def dense_lists(

@@ -15,7 +15,7 @@ import tensorflow as tf
 from rank4class_tf import _keras
 from rank4class_tf._checks import require
 from rank4class_tf._tf.exact import as_dtype
-from rank4class_tf._tf.gather import indices, num_rows
+from rank4class_tf._tf.gather import indices
 from rank4class_tf._tf.raising import (
     check,
     check_rows,
@@ -24,6 +24,7 @@ from rank4class_tf._tf.raising import (
     replaced,
     same_sizes,
 )
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Array, Size, Tensor, TensorPair
 
 _FORMATS = ("ids", "relevance", None)
@@ -129,7 +130,9 @@ def parse(
     never computed, and the labels must be class ids. So they must with `ignore_class`,
     an id that is padding, as -1 is.
     """
-    scores, mask, width = y_pred, None, num_classes
+    scores = y_pred
+    mask = None
+    width = num_classes
     if num_classes is None:
         mask = _keras.mask_of_items(y_pred)
         is_sparse = isinstance(y_pred, tf.SparseTensor)
@@ -239,7 +242,8 @@ def are_ids(
     """Whether labels are class ids, by static shape and dtype if the format is None."""
     if label_format is not None:
         return label_format == "ids"
-    shape, dtype = labels.shape, labels.dtype
+    shape = labels.shape
+    dtype = labels.dtype
     if shape.rank == 1:
         return True
     if shape.rank == 2:
@@ -359,19 +363,10 @@ def padded_ids(
         ids = tf.pad(
             ids, [[0, 0], [0, missing]], constant_values=tf.cast(-1, ids.dtype)
         )
-    known, max_exact = tf.get_static_value(num_classes), _MAX_EXACT.get(ids.dtype)
-    if None not in (known, max_exact) and known > max_exact:
-        raise ValueError(
-            f"`{argument}` must hold class ids of an integer dtype if there are more "
-            f"than {max_exact} classes. Received: {ids.dtype.name}, for {known} "
-            "classes. (Under mixed precision Keras 2 casts floating labels to the "
-            "dtype of the scores.)"
-        )
+    known = tf.get_static_value(num_classes)
     is_invalid = (ids < -1) | (ids >= as_dtype(num_classes, ids.dtype))
     if ids.dtype.is_floating:
-        is_invalid |= ids != tf.floor(ids)
-    if known is None and max_exact is not None:
-        is_invalid |= ids >= max_exact
+        is_invalid |= _is_inexact(ids, known, argument)
     bound = "the number of classes" if known is None else known
     rule = (
         f"`{argument}` must hold class ids in [0, {bound}), or -1 for padding, where "
@@ -382,6 +377,24 @@ def padded_ids(
     is_broken = check(is_invalid, ids, rule)
     ids = replaced(ids, is_broken, -1)
     return tf.cast(ids, tf.int32), replaced(lists, is_broken, float("nan"))
+
+
+def _is_inexact(ids: Tensor, num_classes: int | None, argument: str) -> Tensor:
+    """Where floating ids are no integers, or may have been rounded to one."""
+    is_inexact = ids != tf.floor(ids)
+    max_exact = _MAX_EXACT.get(ids.dtype)
+    if max_exact is None:
+        return is_inexact
+    if num_classes is None:
+        return is_inexact | (ids >= max_exact)
+    if num_classes > max_exact:
+        raise ValueError(
+            f"`{argument}` must hold class ids of an integer dtype if there are more "
+            f"than {max_exact} classes. Received: {ids.dtype.name}, for {num_classes} "
+            "classes. (Under mixed precision Keras 2 casts floating labels to the "
+            "dtype of the scores.)"
+        )
+    return is_inexact
 
 
 def in_rows(ids: Tensor) -> Tensor:
@@ -461,16 +474,14 @@ def _of_relevance(scores: Tensor, labels: Tensor, max_positives: int | None) -> 
     if in_xla():  # A NaN would spoil the gradient of a formula.
         labels = tf.where(tf.equal(value, 0)[:, tf.newaxis], labels, 0)
     highest = tf.reduce_max(labels, axis=-1) + value
-    most = min(
-        (x for x in (labels.shape[1], max_positives) if x is not None), default=None
-    )
+    bounds = [x for x in (labels.shape[1], max_positives) if x is not None]
     return Labels(
         scores=scores,
         mask=labels >= 0,
         class_ids=None,
         relevance=tf.nn.relu(labels),
         value_if_empty=value,
-        max_positives=most,
+        max_positives=min(bounds, default=None),
         highest=highest,
     )
 
@@ -482,10 +493,10 @@ def as_scores(name: str, values: Array) -> Tensor:
     """
     # Float32 holds no integers beyond 2**24, such as times in seconds.
     scores = as_numbers(name, values)
-    dtype, rule = scores.dtype, f"`{name}` must hold numbers of the shape [batch, n]."
-    require(
-        scores.shape.rank in (None, 2), rule, f"{dtype.name} of shape {scores.shape}"
-    )
+    dtype = scores.dtype
+    rule = f"`{name}` must hold numbers of the shape [batch, n]."
+    received = f"{dtype.name} of shape {scores.shape}"
+    require(scores.shape.rank in (None, 2), rule, received)
     is_wide = dtype == tf.float64 or dtype.is_integer and dtype.size > 2
     return tf.cast(scores, tf.float64 if is_wide else tf.float32)
 
@@ -535,10 +546,8 @@ def excluded_items(exclude: Array, scores: Tensor, lists: Tensor) -> TensorPair:
     lists = checked(lists, is_invalid, exclude, rule)
     # Padding goes to an extra column, which is cut off.
     column = tf.where(is_invalid | (exclude < 0), n, tf.cast(exclude, tf.int32))
-    mask = (
-        tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])[:, :n] > 0
-    )
-    return mask, lists
+    counts = tf.scatter_nd(indices(column), tf.ones_like(column), [batch, n + 1])
+    return counts[:, :n] > 0, lists
 
 
 def without(labels: Labels, exclude: Array) -> Labels:
@@ -546,7 +555,8 @@ def without(labels: Labels, exclude: Array) -> Labels:
     excluded, value_if_empty = excluded_items(
         exclude, labels.scores, labels.value_if_empty
     )
-    ids, is_excluded = labels.class_ids, excluded
+    ids = labels.class_ids
+    is_excluded = excluded
     if ids is not None:
         is_excluded = tf.gather(excluded, tf.maximum(ids, 0), batch_dims=1)
         is_excluded |= tf.math.is_nan(value_if_empty)[:, tf.newaxis]

@@ -86,20 +86,20 @@ class Positions(NamedTuple):
         """Broadcasts values to positions, `[lists, ...]`; the last `axes` axes stay."""
         # Weights `[batch]`, of sequences, are refused: Keras 3 would apply them along
         # time.
-        values, rank = tf.convert_to_tensor(values), self.shape.rank
-        fits = values.shape.rank == rank + axes and all(
-            size in (1, None) or static in (size, None)
-            for size, static in zip(values.shape[:rank], self.shape, strict=True)
-        )
+        values = tf.convert_to_tensor(values)
+        rank = self.shape.rank
+        fits = values.shape.rank == rank + axes
+        if fits:
+            pairs = zip(values.shape[:rank], self.shape, strict=True)
+            fits = all(size in (1, None) or own in (size, None) for size, own in pairs)
         rule = (
             f"`{argument}` must have the axes of the positions, {self.shape}, each "
             "of its size"
         )
         require(fits, f"{rule} or 1, such as [batch, 1].", f"shape {values.shape}")
         sizes = tf.concat([tf.shape(self.tensor)[:-1], tf.shape(values)[rank:]], axis=0)
-        return tf.reshape(
-            tf.broadcast_to(values, sizes), tf.concat([[-1], sizes[rank:]], axis=0)
-        )
+        rows = tf.concat([[-1], sizes[rank:]], axis=0)
+        return tf.reshape(tf.broadcast_to(values, sizes), rows)
 
     def weights(self, sample_weight: Array) -> Tensor:
         """Weights of all positions, a scalar, `[lists]`, or for items `[lists, n]`."""

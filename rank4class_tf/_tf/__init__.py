@@ -20,5 +20,6 @@ removed.
 - `raising`: errors for bad values, from graphs that XLA does not compile; for sizes,
   also from XLA.
 - `seeds`: a new seed from a seed and a number.
+- `shapes`: sizes as Python numbers where these are known.
 - `sizes`: how many numbers a block or a chunk holds, by the kind of device.
 """

@@ -60,6 +60,5 @@ def is_zero(number: Array) -> bool:
 
 def divided(values: Tensor, number: Array) -> Tensor:
     """`values / number`; for 1, saves fourteen operations, including the gradient's."""
-    return (
-        values if isinstance(number, (int, float)) and number == 1 else values / number
-    )
+    is_one = isinstance(number, int | float) and number == 1
+    return values if is_one else values / number

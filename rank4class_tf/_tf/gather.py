@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Function, Tensor, TensorPair, WithGradient
 
 # Numbers of places a list at which `tf.scatter_nd` takes less time than
@@ -77,12 +78,6 @@ def indices(places: Tensor) -> Tensor:
     if places.shape[1:].num_elements() != 1:
         rows = tf.broadcast_to(rows, tf.shape(places))
     return tf.stack([rows, places], axis=-1)
-
-
-def num_rows(x: Tensor) -> int | Tensor:
-    """The first axis's size; an int where known, which saves eager mode operations."""
-    size = x.shape[0]
-    return tf.unstack(tf.shape(x))[0] if size is None else size
 
 
 def table_rows(table: tf.Variable | Tensor, ids: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf.shapes import larger
 from rank4class_tf._types import (
     Features,
     Function,
@@ -128,8 +129,7 @@ def in_pieces(
     batch = _num_rows(tf.nest.flatten([data, inputs])[0])
     # The last piece runs outside the loops, so that their shapes are static. Only that
     # of an empty batch is empty.
-    maximum = max if isinstance(batch, int) else tf.maximum
-    num_full = maximum(batch - 1, 0) // size
+    num_full = larger(batch - 1, 0) // size
     pieces = _Pieces(
         function=function,
         data=data,

@@ -13,11 +13,11 @@ from rank4class_tf._tf.gather import (
     gather,
     group_numbers,
     indices,
-    num_rows,
     scatter_add,
 )
 from rank4class_tf._tf.loops import fold
 from rank4class_tf._tf.raising import in_xla
+from rank4class_tf._tf.shapes import larger, num_rows, smaller, width_of
 from rank4class_tf._types import (
     Array,
     Function,
@@ -101,7 +101,7 @@ def search_block(encodings: Tensor, num_classes: int) -> int | Tensor:
     device = sizes.device_type()
     rows = num_rows(encodings)
     if device == "CPU" and not isinstance(rows, int):
-        rows = 1  # Static sizes save a graph on a CPU the loop over a single block.
+        rows = sizes.FEW_ROWS
     return sizes.block_size(device, rows, num_classes, sizes.SEARCHED)
 
 
@@ -120,9 +120,7 @@ def top_k_by_blocks(
     # maps class ids `[m]` to scores `[batch, m]`; k is in [1, K]; a block has a
     # multiple of 64 classes, at least k. Sizes stay Python numbers where possible,
     # since XLA needs static shapes.
-    is_static = isinstance(k, int) and isinstance(block_size, int)
-    maximum = max if is_static else tf.maximum
-    size = -(-maximum(block_size, k) // _GROUP) * _GROUP
+    size = -(-larger(block_size, k) // _GROUP) * _GROUP
     return fold_scores(score, num_classes, size, _Highest(k, size))
 
 
@@ -204,8 +202,7 @@ def fold_scores(
 ) -> TensorPair:
     """What is kept of the scores of all classes, block by block."""
     # All blocks are equally wide, so that all products are rounded alike.
-    minimum = min if isinstance(block_size, int) else tf.minimum
-    size = minimum(block_size, num_classes)
+    size = smaller(block_size, num_classes)
     first_ids = tf.range(size)
     first, second = kept.start(first_ids, score(first_ids))
     if isinstance(size, int) and size == num_classes:
@@ -288,7 +285,7 @@ def moved(
     rows: Tensor, by: int | Tensor, fill: float = 0, right: bool = False
 ) -> Tensor:
     """The rows `[batch, n]` moved by at most n columns to the left, or to the right."""
-    n = rows.shape[1] or tf.shape(rows)[1]
+    n = width_of(rows)
     if not isinstance(by, int) and in_xla():
         # XLA cannot take slices whose size a loop computes.
         step = by if right else -by

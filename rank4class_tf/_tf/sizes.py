@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from rank4class_tf._tf.shapes import larger, smaller
 from rank4class_tf._types import Tensor
 
 # On a GPU or TPU a block has an eighth of the classes.
@@ -36,6 +37,10 @@ class CpuBlocks(NamedTuple):
 # positions of sequences are, blocks have fewer classes.
 TRAINED = CpuBlocks(classes=1024, scores=1 << 20)
 
+# What a CPU takes for the rows of a batch: few fit in its cache whatever their number
+# is, and a static size saves a graph the loop over a single block.
+FEW_ROWS = 1
+
 # A search keeps no gradient. For a batch of 256, scores of a block take 16 MB.
 SEARCHED = CpuBlocks(classes=16_384, scores=1 << 22)
 
@@ -50,13 +55,11 @@ def block_size(
     device: str, rows: int | Tensor, num_classes: int, on_cpu: CpuBlocks = TRAINED
 ) -> int | Tensor:
     """How many classes a block has, in [1, K]; an int if the number of rows is one."""
-    is_known = isinstance(rows, int)
-    largest, smallest = (max, min) if is_known else (tf.maximum, tf.minimum)
-    rows = largest(rows, 1)
+    rows = larger(rows, 1)
     if device == "CPU":
-        size = smallest(on_cpu.scores // rows, on_cpu.classes)
-        return smallest(largest(size, 1), num_classes)
-    size = largest(num_classes // _SHARE, _FEWEST_SCORES // rows)
-    size = smallest(size, MOST_SCORES // rows)
-    size = smallest(size, _MOST_CLASSES)
-    return smallest(largest(size // _TILE, 1) * _TILE, num_classes)
+        size = smaller(on_cpu.scores // rows, on_cpu.classes)
+        return smaller(larger(size, 1), num_classes)
+    size = larger(num_classes // _SHARE, _FEWEST_SCORES // rows)
+    size = smaller(size, MOST_SCORES // rows)
+    size = smaller(size, _MOST_CLASSES)
+    return smaller(larger(size // _TILE, 1) * _TILE, num_classes)

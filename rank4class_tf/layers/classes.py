@@ -175,7 +175,8 @@ class ClassTable(_registry.Configured, Classes):
         self.built = True
 
     def _add_weights(self, initializer: Any) -> None:
-        shape, regularizer = (self.num_classes, self.width), self.regularizer
+        shape = (self.num_classes, self.width)
+        regularizer = self.regularizer
         self.embeddings = _keras.add_table(
             self, "embeddings", shape, initializer, regularizer=regularizer
         )
@@ -211,24 +212,21 @@ class ClassTable(_registry.Configured, Classes):
         rows = _rounded("rows", rows, dtype)
         rule = f"`rows` must have the shape [m, {self.width}]."
         _checks.require(rows.shape[1:] == (self.width,), rule, f"shape {rows.shape}")
-        new_biases = _rounded(
-            "biases", np.zeros(len(rows)) if biases is None else biases, dtype
-        )
-        is_right = new_biases.shape == (len(rows),) and (
-            biases is None or self.use_bias
-        )
-        rule = (
-            f"`biases` must have the shape [{len(rows)}], and be None without "
-            "`use_bias`."
-        )
-        _checks.require(
-            is_right, rule, f"shape {new_biases.shape}, use_bias={self.use_bias}"
-        )
-        added = {"embeddings": rows} | ({"bias": new_biases} if self.use_bias else {})
-        values = {
-            name: np.append(np.array(getattr(self, name)), x, 0)
-            for name, x in added.items()
-        }
+        new_biases = np.zeros(len(rows)) if biases is None else biases
+        new_biases = _rounded("biases", new_biases, dtype)
+        is_shaped = new_biases.shape == (len(rows),)
+        rule = f"`biases` must have the shape [{len(rows)}]"
+        rule = f"{rule}, and be None without `use_bias`."
+        received = f"shape {new_biases.shape}, use_bias={self.use_bias}"
+        is_right = is_shaped and (biases is None or self.use_bias)
+        _checks.require(is_right, rule, received)
+
+        added = {"embeddings": rows}
+        if self.use_bias:
+            added["bias"] = new_biases
+        values = {}
+        for name, x in added.items():
+            values[name] = np.append(np.array(getattr(self, name)), x, 0)
         # A weight cannot grow, so new weights replace it.
         with _keras.changing_weights(self):
             self.num_classes = len(values["embeddings"])

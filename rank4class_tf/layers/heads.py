@@ -134,8 +134,8 @@ class Head(keras.layers.Layer):
         ids as labels. It computes blocks of scores, and again for the gradient, so
         `[batch, num_classes]` is never in memory. In mixed precision they are products
         of factors in half precision, as those of `Dense` are, summed in float32.
-        Encodings are `[batch, d]`; the interaction must be the dot
-        product or the cosine.
+        Encodings are `[batch, d]`; the interaction must be the dot product or the
+        cosine.
 
         Example:
             >>> from rank4class_tf.losses import SoftmaxLoss
@@ -144,7 +144,8 @@ class Head(keras.layers.Layer):
             >>> float(loss)  # log(1000)
             6.907755...
         """
-        encodings, interaction = tf.convert_to_tensor(encodings), self.interaction
+        encodings = tf.convert_to_tensor(encodings)
+        interaction = self.interaction
         is_cosine = isinstance(interaction, CosineInteraction)
         is_right = is_cosine or isinstance(interaction, DotProductInteraction)
         rule = (

@@ -235,8 +235,10 @@ class MLPInteraction(Interaction):
         first_bias = self._add("first_bias", sizes[:1], "zeros")
         shapes = list(enumerate(pairwise(sizes), 1))
         self.kernels = [self.add_kernel(f"kernel_{i}", shape) for i, shape in shapes]
-        biases = [self._add(f"bias_{i}", shape[1:], "zeros") for i, shape in shapes]
-        self.biases = [first_bias, *biases]
+        later_biases = [
+            self._add(f"bias_{i}", shape[1:], "zeros") for i, shape in shapes
+        ]
+        self.biases = [first_bias, *later_biases]
         if self.dropout:
             self.random_state = _random.add_state(self, self.seed)
 

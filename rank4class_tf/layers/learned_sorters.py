@@ -21,6 +21,7 @@ import tensorflow as tf
 from tensorflow import keras
 
 from rank4class_tf import _checks, _files, _keras, _registry
+from rank4class_tf._tf.shapes import width_of
 from rank4class_tf._types import PathLike, Shape, Tensor
 from rank4class_tf.layers.sorters import Sorter
 from rank4class_tf.ops.soft_ranks import laplace_ranks, standardize
@@ -476,7 +477,7 @@ def _lstm_states(
     # Hochreiter and Schmidhuber 1997, with forget gates (Gers et al. 2000), whose bias
     # starts at 1 (Jozefowicz et al. 2015). The gradient of a slice of `gates` would
     # have the size of all steps.
-    length = gates.shape[1] or tf.shape(gates)[1]
+    length = width_of(gates)
     step_gates = tf.TensorArray(gates.dtype, length).unstack(
         tf.transpose(gates, [1, 0, 2])
     )

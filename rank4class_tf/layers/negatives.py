@@ -19,6 +19,7 @@ from rank4class_tf._tf.exact import as_floating
 from rank4class_tf._tf.gather import gather, indices
 from rank4class_tf._tf.gradients import has_nan
 from rank4class_tf._tf.raising import checked, same_sizes
+from rank4class_tf._tf.shapes import smaller, width_of
 from rank4class_tf._types import Array, Shape, Tensor, TensorPair
 from rank4class_tf.layers.serving import ScoreLayer
 
@@ -49,9 +50,8 @@ class _Checked(NamedTuple):
         received = f"{labels.dtype.name} {labels.shape}"
         _checks.require(is_right, f"{rule}: integers [batch] or [batch, P].", received)
 
-        num_columns = scores.shape[1] or tf.shape(scores)[1]
         zero = tf.zeros([tf.shape(scores)[0], 1], scores.dtype)
-        columns, zero = _labels.padded_ids(labels, num_columns, zero, "labels")
+        columns, zero = _labels.padded_ids(labels, width_of(scores), zero, "labels")
         filler = columns
         if has_several:
             # A column that is given twice would count as two positives.
@@ -263,10 +263,7 @@ class HardNegativeMining(ScoreLayer):
     def call(self, scores: Tensor, labels: Tensor) -> TensorPair:
         lists = _Checked.of(scores, labels)
         scores, columns = lists.scores, lists.columns
-        # An int if the width is static.
-        minimum = min if scores.shape[1] else tf.minimum
-        width = scores.shape[1] or tf.shape(scores)[1]
-        num_mined = minimum(self.num_hard_negatives, width)
+        num_mined = smaller(self.num_hard_negatives, width_of(scores))
         minus_infinity = tf.constant(-float("inf"), scores.dtype)
         column_scores = gather(scores, columns)
         positive_scores = tf.where(lists.is_present, column_scores, minus_infinity)

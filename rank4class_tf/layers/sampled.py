@@ -173,9 +173,12 @@ class SampledScores(Head):
         return self.num_sampled
 
     def with_classes(self, classes: Any) -> "SampledScores":
-        num_sampled, normalize, seed = self.num_sampled, self.normalize, self.seed
         return SampledScores(
-            classes, num_sampled, normalize, seed, dtype=self.dtype_policy
+            classes,
+            num_sampled=self.num_sampled,
+            normalize=self.normalize,
+            seed=self.seed,
+            dtype=self.dtype_policy,
         )
 
     def build(self, input_shape: Any) -> None:

@@ -15,8 +15,9 @@ from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._lists.classes import ClassProducts
 from rank4class_tf._tf import search
-from rank4class_tf._tf.gather import num_rows, within
+from rank4class_tf._tf.gather import within
 from rank4class_tf._tf.raising import replaced
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Array, Function, Size, Tensor, TensorPair, Tensors
 from rank4class_tf.layers.classes import Classes
 from rank4class_tf.layers.shards import ShardedClassTable
@@ -150,7 +151,7 @@ class ClassScores:
             roundings += self.classes.width // 2 + 3
         # One column at a time, so that no [batch, P, d] tensor appears.
         lengths = tf.map_fn(
-            lambda column: _lengths(self.scaled(self.classes.rows(column))),
+            lambda column: _safe_lengths(self.scaled(self.classes.rows(column))),
             tf.transpose(ids),
             fn_output_signature=tf.float32,
             parallel_iterations=1,
@@ -158,7 +159,7 @@ class ClassScores:
         bound = (
             2
             * gamma(roundings)
-            * _lengths(encodings)[:, tf.newaxis]
+            * _safe_lengths(encodings)[:, tf.newaxis]
             * tf.transpose(lengths)
         )
         if biases is None:
@@ -264,7 +265,7 @@ class _Queries(NamedTuple):
         return score
 
 
-def _lengths(rows: Tensor) -> Tensor:
+def _safe_lengths(rows: Tensor) -> Tensor:
     """The lengths of rows, `[...]`, even if their squares overflow."""
     largest = tf.reduce_max(tf.abs(rows), axis=-1)
     return largest * tf.norm(

@@ -94,7 +94,8 @@ class TableShard:
         self, name: str, start: int, stop: int, values: Tensor | np.ndarray
     ) -> None:
         """Sets those rows of the ids in [start, stop) that this shard has."""
-        first, last = max(start, self.first), min(stop, self.last)
+        first = max(start, self.first)
+        last = min(stop, self.last)
         rows = slice(first - self.first, last - self.first)
         self.saved[name][rows].assign(values[first - start : last - start])
 

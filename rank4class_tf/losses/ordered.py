@@ -12,6 +12,7 @@ from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf import search
 from rank4class_tf._tf.exact import as_dtype, violation
 from rank4class_tf._tf.gather import gather
+from rank4class_tf._tf.shapes import smaller
 from rank4class_tf._types import Array, Changing, Choice, Function, Tensor
 from rank4class_tf.losses.base import RandomRankingLoss, RankingLoss, present
 
@@ -85,8 +86,7 @@ class OrderedLoss(RankingLoss):
         # they are searched for.
         n = lists.max_items
         if num_leading is not None:
-            minimum = min if isinstance(n, int) else tf.minimum
-            n = minimum(n, num_leading)
+            n = smaller(n, num_leading)
         _, columns, _ = lists.top_k(n)
         highest = lists.only(columns)
         theta = rank_weights.leading(n, lists.dtype) - tail

@@ -5,6 +5,7 @@ import tensorflow as tf
 from rank4class_tf import _checks, ops
 from rank4class_tf._lists.labels import distinct_ids, in_rows
 from rank4class_tf._tf.raising import checked, same_sizes
+from rank4class_tf._tf.shapes import width_of
 from rank4class_tf._types import Array, Tensor
 
 
@@ -51,9 +52,9 @@ class RankedIds(tf.experimental.BatchableExtensionType):
         right_ids = ids_as_integers(y_true)
         class_ids = distinct_ids(right_ids)  # Each id once, else -1.
         # An id is in one column at most, which [batch, P, k] comparisons find.
-        width = ids.shape[1] or tf.shape(ids)[1]
+        num_ids = width_of(ids)
         is_equal = class_ids[..., tf.newaxis] == ids[:, tf.newaxis]
-        column = tf.reduce_max(tf.where(is_equal, tf.range(width), -1), axis=-1)
+        column = tf.reduce_max(tf.where(is_equal, tf.range(num_ids), -1), axis=-1)
         is_hit = (column >= 0) & (class_ids >= 0)
         above = tf.where(is_hit, tf.cast(column, tf.float32), 0)
 
@@ -64,7 +65,7 @@ class RankedIds(tf.experimental.BatchableExtensionType):
             tied=tf.cast(is_hit, tf.float32),
             relevance=tf.cast(class_ids >= 0, tf.float32),
             num_items=None,  # Unknown.
-            max_items=width,
+            max_items=num_ids,
             class_ids=class_ids,
         )
 

@@ -311,7 +311,8 @@ class Regularizer(_registry.Configured):
         # Steps that double bracket the threshold, then halving narrows the bracket.
         def widen(low: Tensor, high: Tensor, step: Tensor) -> Tensors:
             low = tf.where(is_enough(low), low, low - step)
-            return low, tf.where(is_enough(high), high + step, high), step * 2
+            high = tf.where(is_enough(high), high + step, high)
+            return low, high, step * 2
 
         def is_open(low: Tensor, high: Tensor, _: Tensor) -> Tensor:
             return ~tf.reduce_all(is_enough(low) & ~is_enough(high))

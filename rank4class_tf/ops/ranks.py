@@ -12,9 +12,9 @@ from rank4class_tf._lists.dense import over_positives
 from rank4class_tf._lists.labels import Labels, as_scores, padded_ids
 from rank4class_tf._tf import raising, search, sizes
 from rank4class_tf._tf.exact import as_dtype
-from rank4class_tf._tf.gather import num_rows
 from rank4class_tf._tf.raising import same_sizes
 from rank4class_tf._tf.search import first_and_last_ranks, searchsorted
+from rank4class_tf._tf.shapes import num_rows, smaller, width_of
 from rank4class_tf._types import Array, Tensor, TensorPair
 
 # `over_ranks` searches the highest items in lists of more than so many times `depth`
@@ -143,7 +143,7 @@ def ranks_of_positives(
     rule = "`class_ids` must have the shape [batch, P]."
     _checks.require(class_ids.shape.rank in (None, 2), rule, f"{class_ids.shape}")
     zero = tf.zeros([tf.shape(scores)[0], 1], dtype)
-    ids, zero = padded_ids(class_ids, _width(scores), zero, "class_ids")
+    ids, zero = padded_ids(class_ids, width_of(scores), zero, "class_ids")
     if not class_ids.shape[1]:  # `padded_ids` adds a column if there is none.
         ids = ids[:, : tf.shape(class_ids)[1]]
     if relevance is None:
@@ -171,7 +171,7 @@ def _checked_ranks(
         tied=tf.cast(tied, dtype),
         relevance=tf.cast(relevance, dtype),
         num_items=_num_items(scores, mask, dtype),
-        max_items=_width(scores),
+        max_items=width_of(scores),
     )
 
 
@@ -199,7 +199,7 @@ def best_positive(ranks: Ranks) -> BestPositive:
         num_positives=num_positives,
         num_items=ranks.num_items,
         max_items=ranks.max_items,
-        max_positives=_width(ranks.tied),
+        max_positives=width_of(ranks.tied),
     )
 
 
@@ -349,16 +349,11 @@ def _num_items(scores: Tensor, mask: Tensor | None, dtype: tf.DType) -> Tensor:
     if mask is not None:
         return tf.math.count_nonzero(mask, axis=-1, dtype=dtype)
     size = num_rows(scores)
-    width = _width(scores)
+    count = width_of(scores)
     # An array takes no operations.
-    if isinstance(size, int) and isinstance(width, int):
-        return tf.constant(np.full(size, width, dtype.as_numpy_dtype))
-    return tf.fill([size], as_dtype(width, dtype))
-
-
-def _width(columns: Tensor) -> int | Tensor:
-    """The number of columns, an int where it is known."""
-    return columns.shape[1] or tf.shape(columns)[1]
+    if isinstance(size, int) and isinstance(count, int):
+        return tf.constant(np.full(size, count, dtype.as_numpy_dtype))
+    return tf.fill([size], as_dtype(count, dtype))
 
 
 def count_one_by_one(
@@ -432,8 +427,7 @@ def _highest_items(values: Tensor, depth: int) -> TensorPair:
     """The highest values, at most `depth`, and their columns; NaN is below the rest."""
     lowest = tf.constant(-float("inf"), values.dtype)
     without_nan = tf.where(tf.math.is_nan(values), lowest, values)
-    minimum = min if values.shape[1] else tf.minimum
-    return search.top_k(without_nan, minimum(depth, _width(values)))
+    return search.top_k(without_nan, smaller(depth, width_of(values)))
 
 
 def _count_among(top: Tensor, values: Tensor, thresholds: Tensor) -> TensorPair:
@@ -504,7 +498,7 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
             tied=tf.cast(tied[:, 0], dtype),
             num_positives=tf.cast(tied[:, 0] > 0, dtype),
             num_items=num_items,
-            max_items=_width(scores),
+            max_items=width_of(scores),
             max_positives=1,
         )
 
@@ -519,7 +513,7 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
     above, tied = _zeros_unless(
         num_best[:, tf.newaxis] > 0, count_one_by_one(scores, best)
     )
-    bound = _width(positives)
+    bound = width_of(positives)
     if ids is None and labels.max_positives != 1 and not raising.in_xla():
         bound = tf.maximum(tf.reduce_max(num_best), 1)
     return BestPositive(
@@ -527,7 +521,7 @@ def _best_of_labels(labels: Labels, dtype: tf.DType) -> BestPositive:
         tied=tf.cast(tied[:, 0], dtype),
         num_positives=tf.cast(num_best, dtype),
         num_items=num_items,
-        max_items=_width(scores),
+        max_items=width_of(scores),
         max_positives=bound,
     )
 
@@ -564,7 +558,7 @@ def _leading_ranks(labels: Labels, dtype: tf.DType, depth: int) -> tuple[Ranks, 
         tied=tf.cast(tf.pad(tied, missing), dtype),
         relevance=tf.cast(relevance, dtype),
         num_items=_num_items(scores, labels.mask, dtype),
-        max_items=_width(scores),
+        max_items=width_of(scores),
         counted=tf.cast(labels.num_positives, dtype),
     )
     return ranks, is_whole

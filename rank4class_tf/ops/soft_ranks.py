@@ -15,7 +15,8 @@ from rank4class_tf._lists.positives import sum_over_items
 from rank4class_tf._tf.gather import scatter_add
 from rank4class_tf._tf.raising import in_xla
 from rank4class_tf._tf.search import maxima, moved
-from rank4class_tf._types import Array, Size, Tensor, TensorPair, Tensors, WithGradient
+from rank4class_tf._tf.shapes import width_of
+from rank4class_tf._types import Array, Tensor, TensorPair, Tensors, WithGradient
 
 # Smaller differences count as 0, since their inverse would overflow.
 _TINY = 1e-30
@@ -124,12 +125,7 @@ def _best_first(scores: Tensor, mask: Tensor | None) -> TensorPair:
     if mask is not None:
         # A finite number makes differences of masked items 0, not NaN.
         scores = tf.where(mask, scores, LOWEST[scores.dtype])
-    return tf.math.top_k(scores, _width(scores))
-
-
-def _width(scores: Tensor) -> Size:
-    """The number of columns, an int where it is known."""
-    return scores.shape[1] or tf.shape(scores)[1]
+    return tf.math.top_k(scores, width_of(scores))
 
 
 def _restored(order: Tensor, values: Tensor) -> Tensor:
@@ -221,7 +217,7 @@ def _decaying_sums(scores: Tensor, temperature: float, values: Tensor) -> Tensor
         below += moved(decay * below, power)
         return above, below
 
-    return _over_powers_of_two(step, _width(scores), (values, values))
+    return _over_powers_of_two(step, width_of(scores), (values, values))
 
 
 def projected_ranks(
@@ -234,7 +230,7 @@ def projected_ranks(
     @tf.custom_gradient
     def ranks(scores: Tensor) -> WithGradient:
         falling, order = _best_first(scores, mask)
-        size = _width(scores)
+        size = width_of(scores)
 
         def with_first_column(others: Tensor) -> Tensor:
             """Columns 1, 2, ... after a column of zeros; none for lists of none."""

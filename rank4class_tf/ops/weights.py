@@ -61,9 +61,8 @@ def gain_cancels(gain: Choice, relevance: Tensor) -> bool:
 
 def gains_up_to_a_factor(gain: Choice, relevance: Tensor) -> Tensor:
     """Gains of labels `[batch, P]`, up to a factor of each list."""
-    return (
-        relative_gain(relevance) if gain == "exponential" else get_gain(gain)(relevance)
-    )
+    gain_of = relative_gain if gain == "exponential" else get_gain(gain)
+    return gain_of(relevance)
 
 
 def relative_gain(relevance: Tensor) -> Tensor:
