@@ -193,19 +193,24 @@ class RankingLoss(_registry.Configured, keras.losses.Loss):
         if positions is None:
             return self._losses(batch, products), weights
 
-        places = None
-        if products is not None:
-            if not in_xla():  # XLA needs static shapes.
-                # Only positions that count meet all classes.
-                batch, places = batch.counted()
-            products = products.with_encodings(batch.labels.scores)
-        losses = self._losses(batch, products)
-        if places is not None:  # The other positions have a loss of 0.
-            size = tf.shape(positions.flat_mask, tf.int64)
-            losses = tf.scatter_nd(places, losses, size)
+        if products is None:
+            losses = self._losses(batch, products)
+        else:
+            losses = self._losses_at_positions(batch, products)
         if weights is not None and weights.shape.rank == 1:
             weights = positions.unflat(weights)
         return _keras.with_mask(positions.unflat(losses), positions.mask), weights
+
+    def _losses_at_positions(self, batch: Batch, products: ClassProducts) -> Tensor:
+        """The losses over all classes of the rows of a batch of positions."""
+        size = tf.shape(batch.labels.scores, tf.int64)[:1]
+        places = None
+        if not in_xla():  # XLA needs static shapes.
+            # Only positions that count meet all classes. The others have a loss of 0.
+            batch, places = batch.counted()
+        products = products.with_encodings(batch.labels.scores)
+        losses = self._losses(batch, products)
+        return losses if places is None else tf.scatter_nd(places, losses, size)
 
     def _losses(self, batch: Batch, products: ClassProducts | None) -> Tensor:
         """The losses of lists, `[lists]`; over all classes, of encodings."""
