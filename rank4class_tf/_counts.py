@@ -54,7 +54,8 @@ def count_labels(labels: Any, num_classes: int) -> tuple[np.ndarray, int]:
     """Counts the labels of each class, `[num_classes]` int64, and the examples."""
     # The docstring of `losses.class_prior` lists the forms of labels. A dataset is read
     # once.
-    counts, num_examples = np.zeros(num_classes, np.int64), 0
+    counts = np.zeros(num_classes, np.int64)
+    num_examples = 0
     labels = _checks.dataset_that_ends("labels", labels)
     batches: Iterable = [labels]
     if isinstance(labels, tf.data.Dataset):
@@ -86,7 +87,7 @@ def checked_counts(counts: Array) -> np.ndarray:
     rule = "`counts` must be integers >= 0, at least one."
     is_right = counts.ndim == 1 and counts.size > 0 and counts.dtype.kind in "iuf"
     _checks.require(is_right, rule, f"shape {counts.shape}, {counts.dtype}")
-    invalid = counts[~((counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63))]
-    if invalid.size:
-        _checks.require(False, rule, f"{invalid[0].item()!r} among them")
+    is_count = (counts >= 0) & (counts == np.floor(counts)) & (counts < 2**63)
+    for invalid in counts[~is_count][:1]:
+        _checks.require(False, rule, f"{invalid.item()!r} among them")
     return counts.astype(np.int64)

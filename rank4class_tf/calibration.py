@@ -362,6 +362,7 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
     # positives share y equally. The slope grows with 1 / T, so we find its zero by
     # bisection.
     lists = dense_lists(fill_masked(scores), None, relevance)
+    two = tf.constant(2.0, lists.dtype)
     weights = tf.where(tf.reduce_any(lists.is_positive, axis=-1), weights, 0)
     lists = lists.from_top()  # The highest score is 0.
     num_positives = tf.reduce_sum(tf.cast(lists.is_positive, lists.dtype), axis=-1)
@@ -380,7 +381,6 @@ def _best_temperature(scores: Tensor, relevance: Tensor, weights: Tensor) -> Ten
         is_falling = slope(tf.reduce_sum(lists.scores * softmax, axis=-1)) < 0
         return tf.where(is_falling, middle, low), tf.where(is_falling, high, middle)
 
-    two = tf.constant(2.0, lists.dtype)
     end = tf.constant(_MAX_EXPONENT, lists.dtype)
     low, high = tf.while_loop(
         lambda *_: True, bisect, (-end, end), maximum_iterations=_NUM_BISECTIONS

@@ -200,19 +200,7 @@ def read(
     """
     batch_size = _checks.positive_int("batch_size", batch_size)
     list_size = _checks.positive_int_or_none("list_size", list_size)
-    if MASK in context_spec or MASK in example_spec:
-        raise ValueError(
-            f"`context_spec` and `example_spec` must not name {MASK!r}, an output."
-        )
-    shared = sorted(context_spec.keys() & example_spec.keys())
-    rule = "`context_spec` and `example_spec` must not share a name."
-    _checks.require(not shared, rule, f"{', '.join(map(repr, shared))} in both")
-    for name, spec in example_spec.items():
-        has_default = (
-            isinstance(spec, tf.io.FixedLenFeature) and spec.default_value is not None
-        )
-        rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
-        _checks.require(has_default, rule, f"{name!r}, {spec}")
+    _check_specs(context_spec, example_spec)
     files = _files_of(pattern)
     _checks.require(
         bool(example_spec), "`example_spec` must name at least one feature.", "none"
@@ -245,6 +233,21 @@ def read(
     return records.map(parse, num_parallel_calls=tf.data.AUTOTUNE).prefetch(
         tf.data.AUTOTUNE
     )
+
+
+def _check_specs(context_spec: dict[str, Any], example_spec: dict[str, Any]) -> None:
+    if MASK in context_spec or MASK in example_spec:
+        raise ValueError(
+            f"`context_spec` and `example_spec` must not name {MASK!r}, an output."
+        )
+    shared = sorted(context_spec.keys() & example_spec.keys())
+    rule = "`context_spec` and `example_spec` must not share a name."
+    _checks.require(not shared, rule, f"{', '.join(map(repr, shared))} in both")
+    for name, spec in example_spec.items():
+        is_fixed = isinstance(spec, tf.io.FixedLenFeature)
+        has_default = is_fixed and spec.default_value is not None
+        rule = "`example_spec` must hold `tf.io.FixedLenFeature`s with default values."
+        _checks.require(has_default, rule, f"{name!r}, {spec}")
 
 
 def read_classes(
@@ -363,7 +366,8 @@ def _holds_text(value: Any) -> bool:
 
 def _field(number: int, payload: bytes) -> bytes:
     """A protobuf field of wire type 2: key, payload length as a varint, payload."""
-    rest, varint = len(payload), bytearray()
+    rest = len(payload)
+    varint = bytearray()
     while rest > 0x7F:
         varint.append(rest & 0x7F | 0x80)
         rest >>= 7

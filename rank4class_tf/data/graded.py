@@ -46,6 +46,22 @@ def lists_from_groups(
         ([[1.0, 2.0], [3.0, 0.0]], [[0.0, 2.0], [1.0, -1.0]])
     """
     list_size = _checks.positive_int_or_none("list_size", list_size)
+    features, grades = _checked_rows(features, grades)
+    sizes = _sizes_of_lists(qid, group, len(grades))
+
+    n = list_size or int(sizes.max())
+    is_kept = np.arange(len(grades)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < n
+    # Row by row, the order of the rows that stay.
+    is_item = np.arange(n) < sizes[:, np.newaxis]
+    padded = np.zeros([*is_item.shape, features.shape[1]], np.float32)
+    padded[is_item] = features[is_kept]
+    labels = np.full(is_item.shape, -1, np.float32)
+    labels[is_item] = grades[is_kept]
+    return padded, labels
+
+
+def _checked_rows(features: Any, grades: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Features `[rows, d]` and grades `[rows]`, float32."""
     features = features.toarray() if hasattr(features, "toarray") else features
     with np.errstate(over="ignore"):
         features = np.asarray(features, np.float32)
@@ -62,28 +78,24 @@ def lists_from_groups(
     wrong = grades[~((grades >= 0) & (grades < np.inf))]
     rule = "`grades` must be finite numbers >= 0."
     _checks.require(not wrong.size, rule, str(*wrong[:1]))
+    return features, grades
+
+
+def _sizes_of_lists(qid: Any, group: Any, num_rows: int) -> np.ndarray:
+    """How many rows each list has."""
     rule = (
         "Pass either `qid`, the query of each row, or `group`, the sizes of the lists."
     )
     received = "neither" if group is None else "both"
     _checks.require((qid is None) != (group is None), rule, received)
     if group is None:
-        sizes = _sizes_of_queries(splits.as_ids(qid), len(grades))
-    else:
-        sizes = np.asarray(group)
-        is_right = sizes.ndim == 1 and sizes.dtype.kind in "iu" and (sizes >= 1).all()
-        rule = f"`group` must be integers >= 1 that add up to the {len(grades)} rows."
-        received = f"{sizes}, {sizes.dtype}, with the sum {sizes.sum()}"
-        _checks.require(is_right and sizes.sum() == len(grades), rule, received)
-
-    n = list_size or int(sizes.max())
-    is_kept = np.arange(len(grades)) - np.repeat(np.cumsum(sizes) - sizes, sizes) < n
-    # Row by row, the order of the rows that stay.
-    is_item = np.arange(n) < sizes[:, np.newaxis]
-    padded = np.zeros([*is_item.shape, features.shape[1]], np.float32)
-    labels = np.full(is_item.shape, -1, np.float32)
-    padded[is_item], labels[is_item] = features[is_kept], grades[is_kept]
-    return padded, labels
+        return _sizes_of_queries(splits.as_ids(qid), num_rows)
+    sizes = np.asarray(group)
+    is_right = sizes.ndim == 1 and sizes.dtype.kind in "iu" and (sizes >= 1).all()
+    rule = f"`group` must be integers >= 1 that add up to the {num_rows} rows."
+    received = f"{sizes}, {sizes.dtype}, with the sum {sizes.sum()}"
+    _checks.require(is_right and sizes.sum() == num_rows, rule, received)
+    return sizes
 
 
 def _sizes_of_queries(qid: np.ndarray, num_rows: int) -> np.ndarray:

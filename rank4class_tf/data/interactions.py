@@ -262,7 +262,8 @@ class UserItems:
         )
         _checks.require(self.in_order, rule, "a random split")
         items = tf.concat(parts, axis=1)
-        counts, part_counts = items.row_lengths(), parts[-1].row_lengths()
+        counts = items.row_lengths()
+        part_counts = parts[-1].row_lengths()
         users = np.flatnonzero((part_counts > 0) & (counts > 1))
 
         def inputs_and_next_items(users: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,7 +297,9 @@ def _batched(
 
 def _read(path: PathLike) -> tuple[array, array, array]:
     """The user and the item of each pair in a file, and the timestamps if any."""
-    users, items, times = array("i"), array("i"), array("q")
+    users = array("i")
+    items = array("i")
+    times = array("q")
     formats = _possible_formats(path)
     with splits.opened(path) as lines:
         for line_number, line in enumerate(lines, 1):
@@ -380,7 +383,7 @@ class _Log(NamedTuple):
         return cls(users, items, times, user_ids, item_ids)
 
     def without_repeats(self) -> Self:
-        """Each pair once, in the order of the input, and without timestamps."""
+        """Each pair once, in the order of the input; if any repeats, no timestamps."""
         pairs = self.users.astype(np.int64) * len(self.item_ids) + self.items
         _, first = np.unique(pairs, return_index=True)
         if len(first) == len(pairs):

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from rank4class_tf import _checks, _registry, ops
 from rank4class_tf._tf.exact import is_zero, violation
-from rank4class_tf._types import Changing, Function, Tensor
+from rank4class_tf._types import Array, Changing, Function, Tensor
 from rank4class_tf.layers import Probabilities
 from rank4class_tf.losses.base import RankingLoss, present
 from rank4class_tf.ops.weights import PairWeights, Side
@@ -43,7 +43,7 @@ class PairwiseLoss(RankingLoss):
         self,
         lists: ops.Lists,
         function: Function,
-        loss_of_tie: float,
+        loss_of_tie: Array,
         vanishes: bool = False,
     ) -> Tensor:
         r"""$\sum_{i,j} 1(y_i > y_j) \, w_{ij} f(s_j - s_i)$, `[batch]`.

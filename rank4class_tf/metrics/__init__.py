@@ -23,7 +23,7 @@ from rank4class_tf.metrics.ranks import MRR, MeanRank, MedianRank
 
 # The name of the same metric in retrieval, and Keras's name of its first cutoff.
 HitRate = TopKAccuracy
-_registry.register_name("metric", "accuracy", lambda **kw: TopKAccuracy(1, **kw))
+_registry.register_name("metric", "accuracy", lambda k=1, **kw: TopKAccuracy(k, **kw))
 
 __all__ = ["NDCG", "TopKAccuracy", "HitRate", "MRR", "PrecisionAtK", "RecallAtK"]
 __all__ += ["AveragePrecisionAtK", "DCG", "BPref", "MeanRank", "MedianRank"]

@@ -302,12 +302,10 @@ class RankingMetric(Metric):
 
     def _by_name(self, means: Tensor) -> Tensor | dict[str, Tensor]:
         """The one result, or several by their names."""
-        results, names = tf.unstack(tf.cast(means, self.dtype)), self.result_names
-        return (
-            results[0]
-            if names == [self.name]
-            else dict(zip(names, results, strict=True))
-        )
+        results = tf.unstack(tf.cast(means, self.dtype))
+        if self.result_names == [self.name]:
+            return results[0]
+        return dict(zip(self.result_names, results, strict=True))
 
     def merge_state(self, metrics: Iterable[Self]) -> None:
         """Adds the states of other metrics with the same configuration."""

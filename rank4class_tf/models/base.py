@@ -184,14 +184,19 @@ class RetrievalModel(MultiWorker, keras.Model):
         return cls(**config | dict(zip(names, parts, strict=True)))
 
     def _losses_of_step(
-        self, x: Any, y_pred: Tensor, y: Any, sample_weight: Array, training: bool
-    ) -> tuple[Tensor, Array]:
+        self,
+        x: Any,
+        y_pred: Tensor,
+        y: Any,
+        sample_weight: Array | None,
+        training: bool,
+    ) -> tuple[Tensor, Array | None]:
         """The losses of the examples, `[batch]`, and their weights."""
         raise NotImplementedError
 
     def _compiled_losses(
-        self, labels: Any, scores: Any, sample_weight: Array
-    ) -> tuple[Tensor, Array]:
+        self, labels: Any, scores: Any, sample_weight: Array | None
+    ) -> tuple[Tensor, Array | None]:
         """`per_example` of the compiled loss."""
         # A model without a loss may still train, by `add_loss`. Keras then reads no
         # losses of examples, so that any do.
@@ -268,6 +273,6 @@ def _check_metric(argument: str, metric: Any, ignored: int | None) -> None:
     _checks.require(is_same, rule, metric.ignore_class)
 
 
-def _example_weights(sample_weight: Any) -> Array:
+def _example_weights(sample_weight: Any) -> Array | None:
     """The example weights; Keras repeats them for each part of nested labels."""
     return None if sample_weight is None else owned(tf.nest.flatten(sample_weight)[0])

@@ -124,7 +124,9 @@ class Reader:
         batch = self._with_known_rank(y, ids, training)
         self._check_id_key(batch.ids)
         inputs = _keras.symbolic_inputs(self.encoder)
-        positives = self._in_rows("y", batch.features, batch.ids, inputs)
+        # Numbers `[batch, 1]` are features of one candidate, since Keras drops a last
+        # axis of size 1 itself.
+        positives = self._in_rows("y", batch.features, batch.ids, inputs, min_rank=3)
         is_invalid = batch.is_invalid
         if training and positives.keys is not None and not positives.allows_several:
             rule = (
@@ -142,7 +144,8 @@ class Reader:
             return positives
         features = feature_at("negatives", self.negatives, batch.features)
         ids = self.ids(features)
-        negatives = self._in_rows("negatives", features, ids, positives.features)
+        of_one = positives.features
+        negatives = self._in_rows("negatives", features, ids, of_one, min_rank=2)
         return positives.with_negatives(negatives)
 
     def _with_known_rank(self, y: Features, ids: Ids | None, training: bool) -> _Batch:
@@ -177,13 +180,19 @@ class Reader:
             )
 
     def _in_rows(
-        self, argument: str, features: Features, ids: Ids | None, of_one: Features
+        self,
+        argument: str,
+        features: Features,
+        ids: Ids | None,
+        of_one: Features,
+        min_rank: int,
     ) -> Candidates:
         """The candidates of a batch, which an argument gave, in rows.
 
         Features are `[batch, ...]`, or `[batch, P, ...]` or ragged if ids are so. Ids
         are None, `[batch]`, `[batch, 1]`, `[batch, P]` padded with -1, or ragged.
-        `of_one` has the ranks of features of one candidate for each query.
+        `of_one` has the ranks of features of one candidate for each query, and no
+        feature of fewer axes than `min_rank` is of P of them.
         """
         # Weights and negatives are among the features, but the encoder takes neither.
         weights = None
@@ -197,7 +206,7 @@ class Reader:
             _check_ragged(argument, features, weights)
             candidates = _of_ragged_ids(features, ids)
             weights = None if weights is None else weights.values
-        elif _are_one_each(argument, features, ids, of_one):
+        elif _are_one_each(features, ids, of_one, min_rank):
             candidates = _one_for_each_query(features, ids)
         else:
             candidates = _of_padded_ids(features, _labels.in_rows(ids))
@@ -221,7 +230,7 @@ def _check_ragged(argument: str, features: Features, weights: Features) -> None:
 
 
 def _are_one_each(
-    argument: str, features: Features, ids: Tensor | None, of_one: Features
+    features: Features, ids: Tensor | None, of_one: Features, min_rank: int
 ) -> bool:
     """Whether each query has one candidate, rather than P of them."""
     if ids is None or ids.shape.rank == 1:
@@ -229,10 +238,7 @@ def _are_one_each(
     if ids.shape.rank is None or _hold_several(ids):
         return False
 
-    # Ids are `[batch, 1]`, where P = 1 if a feature has the axis of P. In `y`, numbers
-    # `[batch, 1]` are features of one candidate, since Keras drops a last axis of size
-    # 1 itself.
-    min_rank = 3 if argument == "y" else 2
+    # Ids are `[batch, 1]`, where P = 1 if a feature has the axis of P.
     ranks = zip(_ranks(features), _ranks(of_one), strict=False)
     for rank, rank_of_one in ranks:
         if rank is not None and rank >= min_rank and rank - 1 == rank_of_one:

@@ -334,10 +334,11 @@ class ExtremeClassifier(RetrievalModel):
     def get_config(self) -> dict[str, Any]:
         # The classes come after the encoder, so that layers shared with it are marked
         # as shared.
-        config, scores = super().get_config(), self.scores.get_config()
+        config = super().get_config()
         config["embedding_dim"] = self.embedding_dim
-        names = ("classes", "num_sampled", "normalize", "seed")
-        config |= {name: scores[name] for name in names}
+        scores = self.scores.get_config()
+        for name in ("classes", "num_sampled", "normalize", "seed"):
+            config[name] = scores[name]
         # Keras marks layers that are shared only while it saves a file. A configuration
         # has to say by itself that the encoder looks up the classes, or a copy would
         # have two tables.

@@ -408,7 +408,17 @@ class TwoTower(RetrievalModel):
             self.encode_what_changed()
         return result
 
-    def evaluate(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> Any:
+    def evaluate(
+        self,
+        x: Any = None,
+        y: Any = None,
+        batch_size: int | None = None,
+        verbose: Any = "auto",
+        sample_weight: Any = None,
+        steps: int | None = None,
+        callbacks: Any = None,
+        **kwargs: Any,
+    ) -> Any:
         """Evaluates like Keras, by ranks among all candidates, re-encoded if need be.
 
         The metrics read only the ids of candidates. If a batch has several ids per
@@ -424,7 +434,9 @@ class TwoTower(RetrievalModel):
             last = _EncodeBeforeTests()
             last.set_model(self)
             all_callbacks.append(last)
-        return super().evaluate(*args, callbacks=callbacks, **kwargs)
+        return super().evaluate(
+            x, y, batch_size, verbose, sample_weight, steps, callbacks, **kwargs
+        )
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         if not self._index.is_empty:
@@ -545,7 +557,9 @@ class TwoTower(RetrievalModel):
             rate, base = columns.expected
             scores = self._correct(scores, labels, num_draws * rate + base)
         scores = _with_a_negative(scores, labels)
-        num_mined = self.num_mined or (self.loss and self.loss.num_mined)
+        num_mined = self.num_mined
+        if num_mined is None and self.loss is not None:
+            num_mined = self.loss.num_mined
         if num_mined is not None:
             return layers.HardNegativeMining(num_mined)(scores, labels)
         return scores, labels
@@ -601,9 +615,8 @@ class TwoTower(RetrievalModel):
     def ranks_of_batch(
         self, x: Features, y: Features, y_pred: Tensor, dtype: tf.DType
     ) -> tuple[ops.Ranks, None]:
-        return self._index.ranks(
-            self._scaled_queries(y_pred), y, self._excluded(x, None)
-        ), None
+        queries = self._scaled_queries(y_pred)
+        return self._index.ranks(queries, y, self._excluded(x, None)), None
 
     def get_config(self) -> dict[str, Any]:
         names = inspect.getfullargspec(TwoTower.__init__).kwonlyargs
@@ -616,9 +629,8 @@ class TwoTower(RetrievalModel):
             "`loss` must draw no random numbers with `score_in`, since all pieces of a "
             "batch would draw the same."
         )
-        _checks.require(
-            self.score_in is None or not getattr(loss, "is_random", False), rule, loss
-        )
+        is_random = getattr(loss, "is_random", False)
+        _checks.require(self.score_in is None or not is_random, rule, loss)
 
 
 def _check_widths(*encoders: keras.layers.Layer) -> None:

@@ -44,32 +44,33 @@ Metrics: TypeAlias = Sequence[str | keras.metrics.Metric] | dict[str, Sequence]
 
 def build_loss(spec: Any, reduction: str) -> keras.losses.Loss:
     """Builds the loss that a pipeline's `loss` describes; see `RankingPipeline`."""
-    weighted_specs: list[tuple] = []
-    if isinstance(spec, str):
-        for text in map(str.strip, spec.split(",")):
-            name, colon, weight = text.partition(":")
-            try:
-                weighted_specs.append((name, float(weight) if colon else 1.0))
-            except ValueError:
-                rule = (
-                    "`loss` must be a name or 'name:weight,name:weight' with "
-                    "numbers for weights"
-                )
-                raise ValueError(f"{rule}. Received: {text!r}.") from None
-    else:
-        specs = spec if isinstance(spec, list | tuple) else [spec]
-        weighted_specs = [
-            pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs
-        ]
-    for pair in weighted_specs:
-        _checks.require(
-            len(pair) == 2, "`loss` must hold pairs of a loss and its weight.", pair
-        )
+    weighted_specs = _weighted_specs(spec)
     losses = [_build_one_loss(name, reduction) for name, _ in weighted_specs]
     weights = [weight for _, weight in weighted_specs]
-    return (
-        losses[0] if weights == [1.0] else our_losses.WeightedSumLoss(losses, weights)
-    )
+    if weights == [1.0]:
+        return losses[0]
+    return our_losses.WeightedSumLoss(losses, weights)
+
+
+def _weighted_specs(spec: Any) -> list[tuple]:
+    """Pairs of what describes a loss and its weight."""
+    if isinstance(spec, str):
+        return [_weighted_name(text.strip()) for text in spec.split(",")]
+    specs = spec if isinstance(spec, list | tuple) else [spec]
+    pairs = [pair if isinstance(pair, tuple) else (pair, 1.0) for pair in specs]
+    rule = "`loss` must hold pairs of a loss and its weight."
+    for pair in pairs:
+        _checks.require(len(pair) == 2, rule, pair)
+    return pairs
+
+
+def _weighted_name(text: str) -> tuple[str, float]:
+    name, colon, weight = text.partition(":")
+    try:
+        return name, float(weight) if colon else 1.0
+    except ValueError:
+        rule = "`loss` must be a name or 'name:weight,name:weight' with numbers for"
+        raise ValueError(f"{rule} weights. Received: {text!r}.") from None
 
 
 def build_metric(spec: str | keras.metrics.Metric, prefix: str) -> keras.metrics.Metric:

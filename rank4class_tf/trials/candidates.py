@@ -255,7 +255,8 @@ class Candidate:
 
     def train(self, setting: Setting, seed: int, split: Split) -> Training:
         """Trains; the time of the whole training excludes compiling its graph."""
-        begin, plan = time.monotonic(), self.task.plan
+        begin = time.monotonic()
+        plan = self.task.plan
         keras.utils.set_random_seed((self._seed + seed) % 2**32)
         train = split.train
         if isinstance(train, tuple):
@@ -266,7 +267,9 @@ class Candidate:
         # Train until `patience` epochs bring no better value, and return to the best
         # epoch.
         model = self._model
-        best, best_epoch, weights = -np.inf, 0, model.get_weights()
+        best = -np.inf
+        best_epoch = 0
+        weights = model.get_weights()
         times = [time.monotonic()]
         for epoch in range(1, plan.epochs + 1):
             history = model.fit(train, epochs=1, verbose=0, shuffle=False).history
@@ -276,19 +279,23 @@ class Candidate:
                 value = self._monitored(self.evaluate, split.validation)
             times.append(time.monotonic())
             if value > best:
-                best, best_epoch, weights = value, epoch, model.get_weights()
+                best = value
+                best_epoch = epoch
+                weights = model.get_weights()
             elif not is_finite or epoch - best_epoch >= plan.patience:
                 break
         model.set_weights(weights)
 
         # The first epoch compiles the graph.
         epochs = np.diff(times)
-        seconds = float(np.median(epochs[1:] if len(epochs) > 1 else epochs))
+        later = epochs[1:] if len(epochs) > 1 else epochs
+        seconds = float(np.median(later))
         return Training(best, seconds, times[0] - begin + len(epochs) * seconds)
 
     def _start_anew(self, setting: Setting) -> None:
         """Gives the compiled model the weights, draws and setting of a new one."""
-        fresh, model = self.new(self._variables_of_setting), self._model
+        fresh = self.new(self._variables_of_setting)
+        model = self._model
         trained_ids = {id(variable) for variable in model.trainable_variables}
         shared = [x for x in fresh.trainable_variables if id(x) in trained_ids]
         rule = (

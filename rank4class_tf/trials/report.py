@@ -272,7 +272,8 @@ def unfair(
 ) -> str | None:
     """Why the comparison allows no verdict, or None."""
     first, *others = tests
-    num_settings, num_seeds = len(means[first]), len(tests[first])
+    num_settings = len(means[first])
+    num_seeds = len(tests[first])
     num_lists = int(np.count_nonzero(tests[first][0][monitor].weights))
     has_failed = {name: means[name].max() == -np.inf for name in tests}
     seeds = _number(num_seeds, "seed")
@@ -383,26 +384,12 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
     for metric, estimate in estimates(tests[first]).items():
         # Candidates share the lists and the seeds, so their paired differences are the
         # sample.
-        baseline, weights, (low, high) = _stacked(tests[first], metric)
+        baseline = _stacked(tests[first], metric)
         compared = []
         for name in others:
-            differences = _stacked(tests[name], metric).values - baseline
-            # A true gain shows with the power 0.8 if it is so far above 0: the quantile
-            # of the corrected test and that of the power, each as half of an interval's
-            # length.
-            comparison, tested, power = (
-                mean_difference(differences, weights, confidence, high - low)
-                for confidence in (0.95, 1 - 0.05 / len(others), 0.6)
-            )
-            detectable = (tested.high - tested.low + power.high - power.low) / 2
-            if not estimate.value + detectable <= high:  # Too high, or NaN.
-                detectable = math.inf
-            gain = Gain(
-                **vars(comparison),
-                detectable=detectable,
-                seeds_ahead=int(sum(differences @ weights > 0)),
-            )
-            compared.append((name, gain))
+            differences = _stacked(tests[name], metric).values - baseline.values
+            of_lists = baseline._replace(values=differences)
+            compared.append((name, _tested(of_lists, len(others), estimate.value)))
         # Holm's correction: the smallest p-value counts for all tests, the next for one
         # fewer.
         compared.sort(key=lambda pair: np.nan_to_num(pair[1].p_value, nan=1.0))
@@ -412,6 +399,28 @@ def gains(tests: dict[str, list[TestResult]]) -> dict[str, dict[str, Gain]]:
             p_value = max(p_value, min(1.0, gain.p_value * num_left))
             corrected[name][metric] = dataclasses.replace(gain, p_value=p_value)
     return corrected
+
+
+def _tested(differences: ListValues, num_tests: int, baseline_mean: float) -> Gain:
+    """The mean of differences from a baseline, and which gains a test would show."""
+    values, weights, (low, high) = differences
+
+    def difference_at(confidence: float) -> Comparison:
+        return mean_difference(values, weights, confidence, high - low)
+
+    comparison = difference_at(0.95)
+    # A true gain shows with the power 0.8 if it is so far above 0: the quantile of the
+    # corrected test and that of the power, each as half of an interval's length.
+    tested = difference_at(1 - 0.05 / num_tests)
+    power = difference_at(0.6)
+    detectable = (tested.high - tested.low + power.high - power.low) / 2
+    if not baseline_mean + detectable <= high:  # More than is possible, or NaN.
+        detectable = math.inf
+    return Gain(
+        **vars(comparison),
+        detectable=detectable,
+        seeds_ahead=int(sum(values @ weights > 0)),
+    )
 
 
 def _stacked(tests: list[TestResult], metric: str) -> ListValues:

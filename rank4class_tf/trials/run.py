@@ -406,10 +406,12 @@ def _screen(trainer: _Trainer) -> _Screening:
 
     # A setting's value is its mean over the seeds; the last ones may have seen fewer.
     draws = trainer.draws[:num_done]
+    tried = {name: [*map(x.setting, draws)] for name, x in owners.items()}
+    means = {name: np.nanmean(x[:, :num_done], axis=0) for name, x in values.items()}
     return _Screening(
         trainings=trainings,
-        tried={name: [*map(x.setting, draws)] for name, x in owners.items()},
-        means={x: np.nanmean(of[:, : len(draws)], axis=0) for x, of in values.items()},
+        tried=tried,
+        means=means,
         num_trainings=num_done * len(trained),
         num_seeds=rest.seeds,
     )
@@ -479,7 +481,8 @@ def affordable(
     enough: int,
 ) -> Rest:
     """How many more passes and test seeds, at these costs, fit in the seconds left."""
-    pass_cost, seed_cost = max(pass_cost, 1e-9), max(seed_cost, 1e-9)
+    pass_cost = max(pass_cost, 1e-9)
+    seed_cost = max(seed_cost, 1e-9)
     few = min(most_seeds, report.FEW_SEEDS)
     # A budget too small for enough passes takes fewer seeds first.
     for seeds in (most_seeds, few):
