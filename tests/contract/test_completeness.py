@@ -113,6 +113,8 @@ def test_metrics_by_the_names_of_their_results():
         assert (type(metric), metric.name, metric.k) == (cls, name, k)
     assert metrics.get("hit_rate_at_2").name == "top_k_accuracy_at_2"
     assert metrics.get("hits_at_5").k == 5
+    cutoffs = [metrics.get("accuracy").k, metrics.get("accuracy_at_5").k]
+    assert [*cutoffs, metrics.get("accuracy", k=3).k] == [1, 5, 3]
     for name, message in (
         ("top_k_accuracy_at_0", "`k` must be a positive integer"),
         ("nonsense_at_3", "Received: 'nonsense_at_3'|Received: 'nonsense'"),

@@ -206,6 +206,20 @@ def test_validation_ranks_candidates_of_the_weights_that_a_callback_swaps_in(
     assert found == pytest.approx(expected[-1], rel=1e-5) and len(expected) == 4
 
 
+@pytest.mark.keras2
+def test_evaluate_takes_arguments_by_position_as_keras_does(pairs, candidates):
+    model = make(candidates)
+    model.compile("sgd", losses.SoftmaxLoss(), metrics=[metrics.MRR()])
+    batches = []
+    counter = keras.callbacks.LambdaCallback(
+        on_test_batch_end=lambda batch, logs: batches.append(batch)
+    )
+    found = model.evaluate(*pairs, 8, 0, None, None, [counter])
+    expected = model.evaluate(*pairs, batch_size=8, verbose=0)
+    assert batches == [0, 1, 2]
+    assert_allclose(found, expected, rtol=1e-6)
+
+
 def assert_same(found, expected):
     """Scores and ids, but for the order of the sums of products."""
     for ours, theirs in zip(found, expected, strict=True):
