@@ -414,7 +414,10 @@ class Record:
             # A product with ones takes a fifth of the time of a maximum over examples.
             by_class = tf.reshape(terms, [-1, tf.size(block.ids)])
             ones = tf.ones([1, tf.shape(by_class)[0]], terms.dtype)
-            is_used = ~(tf.matmul(ones, by_class)[0] <= 0)  # A NaN counts as used.
+            totals = tf.matmul(ones, by_class)[0]
+            # The negation of `<=` would catch a NaN, but TensorFlow rewrites it as `>`
+            # in graphs.
+            is_used = (totals > 0) | tf.math.is_nan(totals)
             index = (block.ids[0] - first_id) // self._block_size
             return [
                 total + tf.reduce_sum(terms, axis=-1),

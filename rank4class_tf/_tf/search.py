@@ -1,6 +1,6 @@
 """Sorted lists: positions, ties, the highest of a list or all classes, running sums.
 
-Nothing here has a gradient but `decaying_sums` and `add_columns`.
+Only `decaying_sums` and `add_columns` have gradients of their own.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Real datasets as tf.data pipelines of `(features, class_ids)`.
+"""Real datasets as tf.data pipelines of `(features, class_ids)`, and files of others.
 
 Most need the `data` extra.
 """

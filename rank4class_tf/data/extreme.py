@@ -202,6 +202,9 @@ def write_extreme_classification(
             where = f"{path}, line {number}"
             _check_numbers(where, "label", labels, num_labels)
             _check_numbers(where, "feature", ids, num_features)
+            rule = f"{where}: must have a value for each feature."
+            received = f"{len(ids)} features, {len(values)} values"
+            _checks.require(len(ids) == len(values), rule, received)
             _check_values(where, values)
             file.write(",".join(map(str, labels)) + " " + _pairs(ids, values))
 

@@ -482,6 +482,8 @@ def _known(item_ids: Any) -> np.ndarray | None:
 def _numbers_of(ids: Any, distinct: np.ndarray) -> np.ndarray:
     """The index of each id among different ids."""
     ids = splits.as_ids(ids)
+    if not ids.size:  # Of any dtype.
+        return np.zeros(ids.shape, np.int64)
     rule = f"`ids` must be among the {len(distinct)} ids, {distinct.dtype}."
     is_kind = (ids.dtype.kind == "U") == (distinct.dtype.kind == "U")
     _checks.require(is_kind, rule, f"{ids.dtype}")

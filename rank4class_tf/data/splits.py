@@ -16,7 +16,9 @@ from rank4class_tf._types import PathLike
 
 @dataclasses.dataclass(frozen=True)
 class Splits:
-    """A dataset in three parts of batches `(features [batch, ...], class_ids [batch])`.
+    """A dataset in three parts of batches `(features [batch, ...], class_ids)`.
+
+    Class ids are `[batch]`, or `[batch, P]` padded with -1.
 
     Attributes:
         train: the training examples, in a new order each epoch, which depends on the

@@ -203,13 +203,12 @@ class ExpectedCalibrationError(RankingMetric):
         rule = "`y_pred` must be probabilities or scores, which ranks do not tell."
         _checks.require(batch.given_labels is not None, rule, "ranks")
         batch = super()._prepared(batch)
-        if self.probabilities is None:
-            return batch
-        labels = batch.labels
-        scores = labels.scores
-        if labels.mask is not None:
-            scores = tf.where(labels.mask, scores, -np.inf)
-        labels = labels._replace(scores=self.probabilities(scores))
+        labels = without_weightless(batch)
+        if self.probabilities is not None:
+            scores = labels.scores
+            if labels.mask is not None:
+                scores = tf.where(labels.mask, scores, -np.inf)
+            labels = labels._replace(scores=self.probabilities(scores))
         return batch._replace(given_labels=labels)
 
     def _add_batch(self, batch: Batch) -> None:

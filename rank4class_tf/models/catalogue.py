@@ -136,7 +136,9 @@ class Catalogue:
         for unknown in tf.reshape(ids, [-1]).numpy()[removed < 0][:1]:
             rule = "`ids` must be in the index."
             raise ValueError(f"{rule} Received: {tf.compat.as_str_any(unknown)}.")
-        return self._with_rows(np.setdiff1d(np.arange(self.size), removed))
+        kept = np.setdiff1d(np.arange(self.size), removed)
+        _checks.require(kept.size, "`ids` must leave a candidate in the index.", "all")
+        return self._with_rows(kept)
 
     # A change makes a new catalogue, so that an error leaves the older one intact.
 

@@ -153,6 +153,7 @@ def predicted(score, label):
         (written, r"line 2: a label must be in \[0, 2\). Received: 2", [2], [], []),
         (written, "line 2: a value must be finite. Received: 1e", [1], [0], [1e39]),
         (written, "integer", [0.5], [], []),
+        (written, "each feature. Received: 2 features, 1 value", [1], [0, 1], [1.0]),
         (
             data.write_extreme_classification,
             "must hold at least one point",

@@ -136,6 +136,7 @@ def test_columns_of_strings_and_dates(dtype, utc, split):
     assert texts.item_ids[texts.item_numbers(items)].tolist() == items.tolist()
     assert texts.user_ids[texts.user_numbers("no 8")] == "no 8"
     assert numbers.item_numbers([14, 10]).tolist() == [4, 0]
+    assert texts.item_numbers([]).tolist() == numbers.item_numbers([]).tolist() == []
 
 
 def test_the_latest_tenths_are_validation_and_test():

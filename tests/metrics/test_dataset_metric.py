@@ -283,6 +283,25 @@ def test_labels_of_all_forms(data):
     assert_error(metric, reference(rest[counted], (rest.argmax(1) == ids)[counted]))
 
 
+@pytest.mark.parametrize("probabilities", [None, layers.Probabilities()])
+def test_an_item_of_weight_0_is_masked(data, probabilities):
+    p, scores, ids = data
+    values = p if probabilities is None else scores
+    labels = np.eye(6)[ids]
+    weights = np.ones_like(labels)
+    weights[np.arange(90), p.argmax(1)] = 0
+    metric = ExpectedCalibrationError(probabilities=probabilities)
+    metric.update_state(labels, values, sample_weight=weights)
+    masked = ExpectedCalibrationError(probabilities=probabilities)
+    masked.update_state(np.where(weights == 0, -1, labels), values)
+    assert_error(metric, float(masked.result()))
+    rest = np.where(weights == 0, 0, p)
+    counted = weights[np.arange(90), ids] > 0
+    if probabilities is not None:
+        rest /= rest.sum(1, keepdims=True)
+    assert_error(metric, reference(rest[counted], (rest.argmax(1) == ids)[counted]))
+
+
 def test_ranks_tell_no_probabilities():
     ranked = r4c.metrics.RankedIds([[0, 1]])
     with refused("`y_pred` must be probabilities or scores, which ranks do not tell"):

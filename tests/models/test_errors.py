@@ -117,7 +117,10 @@ ERRORS = [
         lambda: tower(OWN).remove_candidates(IDS[[2, 30]]),
         f"in the index. Received: {IDS[30]}",
     ),
-    (lambda: tower(OWN).remove_candidates(IDS[:24]), "and at least one"),
+    (
+        lambda: tower(OWN).remove_candidates(IDS[:24]),
+        "`ids` must leave a candidate in the index. Received: all",
+    ),
     (
         lambda: nameless().add_candidates(NAMELESS),
         "`candidates` must have ids to be added",
