@@ -31,10 +31,10 @@ def export_top_k(
 
     They return the outputs of `layers.TopClasses`. If a model takes several features by
     name, so do the signatures in place of `features`; no name may be a keyword of
-    Python. Underscores replace characters other than letters and digits, and `arg_`
-    goes before `k`, `self` and a name that does not begin with a letter. A sparse input
-    becomes three arguments: `features_indices`, in any order, `features_values` and
-    `features_dense_shape`. For millions of classes see
+    Python. Underscores replace characters other than ASCII letters and digits, and
+    `arg_` goes before `k`, `self` and a name that does not begin with a letter. A
+    sparse input becomes three arguments: `features_indices`, in any order,
+    `features_values` and `features_dense_shape`. For millions of classes see
     `ExtremeClassifier.export_top_k`.
 
     Args:

@@ -319,7 +319,8 @@ class BlockedLists(Lists):
         def sums_of_columns(
             _: Function, items: Tensors, values: Tensors, relevance: Tensor
         ) -> Tensor:
-            sums, _ = excess(items[0], values[0], margin)  # Scores and levels.
+            # Scores, before which no mask comes where terms vanish, and levels.
+            sums, _ = excess(items[0], values[0], margin)
             return sums
 
         terms = _Terms(lambda s, p: violation(s - p, margin), vanishes=True)
@@ -336,9 +337,10 @@ class BlockedLists(Lists):
         def smoothing_term(scores: Tensor, temperature: Array) -> Tensor:
             return -mean_weight * (scores - highest) / temperature
 
-        mean = tf.zeros_like(log_total[:, 0])
+        # What the value has besides: nothing, but it carries the gradient.
+        rest = tf.zeros_like(log_total[:, 0])
         if is_smoothed:
-            mean = self.constant().sum(
+            rest = self.constant().sum(
                 lambda scores: smoothing_term(scores, temperature)
             )
 
@@ -354,8 +356,8 @@ class BlockedLists(Lists):
         parameters = self._parameters([] if is_number else [temperature])
         if self._has_gradient:
             terms = _Terms(softmax, tends_to_zero=not is_smoothed)
-            mean = self._record.known_sum(mean, self._block_terms(terms), parameters)
-        return log_total + mean[:, tf.newaxis], highest
+            rest = self._record.known_sum(rest, self._block_terms(terms), parameters)
+        return log_total + rest[:, tf.newaxis], highest
 
     def _log_total(self, temperature: Array) -> TensorPair:
         """The highest score, and the value of `log_sum_exp`, constants `[batch, 1]`."""

@@ -443,22 +443,22 @@ class Record:
         products = self._products
         leaves = _Leaves([x.scores for x in self._singles], variables)
         total = self._sum
-        totals = [] if total is None else [total.result]
-        found, of_totals = self.tape.gradient(values, [leaves, totals], upstream)
+        of_sum = None
+        if total is None:
+            found = self.tape.gradient(values, leaves, upstream)
+        else:
+            sources = [leaves, total.result]
+            found, of_sum = self.tape.gradient(values, sources, upstream)
+
         of_encodings = tf.zeros_like(products.encodings)
         of_rows = None
-        if total is not None and of_totals[0] is not None:
-            of_encodings, of_rows, of_parameters = self._backward_pass(
-                total, of_totals[0]
-            )
+        if total is not None and of_sum is not None:
+            of_encodings, of_rows, of_parameters = self._backward_pass(total, of_sum)
             through_sum = self.tape.gradient(total.parameters, leaves, of_parameters)
             found = found.plus(through_sum)
 
-        pairs = zip(self._singles, found.scores, strict=True)
-        with_gradient = [(single, g) for single, g in pairs if g is not None]
-        if with_gradient:
-            singles, upstreams = zip(*with_gradient, strict=True)
-            through_singles, more_rows = self._of_singles(singles, upstreams)
+        if any(upstream is not None for upstream in found.scores):
+            through_singles, more_rows = self._of_singles(found.scores)
             of_encodings += through_singles
             of_rows = more_rows.once() if of_rows is None else of_rows.plus(more_rows)
 
@@ -470,10 +470,13 @@ class Record:
         return Gradients(of_encodings, of_tables, found.variables)
 
     def _of_singles(
-        self, singles: Sequence[_Single], upstreams: Tensors
+        self, upstreams: Sequence[Tensor | None]
     ) -> tuple[Tensor, _RowGradients]:
         """The gradients of encodings and of rows, whose places may repeat."""
         products = self._products
+        pairs = zip(self._singles, upstreams, strict=True)
+        singles = [single for single, upstream in pairs if upstream is not None]
+        upstreams = [upstream for upstream in upstreams if upstream is not None]
         # From the rows that the forward pass read.
         rows_by_table = zip(*(x.rows for x in singles), strict=True)
         rows = [tf.concat(rows, axis=1) for rows in rows_by_table]

@@ -3,6 +3,7 @@
 They save eager mode operations, and XLA needs them for static shapes.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from rank4class_tf._types import Size, Tensor
@@ -21,11 +22,13 @@ def width_of(x: Tensor) -> Size:
 
 def smaller(a: Size, b: Size) -> Size:
     """The smaller of two sizes."""
-    are_known = isinstance(a, int) and isinstance(b, int)
-    return min(a, b) if are_known else tf.minimum(a, b)
+    return min(a, b) if _are_known(a, b) else tf.minimum(a, b)
 
 
 def larger(a: Size, b: Size) -> Size:
     """The larger of two sizes."""
-    are_known = isinstance(a, int) and isinstance(b, int)
-    return max(a, b) if are_known else tf.maximum(a, b)
+    return max(a, b) if _are_known(a, b) else tf.maximum(a, b)
+
+
+def _are_known(*sizes: Size) -> bool:
+    return all(isinstance(size, int | np.integer) for size in sizes)

@@ -314,9 +314,10 @@ def _read(path: PathLike) -> tuple[array, array, array]:
                     items.extend(ids)
                     users.extend([line_number] * len(ids))
                 else:
-                    columns = zip((users, items, times), match.groups(), strict=False)
-                    for column, digits in columns:
-                        column.append(int(digits))
+                    user, item, *time = map(int, match.groups())
+                    users.append(user)
+                    items.append(item)
+                    times.extend(time)
             except OverflowError:
                 raise _line_error(path, line_number, line, formats) from None
 

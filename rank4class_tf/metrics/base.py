@@ -185,24 +185,25 @@ class RankingMetric(Metric):
     def _with_relevant(self, batch: Batch, bound: Tensor) -> Batch:
         """The batch, in which items of a grade below the bound are wrong."""
 
-        def relevant(x: Any) -> tuple[Any, Tensor]:
+        def relevant(x: Any) -> Any:  # Labels or ranks.
             is_relevant = tf.cast(x.relevance, tf.float32) >= bound
             ids = x.class_ids
             if ids is not None:
                 ids = tf.where(is_relevant, ids, -1)
             relevance = tf.where(is_relevant, x.relevance, 0)
-            return x._replace(relevance=relevance, class_ids=ids), is_relevant
+            return x._replace(relevance=relevance, class_ids=ids)
 
         if batch.given_labels is not None:
-            labels, _ = relevant(batch.given_labels)
+            labels = relevant(batch.given_labels)
             return batch.with_labels(labels._replace(highest=None))
         rule = (
             "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
         )
         _checks.require(batch.ranks.counted is None, rule, self.relevant_from)
-        ranks, is_relevant = relevant(batch.ranks)
+        ranks = relevant(batch.ranks)
         # As padding has it; a NaN, of a list that breaks a rule, stays.
-        is_hit = tf.cast(is_relevant, ranks.above.dtype)
+        is_hit = tf.cast(batch.ranks.relevance, tf.float32) >= bound
+        is_hit = tf.cast(is_hit, ranks.above.dtype)
         ranks = ranks._replace(above=ranks.above * is_hit, tied=ranks.tied * is_hit)
         return batch._replace(given_ranks=ranks)
 

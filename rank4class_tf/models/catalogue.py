@@ -438,9 +438,10 @@ def arrays(
 
 def _num_candidates(features: Features | None, num_from_dataset: int) -> int:
     """How many candidates there are, which have features or come from a dataset."""
-    arrays = [] if features is None else tf.nest.flatten(features)
-    sizes = {x.shape[0] if x.shape.rank else None for x in arrays}
-    num_candidates = num_from_dataset + (max(sizes, default=0, key=bool) or 0)
+    parts = [] if features is None else tf.nest.flatten(features)
+    sizes = {x.shape[0] if x.shape.rank else None for x in parts}
+    known = [size for size in sizes if size]
+    num_candidates = num_from_dataset + (known[0] if known else 0)
     rule = "`candidates` must have a row for each candidate, and at least one."
     received = f"arrays with {sorted(sizes, key=str)} rows"
     _checks.require(len(sizes) <= 1 and num_candidates > 0, rule, received)

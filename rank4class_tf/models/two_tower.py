@@ -417,6 +417,7 @@ class TwoTower(RetrievalModel):
         sample_weight: Any = None,
         steps: int | None = None,
         callbacks: Any = None,
+        *args: Any,
         **kwargs: Any,
     ) -> Any:
         """Evaluates like Keras, by ranks among all candidates, re-encoded if need be.
@@ -425,18 +426,21 @@ class TwoTower(RetrievalModel):
         query and not their features, the loss is NaN.
         """
         if isinstance(callbacks, keras.callbacks.CallbackList):  # That of `fit`.
-            all_callbacks = callbacks.callbacks
+            self._add_encoding(callbacks.callbacks)
         else:
             self.encode_what_changed()
             callbacks = [] if callbacks is None else tf.nest.flatten(callbacks)
-            all_callbacks = callbacks
-        if not any(isinstance(x, _EncodeBeforeTests) for x in all_callbacks):
+            self._add_encoding(callbacks)
+        return super().evaluate(
+            x, y, batch_size, verbose, sample_weight, steps, callbacks, *args, **kwargs
+        )
+
+    def _add_encoding(self, callbacks: list) -> None:
+        # After those that change weights before a test.
+        if not any(isinstance(x, _EncodeBeforeTests) for x in callbacks):
             last = _EncodeBeforeTests()
             last.set_model(self)
-            all_callbacks.append(last)
-        return super().evaluate(
-            x, y, batch_size, verbose, sample_weight, steps, callbacks, **kwargs
-        )
+            callbacks.append(last)
 
     def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         if not self._index.is_empty:

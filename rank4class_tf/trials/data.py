@@ -73,8 +73,8 @@ class Data:
 
     def notes(self) -> Iterator[str]:
         """What in dense arrays makes the table say too much."""
-        train, validation, test = (_hashes(x, 0) for x in vars(self).values())
-        known = {*train, *validation}
+        test = _hashes(self.test, 0)
+        known = {*_hashes(self.train, 0), *_hashes(self.validation, 0)}
         numbers = {
             "repeated": len(test) - len({*test}),
             "in `train` or `validation`": sum(row in known for row in test),
@@ -129,11 +129,11 @@ def read(name: str, examples: Dataset | float, rank: int) -> Content:
 
 def num_outputs(contents: Iterable[Content]) -> int:
     """The number of outputs for which losses read all datasets' labels as meant."""
-    forms, highest, _ = zip(*contents, strict=True)
-    form = max(forms)
+    contents = [*contents]
+    form = max(content.form for content in contents)
     if form.kind in (RANKINGS, RELEVANCE):
         return form.width
-    number = max(highest) + 1
+    number = max(content.highest for content in contents) + 1
     is_clear = form != Form(PADDED_IDS, number)
     rule = (
         "Padded class ids [batch, P] must not have a column for each class, or losses "

@@ -208,6 +208,19 @@ def test_batches_of_an_unknown_size(name, most, monkeypatch):
     assert_same((step(ids, encodings()), plain(loss, ids, head, encodings())))
 
 
+def test_weights_of_a_number_of_ranks_from_numpy():
+    class Two(ops.RankWeights):
+        num_leading = np.int64(2)
+
+        def leading(self, n, dtype):
+            return tf.constant([0.7, 0.3], dtype)[:n]
+
+    loss = losses.OrderedWeightedLoss(rank_weights=Two())
+    head, ids = a_head(), tf.constant([[0, 3], [5, -1], [12, 1]])
+    step = tf.function(lambda x: by_blocks(loss, ids, head, x))
+    assert_same((step(encodings()), plain(loss, ids, head, encodings())))
+
+
 @pytest.mark.parametrize("alpha", [0.1, 10.0], ids=["many in the support", "few"])
 def test_sparsemax_of_more_classes_than_it_tries_first(alpha, monkeypatch):
     monkeypatch.setattr(sizes, "TRAINED", sizes.CpuBlocks(70, 1 << 20))

@@ -214,10 +214,11 @@ def test_evaluate_takes_arguments_by_position_as_keras_does(pairs, candidates):
     counter = keras.callbacks.LambdaCallback(
         on_test_batch_end=lambda batch, logs: batches.append(batch)
     )
-    found = model.evaluate(*pairs, 8, 0, None, None, [counter])
-    expected = model.evaluate(*pairs, batch_size=8, verbose=0)
+    rest = (True,) if _keras.KERAS_3 else (10, 1, False, True)
+    found = model.evaluate(*pairs, 8, 0, None, None, [counter], *rest)
+    expected = model.evaluate(*pairs, batch_size=8, verbose=0, return_dict=True)
     assert batches == [0, 1, 2]
-    assert_allclose(found, expected, rtol=1e-6)
+    assert found == pytest.approx(expected, rel=1e-6)
 
 
 def assert_same(found, expected):
