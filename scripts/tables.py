@@ -45,13 +45,13 @@ def show(
 
 
 def show_all(
-    found: Iterable[tuple], path: pathlib.Path | None = None, about: Sequence[str] = ()
+    found: Iterable[Table], path: pathlib.Path | None = None, about: Sequence[str] = ()
 ) -> None:
     """Prints each `Table` at once; writes those so far as CSV, with lines above."""
     if path:  # Before anything is measured.
         path.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"# {line}\n" for line in about)
-    for table in (Table(*parts) for parts in found):
+    for table in found:
         print(f"**{table.title}**\n\n{table.markdown()}\n", flush=True)
         text += table.csv()
         if path:

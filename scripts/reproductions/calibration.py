@@ -29,7 +29,7 @@ import rank4class_tf as r4c
 from rank4class_tf import encoders
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 LOSSES = [
     "softmax_loss",
@@ -207,13 +207,13 @@ def tables_of(runs):
             found.append(row)
         return found
 
-    yield "Calibration", ["loss", *COLUMNS], rows(COLUMNS)
+    yield Table("Calibration", ["loss", *COLUMNS], rows(COLUMNS))
     for coverage in COVERAGES:
         head, keys = ["loss"], []
         for method, name in itertools.product(METHODS, ("calibrated", "softmax")):
             head += [f"{method}, {name}: coverage", "size"]
             keys += [f"{method} {coverage} {name} {of}" for of in ("coverage", "size")]
-        yield f"Sets for a coverage of {coverage}", head, rows(keys)
+        yield Table(f"Sets for a coverage of {coverage}", head, rows(keys))
 
 
 def parser():

@@ -29,7 +29,7 @@ from tensorflow import keras
 from rank4class_tf import data, layers, losses, metrics, ops
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 ONE_VS_REST = "one-vs-rest, logistic regression"
 REGULARIZATIONS = np.logspace(-1, 2.3, 12).round(2).tolist()
@@ -377,9 +377,9 @@ def tables_of(args):
 
     tries = f"{args.settings} settings of each method, {len(args.seeds)} seeds"
     title = f"P@k and PSP@k in % on {args.files.name}, {tries}"
-    yield title, ["method", "chosen", *TITLES], rows
+    yield Table(title, ["method", "chosen", *TITLES], rows)
     title = f"Gain over {args.methods[0]}, 95 % over test points"
-    yield title, ["method", *TITLES[:3]], gains
+    yield Table(title, ["method", *TITLES[:3]], gains)
 
 
 def parser():

@@ -43,7 +43,7 @@ from rank4class_tf import data, losses, metrics, ops, tfr
 from rank4class_tf._keras import KERAS_3
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 MAX_ITEMS = 120
 NUM_TRUE = 8
@@ -332,7 +332,7 @@ def table_of(situation, args):
             of_first = [run.test[name] for run in first]
             row.append(cell_of(values, of_first, level))
         rows.append([*row, " / ".join(f"{x:g}" for x in setting)])
-    return situation, ["", *names.values(), "setting"], rows
+    return Table(situation, ["", *names.values(), "setting"], rows)
 
 
 def cell_of_seeds(values, of_first, level):

@@ -37,7 +37,7 @@ from examples.next_item import sasrec
 from scripts import command_line
 from scripts.benchmarks import harness
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 NDCG, HR = "NDCG@10", "HR@10"
 # The number of negatives for each position and gBCE's t, which is 0 for binary
@@ -219,13 +219,14 @@ def tables_of(args):
     head += [f"{NDCG} over {rival} (95 %, of users)", "dropout", "rate", "epochs"]
     head += ["CPU s an epoch", "CPU s a run", "peak MB"]
     users = read(args.file)
-    yield f"Test, {users.num_users:,} users, {users.num_items:,} items", head, rows
+    title = f"Test, {users.num_users:,} users, {users.num_items:,} items"
+    yield Table(title, head, rows)
 
     tried = []
     for method, of_method in done.items():
         tried += [[method, *cells_of_tried(run)] for run in of_method.tried]
     if tried:
-        yield "Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried
+        yield Table("Tried", ["method", "dropout", "rate", NDCG, HR, "epoch"], tried)
 
 
 def cells_of_tried(run):

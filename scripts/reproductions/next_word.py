@@ -23,7 +23,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import show_all
+from scripts.tables import Table, show_all
 
 # None stands for Keras's `Dense` and its own loss.
 LOSSES = {
@@ -162,9 +162,9 @@ def tables_of(args):
     _, labels = read(args.files, args.words)[-1]
     title = f"Next words: {(labels >= 0).sum():,} of {labels.size:,} test words"
     head = ["method", "rate", "epochs", *DIGITS, "CPU s an epoch"]
-    yield f"{title}, rates tried: {len(args.rates)}", head, rows
+    yield Table(f"{title}, rates tried: {len(args.rates)}", head, rows)
     head = ["method", *(f"{rate:g}" for rate in args.rates)]
-    yield "Next words: validation NDCG@10 by rate", head, tried
+    yield Table("Next words: validation NDCG@10 by rate", head, tried)
 
 
 def main(argv=None):

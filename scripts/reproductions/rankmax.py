@@ -38,7 +38,7 @@ import rank4class_tf as r4c
 from rank4class_tf import _intervals
 from scripts import command_line
 from scripts.reproductions import common, retrieval
-from scripts.tables import show_all
+from scripts.tables import Table, show_all
 
 METRICS = ("AP@10", "accuracy", "R@100")
 SELECT_BY = METRICS[0]
@@ -328,9 +328,10 @@ def tables_of(args):
     head = ["method", *METRICS, over, "p", "ahead", "CPU s per run"]
     users = read(args.version, args.data_dir, args.tuning_seed, *size)
     size = f"{users.num_users:,} users, {users.num_items:,} films"
-    yield f"Test, {size}, EASE's matrix {4e-9 * users.num_items**2:.1f} GB", head, rows
+    of_ease = f"EASE's matrix {4e-9 * users.num_items**2:.1f} GB"
+    yield Table(f"Test, {size}, {of_ease}", head, rows)
     head = ["method", *COLUMNS, SELECT_BY]
-    yield "Tried on the tuning split", head, rows_of_tried
+    yield Table("Tried on the tuning split", head, rows_of_tried)
 
 
 def parser():

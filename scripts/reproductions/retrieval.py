@@ -41,7 +41,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import show_all
+from scripts.tables import Table, show_all
 
 HISTORY = 50  # the tower reads at most so many films of a user, the last ones
 RECENT = 5  # the last films, which are also separate inputs
@@ -564,12 +564,12 @@ def tables_of(args):
     head = ["method", *COLUMNS, "settings", "epochs"]
     if "methods" in args.tables:
         size = f"{len(task.users)} users, {len(task.films['id']):,} films"
-        yield f"Methods: {size}", head, list(rows_of_methods(task, args))
+        yield Table(f"Methods: {size}", head, list(rows_of_methods(task, args)))
     if "negatives" in args.tables:
-        yield "Negatives", head, list(rows_of_negatives(task, args))
+        yield Table("Negatives", head, list(rows_of_negatives(task, args)))
     if "libraries" in args.tables:
         rows = list(rows_of_libraries(task, args))
-        yield "Libraries", [*head, "step, CPU ms"], rows
+        yield Table("Libraries", [*head, "step, CPU ms"], rows)
 
 
 def main(argv=None):

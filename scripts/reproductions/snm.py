@@ -42,7 +42,7 @@ from examples import extreme_classification as example
 from rank4class_tf import data, losses, metrics, ops, optimizers
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 PARTS = ("train", "validation", "test")
 METRICS = [f"{name}_at_{k}" for name in ("precision", "recall") for k in (1, 3, 5)]
@@ -511,10 +511,10 @@ def tables_of(args):
         figures = [f"{value:.3f}" for value in most_frequent(task())]
         rows.append(["the most frequent classes", "", "", *figures, ""])
         head = ["method", "rate of rows", "over dense", *TITLES, "CPU s"]
-        yield f"B = {num_sampled:,}", head, rows
+        yield Table(f"B = {num_sampled:,}", head, rows)
         if ratios:
             of = f"B = {num_sampled:,}, ratios to {BASELINE} of the same seed"
-            yield of, ["method", *TITLES], ratios
+            yield Table(of, ["method", *TITLES], ratios)
 
 
 def parser():

@@ -29,7 +29,7 @@ from tensorflow import keras
 from rank4class_tf import layers
 from scripts import command_line
 from scripts.reproductions import common, sodeep_tasks
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 SORTERS = {
     "sigmoid": functools.partial(layers.SigmoidSorter, 0.1),
@@ -245,7 +245,8 @@ def table1(args):
         slopes.append(f"{found['median_slope']:.2f}")
         rows.append([name, PAPER_L1.get(name, ""), *errors, *slopes])
     head = ["sorter", "the paper", *(f"L1, d = {length}" for length in LENGTHS)]
-    yield "Table 1", [*head, "vanishing slopes", "wrong slopes", "median slope"], rows
+    head += ["vanishing slopes", "wrong slopes", "median slope"]
+    yield Table("Table 1", head, rows)
 
 
 def figure5(args):
@@ -271,10 +272,10 @@ def figure5(args):
         "largest error",
         "steps that go the wrong way",
     ]
-    yield "Figure 5", head, rows
+    yield Table("Figure 5", head, rows)
     points = np.stack([lists[:, 0], *curves.values()], axis=1)
     cells = [[f"{number:.2f}" for number in point] for point in points[::20]]
-    yield "Figure 5, curves", ["score", *curves], cells
+    yield Table("Figure 5, curves", ["score", *curves], cells)
 
 
 # Tasks.
@@ -398,11 +399,11 @@ def compared(part, args):
         curves[method] = curve(metric, runs)
         first = first or runs
     head = ["method", "learning rate", *first[0].test]
-    yield part, [*head, f"{metric} over the first", "seeds better"], rows
+    yield Table(part, [*head, f"{metric} over the first", "seeds better"], rows)
 
     evaluated = [f"{point['epoch']}" for point in first[0].kept["history"]]
     of_epochs = list(zip(evaluated, *curves.values(), strict=True))
-    yield f"{part}, validation by epoch", ["epoch", *curves], of_epochs
+    yield Table(f"{part}, validation by epoch", ["epoch", *curves], of_epochs)
 
 
 PARTS = {"table1": table1, "figure5": figure5} | {

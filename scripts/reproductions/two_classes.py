@@ -27,7 +27,7 @@ from tensorflow import keras
 import rank4class_tf as r4c
 from scripts import command_line
 from scripts.reproductions import common
-from scripts.tables import plus_minus, show_all
+from scripts.tables import Table, plus_minus, show_all
 
 AP, AUC, RECALL = "AP", "AUC", "recall at 1 % of negatives"
 BASELINE, BOOSTING, WEIGHTS = "cross-entropy", "gradient boosting", "class_weight"
@@ -201,7 +201,7 @@ def tables_of(args):
             [method, OWN[method][0], *cells_of(runs, chosen[args.methods[0]])]
             for method, runs in chosen.items()
         ]
-        yield title, [*head, AUC, RECALL], rows
+        yield Table(title, [*head, AUC, RECALL], rows)
 
 
 def cells_of(runs, of_baseline):
