@@ -4,10 +4,17 @@
 
 Two values of a threshold force its two ways. A figure is the time of the first way ÷
 the second, with the gradient where the package takes one; it should be below 1 at the
-first shape, above 1 at the second. A way that gains less than a tenth should go. Limits
-of memory are no cases: `_POSITIVES_AT_ONCE`, `_SCORES_PER_CHUNK`, `SEARCHED`,
-`_CANDIDATES_PER_BLOCK`. A case runs in a process of its own. All take ten minutes;
-`--quick` measures one.
+first shape, above 1 at the second. A way that gains less than a tenth should go. A case
+runs in a process of its own. All take ten minutes; `--quick` measures one.
+
+These thresholds are no cases:
+
+- limits of memory: `_POSITIVES_AT_ONCE`, `_SCORES_PER_CHUNK`, `SEARCHED`,
+  `_CANDIDATES_PER_BLOCK`
+- those of eager mode, which is not measured here: `ops.ranks._COMPILED_FROM`,
+  `_lists.positives._EAGER_BLOCK_ENTRIES`
+- those of a weight's checksum, which needs large variables: `_tf.checksums._MOST_WORDS`
+  and `_READ_AT_ONCE`
 """
 
 import functools
@@ -18,10 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from rank4class_tf import layers, losses, ops
+from rank4class_tf import layers, losses, metrics, ops
 from rank4class_tf._lists import labels
 from rank4class_tf._tf import gather, search, sizes
-from rank4class_tf.metrics import ranks
 from scripts.benchmarks import harness
 
 NEVER, ALWAYS = 0, 10**7  # Its products with numbers of classes are int32.
@@ -122,6 +128,12 @@ def block_entries(batch, n, m):
     return functools.partial(losses.RankmaxLoss(), relevance), normal(batch, n)
 
 
+@threshold("_lists.positives._PASSES", (ALWAYS, NEVER), (64, 200, 4), (4, 200, 20))
+def passes(batch, n, m):
+    """`_lists.positives._PASSES`."""
+    return items_at_once(batch, n, m)
+
+
 @threshold(
     "_tf.sizes.TRAINED",
     (sizes.CpuBlocks(1024, 1 << 20), sizes.CpuBlocks(256, 1 << 20)),
@@ -220,11 +232,33 @@ def long(batch, n, m):
     return tied_of_leading, normal(batch, n)
 
 
+@threshold(
+    "ops.ranks._ONE_BY_ONE",
+    (ALWAYS, NEVER),
+    (64, 10_000, 32),
+    (64, 1000, 400),
+    constant=True,
+)
+def one_by_one(batch, n, m):
+    """`ops.ranks._ONE_BY_ONE`."""
+    ids = drawn_ids(batch, n, m)
+    return lambda scores: ops.expected_ranks(scores, ids), normal(batch, n)
+
+
 @threshold("ops.projections._TRIED", (15, 63), (64, 1000, 1), (64, 10_000, 1))
 def tried(batch, n, m):
     """`ops.projections._TRIED`."""
     ids = drawn_ids(batch, n, m)
     return lambda scores: losses.SparsemaxLoss()(ids, 9 * scores), normal(batch, n)
+
+
+@threshold("ops.projections._TRIED_BY_BLOCKS", (63, 15), (64, 20_000, 1), (64, 1000, 1))
+def tried_by_blocks(batch, n, m):
+    """`ops.projections._TRIED_BY_BLOCKS`."""
+    ids = drawn_ids(batch, n, m)
+    encodings = normal(batch, WIDTH)
+    over = over_classes(encodings, n)
+    return lambda x: losses.SparsemaxLoss()(ids, over(3 * x)), encodings
 
 
 @threshold("ops.blocks._MANY_ENTRIES", (NEVER, ALWAYS), (64, 1000, 512), (64, 1000, 32))
@@ -249,6 +283,7 @@ def fewest_for_einsum(batch, n, m):
 )
 def places_per_block(batch, n, m):
     """`metrics.ranks._PLACES_PER_BLOCK`."""
+    reciprocal_rank = metrics.MRR()
 
     def reciprocal_of_best(tied):
         best = ops.ranks.BestPositive(
@@ -259,7 +294,7 @@ def places_per_block(batch, n, m):
             max_items=n,
             max_positives=2,
         )
-        return ranks._mean_reciprocal(best, tied - 1)
+        return reciprocal_rank.compute_at(best, None)
 
     return reciprocal_of_best, tf.fill([batch], float(n))
 
