@@ -15,36 +15,62 @@ case alternate, and the best time of each counts. All cases take ten minutes; `-
 measures two.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scripts import command_line
 from scripts.benchmarks import harness
 
+
+class Step(NamedTuple):
+    """What a training step does with the other items of the batch.
+
+    Attributes:
+        corrected: whether accidental hits are masked, and scores corrected by log-Q.
+        mined: how many of the highest negatives the loss reads; None means all.
+    """
+
+    corrected: bool
+    mined: int | None = None
+
+
 STEPS = {
-    "softmax": {"hits": False},
-    "hits and log-Q": {"hits": True, "correct": True},
-    "16 highest": {"hits": True, "correct": True, "mined": 16},
+    "softmax": Step(corrected=False),
+    "hits and log-Q": Step(corrected=True),
+    "16 highest": Step(corrected=True, mined=16),
 }
 TOP_K = "top-k"
 OURS, THEIRS, PRODUCT = "rank4class_tf", "keras-rs", "product alone"
 
 
-def our_step(batch, width, hits, correct=False, mined=None):
+class Sizes(NamedTuple):
+    """The sizes of the command line: pairs of a step, encodings, and the search."""
+
+    batch: int
+    width: int
+    queries: int
+    candidates: int
+    k: int
+
+
+def our_step(case, batch, width):
     """A call that trains a `TwoTower` for one step."""
     from rank4class_tf import layers, models
 
+    options = {}
+    if case.corrected:
+        options["candidate_id"] = "id"
+        options["frequencies"] = layers.CandidateFrequencies(4 * batch)
     model = models.TwoTower(
         tower("query", width),
         tower("candidate", width),
-        candidate_id="id" if hits else None,
         normalize=False,
-        frequencies=layers.CandidateFrequencies(4 * batch) if correct else None,
-        num_mined=mined,
+        num_mined=case.mined,
+        **options,
     )
     return trained(model, batch, width)
 
 
-def their_step(batch, width, hits, correct=False, mined=None):
+def their_step(case, batch, width):
     """A call that trains a model for one step, built as in keras-rs's guides."""
     import keras_rs
     import tensorflow as tf
@@ -57,7 +83,9 @@ def their_step(batch, width, hits, correct=False, mined=None):
             self.candidates = keras.layers.Dense(width)
             self.remove_hits = keras_rs.layers.RemoveAccidentalHits()
             self.correction = keras_rs.layers.SamplingProbabilityCorrection()
-            self.mining = keras_rs.layers.HardNegativeMining(mined) if mined else None
+            self.mining = None
+            if case.mined is not None:
+                self.mining = keras_rs.layers.HardNegativeMining(case.mined)
 
         def call(self, inputs):
             return self.queries(inputs["query"]), self.candidates(inputs["candidate"])
@@ -66,9 +94,8 @@ def their_step(batch, width, hits, correct=False, mined=None):
             self, x=None, y=None, y_pred=None, sample_weight=None, training=True
         ):
             scores = tf.matmul(*y_pred, transpose_b=True)
-            if correct:
+            if case.corrected:
                 scores = self.correction(scores, y["probability"])
-            if hits:
                 scores = self.remove_hits(scores, tf.eye(batch), y["id"])
             # The loss is faster with these than with one-hot labels.
             labels = tf.range(batch)
@@ -76,7 +103,7 @@ def their_step(batch, width, hits, correct=False, mined=None):
                 scores, labels = self.mining(scores, tf.eye(batch))
             return super().compute_loss(x, labels, scores, sample_weight)
 
-    kind = "Categorical" if mined else "SparseCategorical"
+    kind = "SparseCategorical" if case.mined is None else "Categorical"
     loss = getattr(keras.losses, f"{kind}Crossentropy")(from_logits=True)
     return trained(Towers(), batch, width, loss)
 
@@ -116,12 +143,14 @@ def tower(name, width):
     return keras.Model({name: inputs}, keras.layers.Dense(width)(inputs))
 
 
-def search(name, queries, candidates, width, k):
+def search(name, sizes):
     """A call that returns the k best, in a graph."""
     import tensorflow as tf
 
-    rows = tf.random.stateless_normal([candidates, width], [1, 2])
-    asked = tf.random.stateless_normal([queries, width], [3, 4])
+    k = sizes.k
+    width = sizes.width
+    rows = tf.random.stateless_normal([sizes.candidates, width], [1, 2])
+    asked = tf.random.stateless_normal([sizes.queries, width], [3, 4])
     if name == OURS:
         from tensorflow import keras
 
@@ -131,7 +160,7 @@ def search(name, queries, candidates, width, k):
             [keras.layers.Input((width,)), keras.layers.Activation("linear")]
         )
         model = models.TwoTower(same, same, normalize=False)
-        model.index(rows, batch_size=candidates)
+        model.index(rows, batch_size=sizes.candidates)
         return harness.compiled(lambda x: model.top_k(x, k), asked, jit_compile=False)
     if name == THEIRS:
         import keras_rs
@@ -148,19 +177,20 @@ def search(name, queries, candidates, width, k):
 
 def make_call(case, name, sizes):
     """The call of one of those that a case compares."""
-    width = sizes["width"]
-    if case in STEPS:
-        make = our_step if name == OURS else their_step
-        return make(sizes["batch"], width, **STEPS[case])
-    return search(name, sizes["queries"], sizes["candidates"], width, sizes["k"])
+    if case not in STEPS:
+        return search(name, sizes)
+    make = our_step if name == OURS else their_step
+    return make(STEPS[case], sizes.batch, sizes.width)
 
 
 def measure(case, sizes, what, seconds):
     """Times of what a case compares, by name, or memory of one, in this process."""
+    sizes = Sizes(**sizes)
     if what != "time":
         return harness.memory_of(make_call(case, what, sizes))
     made = {}
-    for name in (OURS, THEIRS) if case in STEPS else (OURS, THEIRS, PRODUCT):
+    names = (OURS, THEIRS) if case in STEPS else (OURS, THEIRS, PRODUCT)
+    for name in names:
         try:
             made[name] = make_call(case, name, sizes)
         except ImportError:
@@ -170,17 +200,16 @@ def measure(case, sizes, what, seconds):
 
 
 class Row(NamedTuple):
-    """A case with its times and memory in MB, by name."""
+    """A case with its times and its memory in MB, or why that is missing, by name."""
 
     case: str
-    times: dict[str, Any]
-    memory: dict[str, float | None]
+    times: dict[str, float]
+    memory: dict[str, float | str | None]
 
 
 def run(case, args):
     """The figures of a case."""
-    names = ("batch", "width", "queries", "candidates", "k")
-    sizes = command_line.chosen(args, *names)
+    sizes = command_line.chosen(args, *Sizes._fields)
     settings = {"case": case, "sizes": sizes}
     times = harness.run(__spec__.name, args, what="time", **settings)
     if "error" in times:
@@ -190,7 +219,7 @@ def run(case, args):
         found = harness.run(
             __spec__.name, args, harness.RETURN_MEMORY, what=name, **settings
         )
-        memory[name] = found if isinstance(found, float) else None
+        memory[name] = found["error"] if isinstance(found, dict) else found
     return Row(case, times, memory)
 
 
