@@ -257,11 +257,13 @@ class Run:
         return self.ended
 
     def kill(self):
-        """Kills the process."""
-        if not self.ended:
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-            self.ended = True
+        """Kills the process; returns whether it had not ended by itself."""
+        if self.ended:
+            return False
+        os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        self.ended = True
+        return os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
     def end(self):
         """The arrays of the end state, or the error as text."""
@@ -339,17 +341,18 @@ class Drill:
         """Kills a run; returns whether it had not ended before."""
         rng = self.rng
         if rng.random() < 0.5:
-            ended = run.wait(seconds=rng.uniform(0, self.seconds))
+            run.wait(seconds=rng.uniform(0, self.seconds))
         else:
             count = rng.randint(1, self.saves)
             delay = rng.uniform(0, self.of_save)
-            ended = run.wait(until=lambda: run.is_saving(count))
-            time.sleep(0 if ended else delay)
-        if not ended:
-            run.kill()
+            if not run.wait(until=lambda: run.is_saving(count)):
+                time.sleep(delay)
+
+        is_killed = run.kill()
+        if is_killed:
             self.counts["killed", "saving"] += run.saves().saving
             self.counts["killed", "kills"] += 1
-        return not ended
+        return is_killed
 
     def stopped(self, folder, count):
         """The files of a run that is killed after a number of saves."""
