@@ -124,17 +124,17 @@ def fault(draws, content):
         flipped = content[at - 1] ^ 1 << draws.integer(8)
         return content[: at - 1] + bytes([flipped]) + content[at:] if at else content
     if kind == "more":
-        byte = (
-            draws.of(b"\t\n\r ,:_-+.0|\xff\x00\xc3")
-            if draws.chance(2)
-            else draws.integer(256)
-        )
+        if draws.chance(2):
+            byte = draws.of(b"\t\n\r ,:_-+.0|\xff\x00\xc3")
+        else:
+            byte = draws.integer(256)
         return content[:at] + bytes([byte]) + content[at:]
     if kind == "fewer":
         return content[:at] + content[at + 1 + draws.integer(4) :]
     if kind == "lines":
         lines = content.splitlines(keepends=True) or [b"\n"]
-        first, second = draws.integer(len(lines)), draws.integer(len(lines))
+        first = draws.integer(len(lines))
+        second = draws.integer(len(lines))
         if draws.chance(2):
             lines[first], lines[second] = lines[second], lines[first]
         else:
@@ -324,7 +324,8 @@ def elwc_files(draws, folder):
     def right(found):
         """Whether these are all lists, or all but the last ones of the damaged file."""
         shard = int(name.name.split("-")[1])
-        cut, whole = LISTS[shard::2], LISTS[1 - shard :: 2]
+        cut = LISTS[shard::2]
+        whole = LISTS[1 - shard :: 2]
         return any(found == sorted(whole + cut[:size]) for size in range(len(cut) + 1))
 
     # TensorFlow does not say in which file.
@@ -404,7 +405,8 @@ class Case(NamedTuple):
 
 def draw_case(draws):
     """Labels of any kind, scores `[batch, n]` and the format, most with a fault."""
-    batch, n = 1 + draws.integer(3), 2 + draws.integer(4)
+    batch = 1 + draws.integer(3)
+    n = 2 + draws.integer(4)
     scores = np.array(
         [[draws.integer(17) / 4 for _ in range(n)] for _ in range(batch)], np.float32
     )
@@ -623,9 +625,11 @@ def run(target, cases, seed):
     @hypothesis.given(st.data())
     def check(drawn):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
-        with tempfile.TemporaryDirectory() as folder:
-            counts[target(Draws(drawn), pathlib.Path(folder))] += 1
-        faulthandler.cancel_dump_traceback_later()
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                counts[target(Draws(drawn), pathlib.Path(folder))] += 1
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     try:
         check()
