@@ -83,7 +83,7 @@ def softmax(scores):
 
 
 def cross_entropy(scores, right, factor):
-    """The gradient of softmax cross-entropy, as below of scores and one-hot labels."""
+    """The gradient of softmax cross-entropy by the scores; `right` is one-hot."""
     return softmax(scores) - right
 
 
