@@ -103,8 +103,13 @@ class Cell:
 
     @property
     def is_single(self):
-        """Whether each object is a model, not an output of a model that all share."""
+        """Whether each object has a model of its own."""
         return self.kind in ("models", "shards")
+
+    @property
+    def has_outputs(self):
+        """Whether each object has an output of a model that all share."""
+        return self.kind in ("losses", "heads", "sorters")
 
     def reference(self, strategy):
         """The cell on one device that this one should equal under a strategy.
@@ -142,18 +147,18 @@ def cells(strategy, kinds=tuple(LABELS)):
     """The cells of a strategy, the reference cells first."""
     result = [cell for kind in kinds for cell in row(kind)]
     if strategy == "one":
+        references = [cell.reference("one") for cell in result]
         weighted = [cell.reference("mirrored") for cell in result]
-        result = [cell.reference("one") for cell in result] + weighted + result
+        result = [*references, *weighted, *result]
     if strategy == "mirrored":
-        result = [
-            cell.reference("one") for cell in result if cell.kind == "losses"
-        ] + result
+        of_losses = [cell for cell in result if cell.kind == "losses"]
+        result = [*(cell.reference("one") for cell in of_losses), *result]
     if strategy == "parameter_server":
         result = [cell for cell in result if cell.kind != "shards"]
     return list(dict.fromkeys(result))
 
 
-# One cell. TensorFlow is imported from here on.
+# The objects of a cell, and its data. TensorFlow is imported from here on.
 
 
 def objects(kind):
@@ -201,7 +206,9 @@ def names_of(cell):
 
     few = FEW.get(cell.kind, contract.REPRESENTATIVES)
     names = list(objects(cell.kind))
-    return [x for x in names if x in few] if cell.few and not cell.is_single else names
+    if not cell.few or cell.is_single:
+        return names
+    return [name for name in names if name in few]
 
 
 def batches(cell):
@@ -265,6 +272,9 @@ def control(**options):
             return tf.reduce_mean(tf.square(y_pred), axis=-1)
 
     return Control(**options)
+
+
+# The models of a cell.
 
 
 def make_encoder():
@@ -393,6 +403,9 @@ def compiled_for(cell, model, optimizer, loss, metrics=None):
     return model
 
 
+# The training of a cell.
+
+
 def weights_of(model, name):
     """The trainable weights of an object, in one list."""
     rows = []
@@ -414,42 +427,49 @@ def train(cell, names, strategy):
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = compiled(cell, names)
-    # Each object has an output of its own, and all outputs have the same labels.
-    parallel = cell.kind not in BUILDERS
-
-    def repeated(features, labels, *weights):
-        return (features, (labels,) * len(names), *weights)
-
-    def read(of_cell):
-        """The batches of a cell, and how many; only a parameter server needs that."""
-        data = batches(of_cell)
-        data = data.map(repeated) if parallel else data
-        if type(strategy).__name__.startswith("ParameterServer"):
-            return data.repeat(), len(data)
-        return data, None
 
     before = {name: weights_of(model, name) for name in names}
-    data, steps = read(cell)
+    data, steps = data_for(strategy, cell, names)
     model.fit(data, epochs=2, steps_per_epoch=steps, shuffle=False, verbose=0)
     after = {name: weights_of(model, name) for name in names}
-    values = {}
-    if cell.is_plain or not parallel:
-        # For uneven batches, Keras reports the mean of the replicas' means as the loss.
-        evaluated = "uneven" if cell.kind == "metrics" else "even"
-        data, steps = read(dataclasses.replace(cell, data=evaluated, weighted=False))
-        values = model.evaluate(data, steps=steps, verbose=0, return_dict=True)
-    result = {}
-    for name in names:
-        own = values_of(cell, name, names, values) if values else {}
-        result[name] = {"before": before[name], "after": after[name], "values": own}
-    return result
+    values = evaluated(model, cell, names, strategy)
+    return {
+        name: {"before": before[name], "after": after[name], "values": values[name]}
+        for name in names
+    }
+
+
+def data_for(strategy, cell, names):
+    """The batches of a cell, and how many; only a parameter server needs that."""
+    data = batches(cell)
+    if cell.has_outputs:
+
+        def repeated(features, labels, *weights):
+            return features, (labels,) * len(names), *weights
+
+        data = data.map(repeated)  # All outputs have the same labels.
+    if type(strategy).__name__.startswith("ParameterServer"):
+        return data.repeat(), len(data)
+    return data, None
+
+
+def evaluated(model, cell, names, strategy):
+    """The values of an evaluation, by object; of outputs only in a plain cell."""
+    if cell.has_outputs and not cell.is_plain:
+        return {name: {} for name in names}
+    # For uneven batches, Keras reports the mean of the replicas' means as the loss.
+    examples = "uneven" if cell.kind == "metrics" else "even"
+    unweighted = dataclasses.replace(cell, data=examples, weighted=False)
+    data, steps = data_for(strategy, unweighted, names)
+    values = model.evaluate(data, steps=steps, verbose=0, return_dict=True)
+    return {name: values_of(cell, name, names, values) for name in names}
 
 
 def values_of(cell, name, names, values):
     """The values of an evaluation that belong to an object."""
     if cell.kind == "metrics" and name != CONTROL:
         values = {"value": values[name]}
-    elif cell.kind not in BUILDERS:
+    elif cell.has_outputs:
         values = {"loss": values[f"{name}_loss" if len(names) > 1 else "loss"]}
     return {key: float(np.asarray(value)) for key, value in values.items()}
 
@@ -485,47 +505,7 @@ def run_cell(cell, strategy):
     return results
 
 
-def make_strategy(name):
-    """A strategy on this machine, in a process that the environment set up for it."""
-    import tensorflow as tf
-
-    if name == "one":
-        return tf.distribute.get_strategy()
-    if name == "mirrored":
-        device = tf.config.list_physical_devices("CPU")[0]
-        devices = [tf.config.LogicalDeviceConfiguration()] * 2
-        tf.config.set_logical_device_configuration(device, devices)
-        # TensorFlow mixes up the collectives of several strategies in one process.
-        reduction = tf.distribute.ReductionToOneDevice()
-        return tf.distribute.MirroredStrategy(
-            ["CPU:0", "CPU:1"], cross_device_ops=reduction
-        )
-    if name == "multi_worker":
-        return tf.distribute.MultiWorkerMirroredStrategy()
-    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-    if resolver.task_type != "chief":
-        task = {"job_name": resolver.task_type, "task_index": 0, "protocol": "grpc"}
-        tf.distribute.Server(resolver.cluster_spec(), **task).join()
-    return tf.distribute.ParameterServerStrategy(resolver)
-
-
-def child(keras, strategy, folder, time_limit, kinds):
-    """Runs cells of a strategy that have no results yet, and writes their results."""
-    made = make_strategy(strategy)
-    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
-    paths = {
-        c: c.path(pathlib.Path(folder), keras, strategy) for c in cells(strategy, kinds)
-    }
-    missing = [cell for cell, path in paths.items() if not path.exists()]
-    for cell in missing:
-        faulthandler.dump_traceback_later(time_limit, exit=True)
-        text = json.dumps(run_cell(cell, made))
-        if not task.get("index", 0):
-            paths[cell].write_text(text)
-    faulthandler.cancel_dump_traceback_later()
-
-
-# All cells.
+# The processes of a strategy.
 
 
 def start(settings):
@@ -571,6 +551,49 @@ def run(keras, strategy, folder, time_limit, kinds):
             # Without a result, we cannot know whether plain Keras would have worked.
             reason = f"the process died, or took more than {time_limit} s"
             missing[0].write_text(json.dumps({"all objects": {"error": reason}}))
+
+
+def child(keras, strategy, folder, time_limit, kinds):
+    """Runs cells of a strategy that have no results yet, and writes their results."""
+    made = make_strategy(strategy)
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {})
+    folder = pathlib.Path(folder)
+    chosen = cells(strategy, kinds)
+    paths = {cell: cell.path(folder, keras, strategy) for cell in chosen}
+    missing = [cell for cell, path in paths.items() if not path.exists()]
+    for cell in missing:
+        faulthandler.dump_traceback_later(time_limit, exit=True)
+        text = json.dumps(run_cell(cell, made))
+        if not task.get("index", 0):
+            paths[cell].write_text(text)
+    faulthandler.cancel_dump_traceback_later()
+
+
+def make_strategy(name):
+    """A strategy on this machine, in a process that the environment set up for it."""
+    import tensorflow as tf
+
+    if name == "one":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        device = tf.config.list_physical_devices("CPU")[0]
+        devices = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(device, devices)
+        # TensorFlow mixes up the collectives of several strategies in one process.
+        reduction = tf.distribute.ReductionToOneDevice()
+        return tf.distribute.MirroredStrategy(
+            ["CPU:0", "CPU:1"], cross_device_ops=reduction
+        )
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type != "chief":
+        task = {"job_name": resolver.task_type, "task_index": 0, "protocol": "grpc"}
+        tf.distribute.Server(resolver.cluster_spec(), **task).join()
+    return tf.distribute.ParameterServerStrategy(resolver)
+
+
+# Comparison with the references.
 
 
 def distance(ours, theirs):
