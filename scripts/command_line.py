@@ -16,7 +16,8 @@ class Formatter(
         return lambda size: (action.metavar or default_metavar,) * size
 
     def _get_help_string(self, action):
-        text, default = action.help, action.default
+        text = action.help
+        default = action.default
         if action.choices is not None:
             text += f": {', '.join(map(str, action.choices))}"
         if isinstance(default, (list, tuple)):

@@ -93,7 +93,8 @@ def step_for_xla(shape, loss, policy, known_batch):
 
     @tf.function(jit_compile=True, autograph=False)
     def step(encodings, class_ids):
-        encodings, class_ids = as_in_fit(encodings), as_in_fit(class_ids)
+        encodings = as_in_fit(encodings)
+        class_ids = as_in_fit(class_ids)
         with tf.GradientTape() as tape:
             tape.watch(encodings)
             value = compute(class_ids, scores(encodings))

@@ -58,7 +58,8 @@ def plain(name):
         def score(h):
             c = tf.convert_to_tensor(head.classes.embeddings)
             if name == "latent_cross":
-                hidden, kernel = h[:, tf.newaxis] * (1 + c), head.interaction.first[0]
+                hidden = h[:, tf.newaxis] * (1 + c)
+                kernel = head.interaction.first[0]
             else:
                 shape = [tf.shape(h)[0], n, width]
                 both = [tf.broadcast_to(x, shape) for x in (h[:, tf.newaxis], c)]

@@ -230,7 +230,8 @@ def rows_of_shape(batch, n, seconds):
 def rows_of_labels(shape, kind, ids, of_items, scores, seconds):
     """The rows of a kind of labels: class ids, and a label for each item."""
     # Updates of labels of all items are slow: a few turns are enough.
-    fast, slow = {}, {}
+    fast = {}
+    slow = {}
     for name, case in cases().items():
         if not is_measured(name, case, kind, scores.shape.num_elements()):
             continue

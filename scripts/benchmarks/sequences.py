@@ -150,7 +150,8 @@ def is_measured(doing, form):
 
 def cells(found, peer):
     """The time and the memory of a form, each beside that of its peer."""
-    time, memory = found.seconds(MODE), found.memory.get(MODE)
+    time = found.seconds(MODE)
+    memory = found.memory.get(MODE)
     return [
         harness.number(time, 1e3, digits=0),
         harness.quotient(time, peer.seconds(MODE)),

@@ -209,7 +209,8 @@ def tables_of(runs):
 
     yield Table("Calibration", ["loss", *COLUMNS], rows(COLUMNS))
     for coverage in COVERAGES:
-        head, keys = ["loss"], []
+        head = ["loss"]
+        keys = []
         for method, name in itertools.product(METHODS, ("calibrated", "softmax")):
             head += [f"{method}, {name}: coverage", "size"]
             keys += [f"{method} {coverage} {name} {of}" for of in ("coverage", "size")]
@@ -220,7 +221,8 @@ def parser():
     """The command line."""
     quick = {"loss": LOSSES[:2], "seeds": [0], "epochs": 30}
     result = common.parser(__spec__, __doc__, quick, seeds=5)
-    add, count = result.add_argument, command_line.count
+    add = result.add_argument
+    count = command_line.count
     add("--dataset", choices=TRAINING, default="digits", help="the data")
     result.add_names("--loss", LOSSES, "losses")
     result.add_value("--shots", count, 10, "images per digit")

@@ -35,7 +35,8 @@ def parser(
     """
     result = command_line.Parser(module, description, quick)
     folder = pathlib.Path("out", module.name.rpartition(".")[2])
-    path, seed = pathlib.Path, command_line.seed
+    path = pathlib.Path
+    seed = command_line.seed
     result.add_value("--out", path, folder, "folder of runs; a second call goes on")
     result.add_value("--csv", path, None, "a file for the tables")
     text = "the seeds that are reported"
@@ -64,7 +65,8 @@ def add_epochs(
         patience: how many epochs to go on without a better figure.
         figure: its name.
     """
-    add, count = parser.add_value, command_line.count
+    add = parser.add_value
+    count = command_line.count
     add("--epochs", count, epochs, "at most")
     add("--evaluate-every", count, every, "epochs between evaluations")
     add("--patience", count, patience, f"epochs to go on without a better {figure}")
@@ -229,7 +231,8 @@ def train_to_best(
     """
     history: list[dict[str, float]] = []
     best: dict[str, float] = {}
-    weights, seconds = None, 0.0
+    weights = None
+    seconds = 0.0
     for epoch in range(1, epochs + 1):
         start = time.process_time()
         train(epoch)
@@ -239,7 +242,8 @@ def train_to_best(
         history.append({"epoch": epoch, "cpu_seconds": seconds, **evaluate()})
         is_first = not best or math.isnan(best[metric])
         if is_first or history[-1][metric] > best[metric]:
-            best, weights = history[-1], model.get_weights()
+            best = history[-1]
+            weights = model.get_weights()
         if epoch - best["epoch"] >= patience:
             break
     model.set_weights(weights)

@@ -259,7 +259,8 @@ class Regressions:
 
     def searched(self, own):
         """The figures by which a setting is chosen."""
-        rest, validation = self.parts.rest, self.parts.validation
+        rest = self.parts.rest
+        validation = self.parts.validation
         return precision(validation, one_vs_rest(rest, validation, own))
 
     def tested(self, seed, own, epoch):
@@ -281,7 +282,8 @@ class Networks:
 
     def searched(self, own, rate):
         """The best epoch of a setting, and its figures."""
-        args, validation = self.args, self.parts.validation
+        args = self.args
+        validation = self.parts.validation
         network = self.network(own, args.tuning_seed, self.parts.rest)
         network.restart(rate)
         trained = common.train_to_best(
@@ -386,7 +388,9 @@ def parser():
     """The command line."""
     quick = {"settings": 1, "seeds": [0], "epochs": 1, "width": 16}
     result = common.parser(__spec__, __doc__, quick, seeds=5)
-    add, path, count = result.add_argument, pathlib.Path, command_line.count
+    add = result.add_argument
+    path = pathlib.Path
+    count = command_line.count
     add("--files", type=path, required=True, help="train.txt and test.txt")
     add("--arff", type=path, help="train.arff and test.arff, to write them")
     result.add_names("--methods", [ONE_VS_REST, *OWN], "the first is the baseline")

@@ -107,8 +107,10 @@ def utility_of(x):
     """The true utility of items; mean about 0, standard deviation about 1."""
     bend = np.maximum(x[..., 3] - 0.5, 0)
     step = x[..., 4] > 0.8
-    total = x[..., 0] + x[..., 1] * x[..., 2] + 1.5 * bend + 0.8 * step
-    total = total + 0.7 * np.tanh(2 * x[..., 5]) - 0.5 * np.abs(x[..., 6])
+    product = x[..., 1] * x[..., 2]
+    limited = np.tanh(2 * x[..., 5])
+    away = np.abs(x[..., 6])
+    total = x[..., 0] + product + 1.5 * bend + 0.8 * step + 0.7 * limited - 0.5 * away
     return (total - 0.07) / 1.7
 
 
@@ -376,7 +378,8 @@ def parser():
         metavar="DIR",
         help="LightGBM's example lists, not generated",
     )
-    add_values, number = result.add_values, command_line.number
+    add_values = result.add_values
+    number = command_line.number
     text = "maximum number of epochs of 960 lists"
     result.add_value("--epochs", command_line.count, 20, text)
     add_values("--rates", number, [3e-3, 1e-2], "of Adam")

@@ -269,8 +269,11 @@ def main(argv=None):
     text = "users and items, of any of three forms"
     parser.add_argument("file", type=pathlib.Path, metavar="FILE", help=text)
     parser.add_names("--methods", METHODS, "rows")
-    add, add_values = parser.add_value, parser.add_values
-    count, rate, share = command_line.count, command_line.number, command_line.below_1
+    add = parser.add_value
+    add_values = parser.add_values
+    count = command_line.count
+    rate = command_line.number
+    share = command_line.below_1
     add_values("--rates", rate, [1e-3, 2e-3, 4e-3], "learning rates to try")
     add_values("--dropouts", share, [0.2, 0.4], "dropouts to try")
     add("--length", count, 100, "positions, the last ones of each user")

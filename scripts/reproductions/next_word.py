@@ -52,7 +52,8 @@ def read(files, num_words):
 
     def pieces(part):
         used = (len(part) - 1) // LENGTH * LENGTH
-        inputs, labels = part[:used], part[1 : used + 1]
+        inputs = part[:used]
+        labels = part[1 : used + 1]
         labels = np.where(labels == UNKNOWN, -1, labels)
         return inputs.reshape(-1, LENGTH), labels.reshape(-1, LENGTH)
 
@@ -147,7 +148,8 @@ def study_of(args, method):
 
 def tables_of(args):
     """What the methods reach, and what they tried."""
-    rows, tried = [], []
+    rows = []
+    tried = []
     for method in LOSSES:
         study = study_of(args, method)
         runs = [study.run(rate, args.tuning_seed, test=True) for rate in args.rates]
@@ -175,7 +177,8 @@ def main(argv=None):
     common.add_files(parser, "texts, in order")
     rates = [3e-3, 1e-2]
     parser.add_values("--rates", command_line.number, rates, "learning rates to try")
-    add, count = parser.add_value, command_line.count
+    add = parser.add_value
+    count = command_line.count
     add("--words", count, 5000, "classes, one for all other words")
     add("--width", count, 64, "width of the tables and of the GRU")
     add("--batch-size", count, 32, "pieces a step")

@@ -115,7 +115,8 @@ def expanded(users, seed, rows, columns):
     The small matrix, `[rows, columns]`, resembles that of the ratings.
     """
     lists = tf.concat([users.train, users.validation, users.test], axis=1)
-    owners, films = lists.value_rowids().numpy(), lists.flat_values.numpy()
+    owners = lists.value_rowids().numpy()
+    films = lists.flat_values.numpy()
     matrix = multi_hot(lists, users.num_items)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     size = min(rows, columns)
@@ -338,7 +339,8 @@ def parser():
     """The command line."""
     quick = {"losses": ["Rankmax", EASE], "settings": 1, "seeds": [0, 1], "epochs": 2}
     result = common.parser(__spec__, __doc__, quick, seeds=5)
-    add, count = result.add_argument, command_line.count
+    add = result.add_argument
+    count = command_line.count
     add("--version", default="latest-small", help="version of MovieLens")
     add("--data-dir", help="folder of TensorFlow Datasets")
     result.add_names("--losses", [*LOSSES, EASE, POPULARITY], "methods")

@@ -156,7 +156,8 @@ def read(path):
             with io.TextIOWrapper(archive.open(member), "utf-8") as lines:
                 return list(csv.reader(lines))[1:]
 
-        movies, ratings = rows("movies.csv"), rows("ratings.csv")
+        movies = rows("movies.csv")
+        ratings = rows("ratings.csv")
     films = features(movies)
     row_of = {film: row for row, film in enumerate(films["id"].tolist())}
 
@@ -576,7 +577,9 @@ def main(argv=None):
     """Runs the study and shows the tables."""
     quick = {"tables": ["negatives"], "seeds": [0], "width": 8, "epochs": 1}
     parser = common.parser(__spec__, __doc__, quick)
-    add, count, path = parser.add_value, command_line.count, pathlib.Path
+    add = parser.add_value
+    count = command_line.count
+    path = pathlib.Path
     add("--zip", path, path("ml-latest-small.zip"), "MovieLens")
     parser.add_names("--tables", ("methods", "negatives", "libraries"), "tables")
     add("--width", count, 64, "of encodings")

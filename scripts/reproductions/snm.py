@@ -202,7 +202,8 @@ def read_synset(line):
 
 def above(key, synsets):
     """All synsets above a synset but itself, since versions of WordNet had circles."""
-    found, ahead = set(), [key]
+    found = set()
+    ahead = [key]
     while ahead:
         parents = set(synsets[ahead.pop()].parents) - found - {key}
         found |= parents
@@ -530,8 +531,11 @@ def parser():
         "width": 16,
     }
     result = common.parser(__spec__, __doc__, quick)
-    add, add_values = result.add_value, result.add_values
-    path, count, number = pathlib.Path, command_line.count, command_line.number
+    add = result.add_value
+    add_values = result.add_values
+    path = pathlib.Path
+    count = command_line.count
+    number = command_line.number
     add("--files", path, path("wordnet"), "folder of the three files")
     add("--wordnet", path, None, "WordNet's folder dict, to write the files first")
     result.add_argument(

@@ -424,7 +424,9 @@ def parser():
     result = common.parser(__spec__, __doc__, quick, seeds=5)
     result.add_names("--parts", PARTS, "tables")
     result.add_names("--sorters", SORTERS, "rows")
-    add, count, path = result.add_value, command_line.count, pathlib.Path
+    add = result.add_value
+    count = command_line.count
+    path = pathlib.Path
     add("--data-dir", path, path("data"), "folder of MovieLens")
     rates = [0.001, 0.003, 0.01, 0.03]
     result.add_values("--learning-rates", command_line.number, rates, "tried by each")

@@ -89,7 +89,9 @@ def load(name: str, file: str | None, data_dir: str | None, hidden: int = 0) -> 
         return of_features(x[:1200], y[:1200], x[1200:], y[1200:], hidden, {})
     if name == "cities":
         x, y, _ = which_loss.cities()
-        return Task(x[:-5000], y[:-5000], x[-5000:], y[-5000:], of_pieces(20_000))
+        first = slice(None, -5000)
+        last = slice(-5000, None)
+        return Task(x[first], y[first], x[last], y[last], of_pieces(20_000))
     if name == "goemotions":
         return goemotions(data_dir)
     if file is None:
@@ -199,7 +201,8 @@ def parser(
     """A command line with the options of all programs that call `try_out`."""
     quick = {"settings": 1, "seeds": 1, "epochs": 1, **(quick or {})}
     result = command_line.Parser(module, description, quick)
-    add, add_argument = result.add_value, result.add_argument
+    add = result.add_value
+    add_argument = result.add_argument
     add_argument("--task", choices=NAMES, default="digits", help="the data")
     features = "features of cifar10 or banking77, or clinc150's texts"
     add_argument("--file", metavar="FILE", help=features)

@@ -96,9 +96,11 @@ def draw_lengths(rng, longest):
         length = min(sodeep.TEST_LENGTH, longest)
         return Lengths(length, length)
     if kind < 0.8 or longest <= SHORT:
-        shortest, padded = 2, min(SHORT, longest)
+        shortest = 2
+        padded = min(SHORT, longest)
     else:
-        shortest, padded = SHORT + 1, longest
+        shortest = SHORT + 1
+        padded = longest
     return Lengths(int(rng.integers(shortest, padded + 1)), padded)
 
 
@@ -288,7 +290,9 @@ def parser():
     }
     result = command_line.Parser(__spec__, __doc__, quick)
     result.add_argument("--sorter", choices=SORTERS, default="set", help="the network")
-    add, count, number = result.add_value, command_line.count, command_line.number
+    add = result.add_value
+    count = command_line.count
+    number = command_line.number
     add("--minutes", number, 20, "training time")
     add("--steps", count, None, "total number of steps, instead of minutes")
     path = pathlib.Path

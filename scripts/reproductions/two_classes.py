@@ -49,7 +49,8 @@ PASSES = 5
 def read(path):
     """Features `[n, d]`, and whether each example is positive."""
     table = np.loadtxt(path, delimiter=",", skiprows=1, dtype=np.float32)
-    x, y = table[:, :-1], table[:, -1]
+    x = table[:, :-1]
+    y = table[:, -1]
     values, counts = np.unique(y, return_counts=True)
     return x, y == values[counts.argmin()]
 
@@ -71,11 +72,17 @@ def split(x, is_positive, seed):
 def setting(method, number):
     """Rate, weight decay (or L2) and the method's own parameter, spread evenly."""
     _, *own = OWN[method]
-    low, high = np.log([(1e-4, 1e-6, own[0]), (1e-2, 1e-1, own[1])])
+    low = [1e-4, 1e-6, own[0]]
+    high = [1e-2, 1e-1, own[1]]
     if method == BOOSTING:
-        low[:2], high[:2] = np.log([(0.02, 0.01), (0.3, 10)])
+        low[:2] = [0.02, 0.01]
+        high[:2] = [0.3, 10]
+    low = np.log(low)
+    high = np.log(high)
+
     cells = [np.random.default_rng(i).permutation(SETTINGS)[number] for i in range(3)]
-    return np.exp(low + (np.array(cells) + 0.5) / SETTINGS * (high - low)).tolist()
+    shares = (np.array(cells) + 0.5) / SETTINGS
+    return np.exp(low + shares * (high - low)).tolist()
 
 
 def values_of(scores, is_positive):
@@ -218,7 +225,8 @@ def main(argv=None):
     parser = common.parser(__spec__, __doc__, quick, seeds=5)
     common.add_files(parser, "tables, as CSV")
     parser.add_names("--methods", OWN, "rows; the first is what the others gain over")
-    add, count = parser.add_value, command_line.count
+    add = parser.add_value
+    count = command_line.count
     add("--settings", count, SETTINGS, "settings of each method")
     add("--width", count, 64, "units of the hidden layer")
     add("--batch-size", count, 512, "examples of a list")

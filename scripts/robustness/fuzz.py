@@ -223,7 +223,8 @@ def _right(expected, same=equal):
 
 def extreme_classification(draws, folder):
     """`data.extreme_classification` of text and gzip files."""
-    valid, path = folder / "valid.txt", folder / "bad.txt"
+    valid = folder / "valid.txt"
+    path = folder / "bad.txt"
     data.write_extreme_classification(valid, POINTS, num_features=14, num_labels=15)
     content = damaged(draws, valid.read_bytes())
     right = _right(lambda: _points_of(content))
@@ -335,7 +336,8 @@ def elwc_files(draws, folder):
 
 def pretrained(draws, folder):
     """`Sorter.pretrained` of a damaged file."""
-    path, bad = folder / "sorter.npz", folder / "bad.npz"
+    path = folder / "sorter.npz"
+    bad = folder / "bad.npz"
     sorter = layers.ConvolutionalSorter(
         length=5, frequencies=1, units=2, trainable=True
     )

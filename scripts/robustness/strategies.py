@@ -695,7 +695,8 @@ def main(argv=None):
     """Runs the cells and prints the tables."""
     quick = {"keras": ["3"], "strategies": ["one", "mirrored"], "kinds": ["shards"]}
     parser = command_line.Parser(__spec__, __doc__, quick)
-    add, path = parser.add_value, pathlib.Path
+    add = parser.add_value
+    path = pathlib.Path
     add("--folder", path, path("out/strategies"), "folder of the cells")
     parser.add_names("--keras", "32", "versions of Keras")
     parser.add_names("--strategies", STRATEGIES, "strategies")
