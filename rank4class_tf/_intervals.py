@@ -195,7 +195,8 @@ def student_quantile(confidence: float, dof: float) -> float:
     while True:
         is_beyond = two_sided(grid, dof) <= 1 - confidence
         beyond = int(np.argmax(is_beyond)) or len(grid) - 1
-        low, high = grid[beyond - 1], grid[beyond]
+        low = grid[beyond - 1]
+        high = grid[beyond]
         if high - low <= 1e-9 * high:
             return float(high)
         grid = np.linspace(low, high, 1025)

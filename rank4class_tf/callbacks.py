@@ -70,7 +70,9 @@ class RankingTensorBoard(keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         check_gives_scores(self.model)
         shape = getattr(self.model, "output_shape", None)
-        num_classes = (isinstance(shape, tuple) and shape[-1]) or 0
+        num_classes = 0
+        if isinstance(shape, tuple):
+            num_classes = shape[-1] or 0
         if self._class_names is not None:
             rule = (
                 f"`class_names` must have a name for each of the {num_classes} classes."

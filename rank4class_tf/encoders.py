@@ -99,7 +99,8 @@ class PretrainedEncoder:
             encodings = self._pool(self._run(uncut, inputs), inputs)
             if self.frozen:  # All blocks: the trained model is the identity.
                 self.lower = keras.Model(inputs, encodings, name="frozen")
-                features = encodings = keras.Input(encodings.shape[1:])
+                encodings = keras.Input(encodings.shape[1:])
+                features = encodings
         self.upper = keras.Model(features, encodings, name="encoder")
         if self.lower is not None:
             self.lower.trainable = False
@@ -107,7 +108,8 @@ class PretrainedEncoder:
 
 def _load_backbone(preset: str, **kwargs: Any) -> keras.Model:
     """Loads a backbone in the precision of Keras's policy."""
-    hub, policy = _import_hub(), keras.mixed_precision.dtype_policy()
+    hub = _import_hub()
+    policy = keras.mixed_precision.dtype_policy()
     return hub.models.Backbone.from_preset(preset, dtype=policy, **kwargs)
 
 

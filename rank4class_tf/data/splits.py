@@ -100,5 +100,8 @@ def as_ids(column: Any) -> np.ndarray:
     """Ids as an array of numbers or strings, or of objects if some are neither."""
     # NumPy would make strings of numbers and of missing ids among strings.
     ids = np.asarray(column, object if isinstance(column, list | tuple) else None)
-    values = ids.tolist() if ids.dtype == object else []
-    return ids if len({isinstance(x, str) for x in values}) != 1 else np.array(values)
+    if ids.dtype != object:
+        return ids
+    values = ids.tolist()
+    is_text = {isinstance(x, str) for x in values}
+    return np.array(values) if len(is_text) == 1 else ids

@@ -115,7 +115,8 @@ def read(
     class_names = [name for name in info.features if name != _TEXT]
 
     def arrays(part: tf.data.Dataset) -> tuple[np.ndarray, np.ndarray]:
-        texts, labels = [], []
+        texts = []
+        labels = []
         for batch in part.as_numpy_iterator():
             texts.append(batch[_TEXT])
             labels.append(np.stack([batch[name] for name in class_names], axis=-1))

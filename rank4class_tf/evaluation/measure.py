@@ -190,7 +190,8 @@ class Evaluator:
             sample_weight=as_tensor(sample_weight),
             exclude=as_tensor(exclude),
         )
-        arguments = given, [*map(given.static_format, self._formats)]
+        formats = [*map(given.static_format, self._formats)]
+        arguments = (given, formats)
         # Batches of any size share a graph, so also the last one of a dataset.
         form = tf.nest.map_structure(of_any_size, arguments)
         measured = self._of_scores.get_concrete_function(*form)(*arguments)
@@ -265,7 +266,9 @@ class Evaluator:
         of_batches = [result.items for result in results]
         items = Items(*map(_joined, zip(*of_batches, strict=True)))
 
-        values, weights, bounds = {}, {}, {}
+        values = {}
+        weights = {}
+        bounds = {}
         for mean in self._metrics:
             pairs = [result.values[mean.key] for result in results]
             columns, list_weights = _joined_pairs(pairs)

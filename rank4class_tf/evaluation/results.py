@@ -225,7 +225,8 @@ def _check_same_lists(first: Evaluation, second: Evaluation) -> None:
             raise ValueError(
                 f"The evaluations must have the same lists. {name!r} differs."
             )
-    ids, other_ids = first.class_ids, second.class_ids
+    ids = first.class_ids
+    other_ids = second.class_ids
     if ids is not None and other_ids is not None and not np.array_equal(ids, other_ids):
         rule = "The evaluations must have the same lists in the same order."
         raise ValueError(f"{rule} Their labels differ.")

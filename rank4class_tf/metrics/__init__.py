@@ -54,7 +54,8 @@ def get(identifier: Any, **kwargs: Any) -> Metric:
             _checks.require(
                 "k" not in kwargs, rule, f"{identifier!r} and k={kwargs.get('k')!r}"
             )
-            identifier, kwargs = cutoff[1], {"k": int(cutoff[2]), **kwargs}
+            identifier = cutoff[1]
+            kwargs["k"] = int(cutoff[2])
         if identifier == "hits" and "k" not in kwargs:
             raise ValueError(
                 "`identifier` must have a cutoff, such as 'hits_at_5': TF-Ranking's "

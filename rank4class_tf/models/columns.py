@@ -32,7 +32,9 @@ class BatchOfAll(NamedTuple):
         """Candidates and encodings of this replica, with those of the others."""
         joined = Exchange().joined
         encodings = joined(encodings)
-        keys = is_positive = weights = None
+        keys = None
+        is_positive = None
+        weights = None
         if candidates.keys is not None:
             keys = joined(candidates.keys)
         if candidates.num_positives is not None:

@@ -281,10 +281,9 @@ class ExtremeClassifier(RetrievalModel):
     def export_classes(self, path: PathLike) -> None:
         """Writes the class embeddings `[K, embedding_dim]` to a NumPy file.
 
-        Approximate search can then read them.
-
-        `top_k` finds the classes with the highest inner products with the output of
-        `predict`. `examples/approximate_search.py` passes the file to FAISS.
+        Approximate search can then read them: `top_k` finds the classes with the
+        highest inner products with the output of `predict`.
+        `examples/approximate_search.py` passes the file to FAISS.
 
         Args:
             path: the file, which replaces an older one once it is complete;

@@ -258,8 +258,8 @@ class TwoTower(RetrievalModel):
     def add_candidates(self, candidates: Features) -> None:
         """Adds candidates to the index, given as features and ids; encodes only these.
 
-        As many are encoded at once as in the last call of `index`.
-        A candidate whose id is already in the index replaces the old one.
+        As many are encoded at once as in the last call of `index`. A candidate whose id
+        is already in the index replaces the old one.
         """
         self.encode_what_changed()
         with self.distribute_strategy.scope():

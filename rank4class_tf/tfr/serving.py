@@ -68,7 +68,8 @@ class InteractionScorer(_tfr.keras.model.Scorer):
         if isinstance(interaction, type) and issubclass(
             interaction, layers.Interaction
         ):
-            make, arguments = interaction, []
+            make = interaction
+            arguments = []
         self._make_interaction = functools.partial(make, *arguments, **kwargs)
         self._make_interaction()  # Mistakes raise here, not in training.
         self._encoder = encoder

@@ -168,7 +168,8 @@ class Candidate:
         if self._tuned is None:
             return setting
 
-        name, default = self._tuned.name, self._tuned.default
+        name = self._tuned.name
+        default = self._tuned.default
         for _ in range(_MOST_STEPS_BACK):
             setting[name] = default * factor
             if name in _SHARES:

@@ -52,7 +52,8 @@ class Data:
 
     def split(self, seed: int) -> Split:
         """The data of a seed, which draws a share to validate with from `train`."""
-        train, share = self.train, self.validation
+        train = self.train
+        share = self.validation
         if not isinstance(share, float):
             return Split(train, share)
         if not isinstance(train, tuple) or not 0 < share < 1:
@@ -100,7 +101,9 @@ def checked(name: str, examples: Dataset) -> Dataset:
 
 def read(name: str, examples: Dataset | float, rank: int) -> Content:
     """The content of the argument `name`; its checksum is of arrays or of targets."""
-    form, highest, checksum = Form(), 0, 0
+    form = Form()
+    highest = 0
+    checksum = 0
     if isinstance(examples, float):
         return Content(form, highest, examples)
 

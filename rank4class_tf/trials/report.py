@@ -127,7 +127,8 @@ class TryOut:
     @property
     def verdict(self) -> str:
         """The advice: take a candidate, keep the first, undecided, or no verdict."""
-        first, best = self.trials[0].name, self.best
+        first = self.trials[0].name
+        best = self.best
         if self.unfair:
             return f"No verdict: {self.unfair}."
         if best.name != first:
@@ -263,8 +264,9 @@ def _gain(trial: Trial, metric: str) -> list[str]:
 def finalists(means: dict[str, np.ndarray], number: int) -> dict[str, int]:
     """The best setting of the first and best rivals, from `[settings]` seed means."""
     first, *others = means
-    best = sorted(others, key=lambda name: -means[name].max())[:number]
-    return {name: int(means[name].argmax()) for name in means if name in (first, *best)}
+    best_first = sorted(others, key=lambda name: -means[name].max())
+    chosen = (first, *best_first[:number])
+    return {name: int(means[name].argmax()) for name in means if name in chosen}
 
 
 def unfair(

@@ -419,7 +419,8 @@ def _screen(trainer: _Trainer) -> _Screening:
 
 def _announce(trainer: _Trainer, num_screened: int, num_tested: int) -> None:
     """Says how many trainings there are; a budget knows it after the first pass."""
-    plan, bar = trainer.plan, trainer.bar
+    plan = trainer.plan
+    bar = trainer.bar
     total = num_screened + plan.seeds * num_tested
     bar.target = total
     if trainer.deadline != math.inf:
@@ -496,7 +497,8 @@ def affordable(
 
 def _confirm(trainer: _Trainer, screening: _Screening) -> dict[str, list[Outcome]]:
     """The finalists' outcomes, with fresh seeds, on data that no choice has seen."""
-    plan, bar = trainer.plan, trainer.bar
+    plan = trainer.plan
+    bar = trainer.bar
     # Candidates that share a training and the best setting share it here, too.
     groups: dict[tuple[Candidate, int], list[str]] = {}
     for name, number in report.finalists(screening.means, plan.finalists).items():
