@@ -3,7 +3,8 @@
 # labelled as a digit that looks similar. Prints a table with a verdict and draws a picture. It takes
 # three to five minutes with the installation. scripts/setup_env.sh explains VENV, PYTHON, EXTRAS.
 set -euo pipefail
-VENV="${VENV:-.venv-demo}" USUAL=demo  # Half as large as the environment of the tests.
+VENV="${VENV:-.venv-demo}"
+USUAL=demo  # Half as large as the environment of the tests.
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"
 
 # TensorFlow's messages about the machine are shown only if the program fails.

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # Sets up the environment and builds the pages of docs/; a warning is an error. Arguments go to
-# sphinx-build.
-# scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
+# sphinx-build. scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 EXTRAS="${EXTRAS:-docs}"
 source "$(dirname "${BASH_SOURCE[0]}")/setup_env.sh"

@@ -18,7 +18,10 @@ echo "== Building"
 "$work/tools/bin/python" -m pip install "${pip_options[@]}" build twine
 rm -rf dist
 # The wheel is built from the sdist, so a file that the sdist lacks is noticed here.
-"$work/tools/bin/python" -m build --outdir dist > "$work/build.log" || { cat "$work/build.log"; exit 1; }
+"$work/tools/bin/python" -m build --outdir dist > "$work/build.log" || {
+  cat "$work/build.log"
+  exit 1
+}
 "$work/tools/bin/python" -m twine check --strict dist/*
 
 echo "== Installing the wheel"
@@ -31,8 +34,15 @@ cp -r docs README.md "$work/pages"
 cp tests/pages.py "$work/pages/tests"
 cd "$work"
 export TF_CPP_MIN_LOG_LEVEL=3
-installed="$(user/bin/python -c 'import os, rank4class_tf; print(os.path.dirname(rank4class_tf.__file__))')"
-case "$installed" in "$work"/*) ;; *) echo "Not the installed package: $installed" >&2; exit 1 ;; esac
+file="$(user/bin/python -c 'import rank4class_tf; print(rank4class_tf.__file__)')"
+installed="$(dirname "$file")"
+case "$installed" in
+  "$work"/*) ;;
+  *)
+    echo "Not the installed package: $installed" >&2
+    exit 1
+    ;;
+esac
 for legacy in 0 1; do
   echo "== Docstrings and pages, TF_USE_LEGACY_KERAS=$legacy"
   # This environment lacks Apache Beam and keras-hub, so files that need them are left out. Under

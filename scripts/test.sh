@@ -14,7 +14,13 @@
 # scripts/setup_env.sh explains VENV, PYTHON and EXTRAS.
 set -euo pipefail
 scripts="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-case "${1:-}" in --quick | --slow | --all | --weekly) part="$1"; shift ;; *) part="" ;; esac
+part=""
+case "${1:-}" in
+  --quick | --slow | --all | --weekly)
+    part="$1"
+    shift
+    ;;
+esac
 source "$scripts/setup_env.sh"
 
 failed=()
@@ -26,7 +32,9 @@ check() {
 export PYTHONHASHSEED=0
 printed="$(mktemp)"
 trap 'rm -f "$printed"' EXIT
-tests() { python -m pytest -n auto --dist worksteal "$@" < /dev/null | tee -a "$printed"; }
+tests() {
+  python -m pytest -n auto --dist worksteal "$@" < /dev/null | tee -a "$printed"
+}
 tests_of_keras() {
   echo "== Keras $1"
   local status=0
@@ -37,7 +45,8 @@ tests_of_keras() {
 }
 
 chosen=""
-[ "$part" = --weekly ] && slow=slow || slow="slow and not weekly"
+slow="slow and not weekly"
+[ "$part" != --weekly ] || slow=slow
 check ruff check .
 check ruff format --check .
 check mypy
@@ -67,8 +76,8 @@ done
 
 case "$part" in
   --all | --weekly)
-    check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" -n auto --dist worksteal \
-      -m "keras2 and not slow" tests "$@"
+    check env VENV=.venv-tf2.15 PYTHON=python3.11 EXTRAS= bash "$scripts/test_tf215.sh" \
+      -n auto --dist worksteal -m "keras2 and not slow" tests "$@"
     ;;
 esac
 
