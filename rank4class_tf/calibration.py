@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple, Self
 
@@ -71,7 +71,15 @@ def calibrate(
         >>> probabilities(scores[:1]).numpy().round(4)  # right three times of four
         array([[0.75, 0.25]], dtype=float32)
     """
-    examples = _Examples.of(model, dataset, label_format, batch_size, ignore_class)
+    batches_of_scores = _labelled_scores(
+        model,
+        dataset,
+        label_format=label_format,
+        batch_size=batch_size,
+        ignore_class=ignore_class,
+        logits=True,
+    )
+    examples = _Examples.of(batches_of_scores)
     scores, relevance, weights = examples
     counts = (weights[:, tf.newaxis] > 0) & (relevance > 0)
     rule = "`dataset` must have an example with a label and a weight."
@@ -117,25 +125,10 @@ class _Examples(NamedTuple):
     weights: Tensor
 
     @classmethod
-    def of(
-        cls,
-        model: Scorer,
-        dataset: Dataset,
-        label_format: str | None,
-        batch_size: int,
-        ignore_class: int | None,
-    ) -> Self:
-        """Reads a dataset, as `calibrate` does."""
+    def of(cls, batches: Iterable[tuple[Labels, Tensor]]) -> Self:
+        """Joins what `_labelled_scores` yields."""
         found = []
-        examples = _labelled_scores(
-            model,
-            dataset,
-            label_format=label_format,
-            batch_size=batch_size,
-            ignore_class=ignore_class,
-            logits=True,
-        )
-        for labels, weights in examples:
+        for labels, weights in batches:
             lists = dense_lists(labels.scores, labels.class_ids, labels.relevance)
             found.append((labels.scores, lists.item_relevance(), weights))
         columns = zip(*found, strict=True)

@@ -14,7 +14,7 @@ import tensorflow as tf
 from rank4class_tf._tf.gather import sums_once
 from rank4class_tf._tf.gradients import together
 from rank4class_tf._tf.raising import in_xla
-from rank4class_tf._tf.shapes import larger
+from rank4class_tf._tf.shapes import larger, num_rows
 from rank4class_tf._types import (
     Features,
     Function,
@@ -126,7 +126,7 @@ def in_pieces(
     # of a piece, so the last piece is not padded.
     data, inputs, shared = arguments
     size = spec.shape[0]
-    batch = _num_rows(tf.nest.flatten([data, inputs])[0])
+    batch = num_rows(tf.nest.flatten([data, inputs])[0])
     # The last piece runs outside the loops, so that their shapes are static. Only that
     # of an empty batch is empty.
     num_full = larger(batch - 1, 0) // size
@@ -157,13 +157,6 @@ def in_pieces(
 
     result = values(*inputs, *shared)
     return tf.ensure_shape(result, [None, *spec.shape[1:]])
-
-
-def _num_rows(x: Tensor | tf.RaggedTensor) -> Size:
-    if x.shape[0] is not None:
-        return x.shape[0]
-    size = x.nrows() if isinstance(x, tf.RaggedTensor) else tf.shape(x)[0]
-    return tf.cast(size, tf.int32)
 
 
 class _Forward(NamedTuple):

@@ -10,9 +10,13 @@ from rank4class_tf._types import Size, Tensor
 
 
 def num_rows(x: Tensor) -> Size:
-    """The size of the first axis."""
+    """The size of the first axis, also of ragged tensors; int32 if a tensor."""
     size = x.shape[0]
-    return tf.unstack(tf.shape(x))[0] if size is None else size
+    if size is not None:
+        return size
+    if isinstance(x, tf.RaggedTensor):
+        return tf.cast(x.nrows(), tf.int32)
+    return tf.unstack(tf.shape(x))[0]
 
 
 def width_of(x: Tensor) -> Size:

@@ -215,8 +215,10 @@ class ClassTable(_registry.Configured, Classes):
         new_biases = np.zeros(len(rows)) if biases is None else biases
         new_biases = _rounded("biases", new_biases, dtype)
         is_shaped = new_biases.shape == (len(rows),)
-        rule = f"`biases` must have the shape [{len(rows)}]"
-        rule = f"{rule}, and be None without `use_bias`."
+        rule = (
+            f"`biases` must have the shape [{len(rows)}], and be None without "
+            "`use_bias`."
+        )
         received = f"shape {new_biases.shape}, use_bias={self.use_bias}"
         is_right = is_shaped and (biases is None or self.use_bias)
         _checks.require(is_right, rule, received)

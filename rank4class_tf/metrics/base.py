@@ -174,6 +174,8 @@ class RankingMetric(Metric):
         ranks = batch.given_ranks
         if ranks is not None and ranks.num_items is None:
             self._check_depth(ranks.max_items)
+        if batch.item_weights is not None:
+            batch = batch.with_labels(without_weightless(batch))
         if self.relevant_from is None:
             return batch
         # The bound is rounded as the grades are: 0.7 of any dtype reaches 0.7.
@@ -184,27 +186,24 @@ class RankingMetric(Metric):
 
     def _with_relevant(self, batch: Batch, bound: Tensor) -> Batch:
         """The batch, in which items of a grade below the bound are wrong."""
-
-        def relevant(x: Any) -> Any:  # Labels or ranks.
-            is_relevant = tf.cast(x.relevance, tf.float32) >= bound
-            ids = x.class_ids
-            if ids is not None:
-                ids = tf.where(is_relevant, ids, -1)
-            relevance = tf.where(is_relevant, x.relevance, 0)
-            return x._replace(relevance=relevance, class_ids=ids)
-
-        if batch.given_labels is not None:
-            labels = relevant(batch.given_labels)
-            return batch.with_labels(labels._replace(highest=None))
+        labels = batch.given_labels
+        graded: Any = batch.ranks if labels is None else labels
+        is_relevant = tf.cast(graded.relevance, tf.float32) >= bound
+        ids = graded.class_ids
+        if ids is not None:
+            ids = tf.where(is_relevant, ids, -1)
+        relevance = tf.where(is_relevant, graded.relevance, 0)
+        relevant = graded._replace(relevance=relevance, class_ids=ids)
+        if labels is not None:
+            return batch.with_labels(relevant._replace(highest=None))
         rule = (
             "`relevant_from` must be None for `Ranks` with `counted`: it has no grades."
         )
-        _checks.require(batch.ranks.counted is None, rule, self.relevant_from)
-        ranks = relevant(batch.ranks)
+        _checks.require(graded.counted is None, rule, self.relevant_from)
         # As padding has it; a NaN, of a list that breaks a rule, stays.
-        is_hit = tf.cast(batch.ranks.relevance, tf.float32) >= bound
-        is_hit = tf.cast(is_hit, ranks.above.dtype)
-        ranks = ranks._replace(above=ranks.above * is_hit, tied=ranks.tied * is_hit)
+        is_hit = tf.cast(is_relevant, graded.above.dtype)
+        above = graded.above * is_hit
+        ranks = relevant._replace(above=above, tied=graded.tied * is_hit)
         return batch._replace(given_ranks=ranks)
 
     def _check_depth(self, width: int | Tensor) -> None:
@@ -222,7 +221,7 @@ class RankingMetric(Metric):
         values, weights = self._values_and_weights(batch, self.sums.dtype)
         self.sums.add(weighted(values, weights))
 
-    # A batch meets, in this order: `_prepared`, which items are relevant;
+    # A batch meets, in this order: `_prepared`, which items count and are relevant;
     # `_with_item_weights` by `_shares_of_weight`, what a list weighs; `_with_gains`,
     # what a hit is worth; `_formula`.
 
@@ -271,8 +270,7 @@ class RankingMetric(Metric):
         item_weights = batch.item_weights
         if item_weights is None:
             return batch
-        # A NaN stays, and makes the result NaN.
-        labels = without(batch.labels, item_weights <= 0)
+        labels = batch.labels
         item_weights = tf.where(labels.mask, item_weights, 0.0)
         # As TF-Ranking: a list weighs as the mean of its positives' weights, by their
         # gains in DCG.
@@ -428,6 +426,7 @@ def without_weightless(batch: Batch) -> Labels:
     """Labels without the items whose weight is 0, which are positives of no class."""
     if batch.item_weights is None:
         return batch.labels
+    # A NaN stays, and makes the result NaN.
     return without(batch.labels, batch.item_weights <= 0)
 
 

@@ -9,13 +9,13 @@ import tensorflow as tf
 
 from rank4class_tf import _registry, ops
 from rank4class_tf._tf.exact import power_of_two
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Array, Choice, Cutoffs, Tensor
 from rank4class_tf.metrics.base import CutoffMetric, ReadsLeadingRanks
 from rank4class_tf.ops.ranks import (
     highest,
     mean_over_ties,
     num_counted,
-    num_ranks,
     table_by_rank,
 )
 from rank4class_tf.ops.weights import discounted_sum, gain_cancels, gains_up_to_a_factor
@@ -126,6 +126,6 @@ class NDCG(DCG):
                 # overflow.
                 largest = tf.reduce_max(weights, axis=-1, keepdims=True)
                 gains *= weights / tf.cast(power_of_two(largest), weights.dtype)
-            best = highest(gains, num_ranks(table))
+            best = highest(gains, num_rows(table))
         ideal = discounted_sum(best, table)
         return tf.math.divide_no_nan(self._discounted(ranks, gains, table), ideal)

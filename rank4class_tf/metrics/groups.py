@@ -15,7 +15,6 @@ from rank4class_tf.metrics.base import (
     RankingMetric,
     ids_of_positives,
     weighted,
-    without_weightless,
 )
 from rank4class_tf.metrics.hits import hits
 from rank4class_tf.metrics.ranked_ids import RankedIds
@@ -114,9 +113,8 @@ class MacroAverage(RankingMetric):
             groups = ids_of_positives(batch.ranks)
         else:
             # A list counts in the class of each of its positives.
-            labels = without_weightless(batch)
-            groups = labels.positives
-            nan_or_0 = tf.cast(labels.value_if_empty, dtype)
+            groups = batch.labels.positives
+            nan_or_0 = tf.cast(batch.labels.value_if_empty, dtype)
             are_distinct = True
         groups, nan_or_0 = padded_ids(groups, self.num_groups, nan_or_0, "groups")
         if not are_distinct:
@@ -203,12 +201,13 @@ class ExpectedCalibrationError(RankingMetric):
         rule = "`y_pred` must be probabilities or scores, which ranks do not tell."
         _checks.require(batch.given_labels is not None, rule, "ranks")
         batch = super()._prepared(batch)
-        labels = without_weightless(batch)
-        if self.probabilities is not None:
-            scores = labels.scores
-            if labels.mask is not None:
-                scores = tf.where(labels.mask, scores, -np.inf)
-            labels = labels._replace(scores=self.probabilities(scores))
+        if self.probabilities is None:
+            return batch
+        labels = batch.labels
+        scores = labels.scores
+        if labels.mask is not None:
+            scores = tf.where(labels.mask, scores, -np.inf)
+        labels = labels._replace(scores=self.probabilities(scores))
         return batch._replace(given_labels=labels)
 
     def _add_batch(self, batch: Batch) -> None:

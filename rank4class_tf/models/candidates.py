@@ -22,6 +22,7 @@ from tensorflow import keras
 from rank4class_tf import _checks, _keras
 from rank4class_tf._lists import labels as _labels
 from rank4class_tf._tf.raising import check, in_xla, same_sizes
+from rank4class_tf._tf.shapes import num_rows
 from rank4class_tf._types import Array, Features, Tensor
 
 # Integers or strings.
@@ -253,11 +254,9 @@ def _ranks(features: Features) -> list[int | None]:
 
 def _one_for_each_query(features: Features, ids: Tensor | None) -> Candidates:
     """Candidates `[batch]`, which may have no ids."""
-    first = tf.nest.flatten(features)[0]
-    is_ragged = isinstance(first, tf.RaggedTensor)
-    batch = first.nrows() if is_ragged else tf.shape(first)[0]
+    batch = num_rows(tf.nest.flatten(features)[0])
     keys = None if ids is None else id_keys(tf.reshape(ids, [-1]))
-    return Candidates(features, keys, tf.range(tf.cast(batch, tf.int32)))
+    return Candidates(features, keys, tf.range(batch))
 
 
 def _of_padded_ids(features: Features, ids: Tensor) -> Candidates:

@@ -222,7 +222,7 @@ def mean_over_ties(table: np.ndarray | Tensor, above: Array, tied: Array) -> Ten
     """
     above = tf.convert_to_tensor(above)
     tied = tf.convert_to_tensor(tied)
-    limit = num_ranks(table)
+    limit = num_rows(table)
     first = tf.minimum(tf.cast(above, tf.int32), limit)
     last = tf.minimum(tf.cast(above + tied, tf.int32), limit)
     sums = _sums_of_first(table, above.dtype)
@@ -264,11 +264,6 @@ def num_counted(ranks: Ranks | BestPositive, k: int | None) -> int | Tensor:
     if k is None or (isinstance(ranks.max_items, int) and ranks.max_items < k):
         return ranks.max_items
     return k
-
-
-def num_ranks(table: np.ndarray | Tensor) -> int | Tensor:
-    """The length of a table; an int where it is known."""
-    return table.shape[0] or tf.shape(table)[0]
 
 
 def highest(values: Tensor, k: int | Tensor) -> Tensor:
